@@ -1,0 +1,424 @@
+"""Every way Headwater can fail, as one tree that branches by what the caller can do.
+
+    HeadwaterError
+    ├── UsageError            the call is wrong: change the call
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, EncodingInvalid, ArgumentInvalid
+    ├── NotFound              the thing named does not exist: create it, or mend the name
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound
+    ├── Conflict              somebody else was first: read again, then decide again
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive
+    ├── LogError              the log cannot serve this now
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed
+    └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
+        ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge
+
+Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(eq=False, kw_only=True)
+class HeadwaterError(Exception):
+    """Something Headwater was asked for could not be done."""
+
+    problem: ClassVar[str] = "Headwater could not do what it was asked."
+    remedy: ClassVar[str] = "Read the facts of the error, and try again."
+    exit_code: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__init__(str(self))
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of this failure, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __str__(self) -> str:
+        facts = self.facts()
+        return f"{self.problem.format(**facts)} {self.remedy.format(**facts)}".strip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions cross process borders (Spark workers, pools); keyword-only fields need help with that.
+        return (_rebuild, (type(self), self.facts()))
+
+
+def _rebuild(kind: type[HeadwaterError], facts: dict[str, Any]) -> HeadwaterError:
+    return kind(**facts)
+
+
+# -- the call is wrong ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class UsageError(HeadwaterError, ValueError):
+    """The call is wrong; the same call will fail again."""
+
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(eq=False, kw_only=True)
+class ArgumentInvalid(UsageError):
+    """An argument has a value that cannot be meant."""
+
+    name: str
+    value: Any
+    expected: str
+    problem = "`{name}` is {value!r}."
+    remedy = "Give {expected}."
+
+
+@dataclass(eq=False, kw_only=True)
+class SettingInvalid(UsageError):
+    """A setting has a value that cannot work."""
+
+    name: str
+    value: Any
+    expected: str
+    origin: str = "a default"
+    problem = "The setting `{name}` is {value!r} (from {origin})."
+    remedy = "It takes {expected}."
+
+
+@dataclass(eq=False, kw_only=True)
+class NameInvalid(UsageError):
+    """A name would not be safe as the name of a topic, group or producer."""
+
+    kind: str
+    name: str
+    why: str
+    problem = "{name!r} cannot name a {kind}: {why}."
+    remedy = "Use 1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit."
+
+
+@dataclass(eq=False, kw_only=True)
+class RowInvalid(UsageError):
+    """A row does not fit the topic's schema."""
+
+    topic: str
+    row: int
+    column: str
+    why: str
+    problem = "Row {row} does not fit topic {topic!r}: column {column!r} {why}."
+    remedy = "Mend the row, or change the schema with `headwater topic alter`. Nothing of this call was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class SchemaInvalid(UsageError):
+    """A schema cannot be understood."""
+
+    schema: str
+    why: str
+    problem = "The schema {schema} cannot be used: {why}."
+    remedy = "Give an Arrow schema, a dataclass, or a mapping such as {{'id': 'int64', 'at': 'timestamp'}}."
+
+
+@dataclass(eq=False, kw_only=True)
+class SchemaConflict(UsageError):
+    """A new schema would make rows already written unreadable, or lose a column."""
+
+    topic: str
+    column: str
+    why: str
+    problem = "The schema of topic {topic!r} cannot change so: column {column!r} {why}."
+    remedy = "Add nullable columns or widen types; to drop a column, say `force=True`; otherwise make a new topic."
+
+
+@dataclass(eq=False, kw_only=True)
+class EncodingInvalid(UsageError):
+    """Bytes from outside are not what their encoding says."""
+
+    encoding: str
+    position: str
+    why: str
+    problem = "This is not valid {encoding} at {position}: {why}."
+    remedy = "Mend the input; what came before it is kept, nothing after it was read."
+
+
+# -- the thing named does not exist -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class NotFound(HeadwaterError, LookupError):
+    """The thing named does not exist."""
+
+    exit_code: ClassVar[int] = 3
+
+
+@dataclass(eq=False, kw_only=True)
+class LogNotFound(NotFound):
+    """There is no log in this folder."""
+
+    path: str
+    problem = "There is no log at {path}."
+    remedy = "Mend the path, or open it without `create=False` to make a new log there."
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicNotFound(NotFound):
+    """There is no topic of this name."""
+
+    topic: str
+    near: str = ""
+    problem = "There is no topic {topic!r}.{near}"
+    remedy = "Create it with `headwater topic create {topic}`, or list the topics with `headwater topic list`."
+
+
+@dataclass(eq=False, kw_only=True)
+class PartitionNotFound(NotFound):
+    """The topic has fewer partitions than that."""
+
+    topic: str
+    partition: int
+    partitions: int
+    problem = "Topic {topic!r} has {partitions} partitions, numbered from 0; there is no partition {partition}."
+    remedy = "Use a partition that exists, or add some with `headwater topic alter {topic} --partitions N`."
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupNotFound(NotFound):
+    """There is no consumer group of this name."""
+
+    group: str
+    near: str = ""
+    problem = "There is no consumer group {group!r}.{near}"
+    remedy = "List the groups with `headwater group list`; a group exists from its first member or commit on."
+
+
+@dataclass(eq=False, kw_only=True)
+class TransactionNotFound(NotFound):
+    """No prepared transaction has this id."""
+
+    transaction: str
+    problem = "There is no prepared transaction {transaction!r}."
+    remedy = "List what is prepared with `Log.prepared()`; it may have been committed or rolled back already."
+
+
+# -- somebody else was first ------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class Conflict(HeadwaterError):
+    """Somebody else was first; read again and decide again."""
+
+    exit_code: ClassVar[int] = 5
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicExists(Conflict):
+    """A topic of this name exists already, and is not the same."""
+
+    topic: str
+    why: str
+    problem = "Topic {topic!r} exists already, {why}."
+    remedy = "Use it as it is, alter it, or choose another name."
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetConflict(Conflict):
+    """A conditional append found rows that its decision did not know of."""
+
+    topic: str
+    partition: int
+    expected: int
+    actual: int
+    problem = "Partition {topic}/{partition} ends at offset {actual}, not at {expected}: somebody appended in between."
+    remedy = "Read from {expected}, decide again, and append with `expected_offset={actual}`. Nothing was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyConflict(Conflict):
+    """A conditional append found newer rows of its key."""
+
+    topic: str
+    partition: int
+    key: str
+    expected: int
+    actual: int
+    problem = "Key {key} in {topic}/{partition} was last written at offset {actual}, after {expected}."
+    remedy = "Read the key again, decide again, and append with the newer offset. Nothing was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class ProducerFenced(Conflict):
+    """A newer producer of the same name has taken over."""
+
+    producer: str
+    epoch: int
+    current: int
+    problem = "Producer {producer!r} with epoch {epoch} has been replaced by epoch {current}."
+    remedy = "Stop this process: its successor is at work. Nothing of this call was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class MemberFenced(Conflict):
+    """A consumer group has given this member's partitions to others."""
+
+    group: str
+    member: str
+    why: str
+    problem = "Member {member!r} of group {group!r} no longer owns what it commits: {why}."
+    remedy = "Poll again to get a new assignment; rows since the last commit will be read again by their new owner."
+
+
+@dataclass(eq=False, kw_only=True)
+class TransactionFinished(Conflict):
+    """The transaction has been committed or rolled back already."""
+
+    transaction: str
+    outcome: str
+    problem = "Transaction {transaction!r} is {outcome}."
+    remedy = "Begin a new transaction for further rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupActive(Conflict):
+    """A group cannot be moved or deleted while members read for it."""
+
+    group: str
+    members: int
+    problem = "Group {group!r} has {members} live members."
+    remedy = "Stop them first, or use the consumer's own `seek`."
+
+
+# -- the log cannot serve this now ------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class LogError(HeadwaterError):
+    """The log cannot serve this now."""
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetExpired(LogError):
+    """A reader asked for records that retention has already deleted."""
+
+    partition: str
+    asked: int
+    oldest: int
+    problem = "Partition {partition} now begins at offset {oldest}, but a reader asked for {asked}."
+    remedy = "Restart the reader from 'earliest', read with `archived=True`, or raise the topic's retention."
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetAhead(LogError):
+    """A reader asked for an offset that the partition has never given out."""
+
+    partition: str
+    asked: int
+    end: int
+    problem = "Partition {partition} ends at offset {end}, but a reader asked for {asked}."
+    remedy = "Restart the reader from 'latest' or 'earliest'; the topic may have been deleted and made again."
+
+
+@dataclass(eq=False, kw_only=True)
+class ProducerOverloaded(LogError):
+    """A producer reached its limit and was told not to wait any longer."""
+
+    topic: str
+    limit: str
+    waited: float
+    problem = "The producer of {topic!r} waited {waited:.1f} s at its limit ({limit})."
+    remedy = "Add consumers, raise the limit, or choose `overload='drop'` if rows may be lost."
+
+
+@dataclass(eq=False, kw_only=True)
+class Closed(LogError):
+    """The log, producer or consumer has been closed."""
+
+    what: str
+    problem = "This {what} is closed."
+    remedy = "Open a new one."
+
+
+# -- the machine or the bytes are at fault ----------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class StorageError(HeadwaterError):
+    """The machine or the bytes are at fault."""
+
+
+@dataclass(eq=False, kw_only=True)
+class FrameCorrupt(StorageError):
+    """Bytes that were once acknowledged are no longer what was written."""
+
+    path: str
+    position: int
+    offset: int
+    why: str
+    problem = "The frame at byte {position} of {path} (offset {offset}) is damaged: {why}."
+    remedy = "Run `headwater log verify`; restore the segment from a copy, or `headwater log repair` sets the bytes aside."
+
+
+@dataclass(eq=False, kw_only=True)
+class SegmentMissing(StorageError):
+    """A segment that must exist is gone."""
+
+    partition: str
+    offset: int
+    problem = "Partition {partition} has lost the segment that held offset {offset}."
+    remedy = "Restore the file from a copy, or run `headwater log repair` to continue without these rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class FormatUnknown(StorageError):
+    """The files were written by a release with another format."""
+
+    path: str
+    found: str
+    known: str
+    problem = "{path} has format {found}; this release reads {known}."
+    remedy = "Use a release of Headwater that knows format {found}. Nothing was changed."
+
+
+@dataclass(eq=False, kw_only=True)
+class DiskFull(StorageError):
+    """There is no room for more rows."""
+
+    path: str
+    problem = "The disk that holds {path} is full; nothing of this call was appended."
+    remedy = "Free some space or lower the retention; the log stays readable, and appends work again by themselves."
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadOnly(StorageError):
+    """The folder cannot be written."""
+
+    path: str
+    exit_code: ClassVar[int] = 4
+    problem = "{path} cannot be written by this user."
+    remedy = "Open it with `read_only=True` to read, or change the folder's permissions."
+
+
+@dataclass(eq=False, kw_only=True)
+class SyncFailed(StorageError):
+    """The disk did not confirm that bytes are safe."""
+
+    path: str
+    why: str
+    problem = "The disk did not confirm the bytes of {path}: {why}."
+    remedy = "Check the disk; rows of this call are not acknowledged and may or may not be there after a repair."
+
+
+@dataclass(eq=False, kw_only=True)
+class Locked(StorageError):
+    """Somebody else holds a lock for longer than the caller would wait."""
+
+    what: str
+    waited: float
+    problem = "{what} was held by another process for {waited:.1f} s."
+    remedy = "Wait for it, or end the process that holds it; a dead process holds no lock."
+
+
+@dataclass(eq=False, kw_only=True)
+class RowTooLarge(StorageError):
+    """One row alone is larger than a frame may be."""
+
+    topic: str
+    size: int
+    size_max: int
+    problem = "A row for topic {topic!r} takes {size} bytes; a frame holds at most {size_max}."
+    remedy = "Store the body elsewhere and append its address. Nothing of this call was appended."
