@@ -1,0 +1,64 @@
+# Everything a developer does, by one word each. Whatever a target needs is installed first, and only if it changed.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+ARGS ?=
+NAME ?= log
+BIN := .venv/bin
+DEV := .venv/.headwater-dev
+DOCS := .venv/.headwater-docs
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+           --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo bench crash docs lint format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
+
+test: $(DEV) ## Run the whole test suite (ARGS="-k retention -x")
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: $(DEV) ## Watch the log at work in the terminal (ARGS="--seconds 20")
+	@$(BIN)/headwater demo $(ARGS)
+
+bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
+	@$(BIN)/python -m benchmarks.$(NAME) $(ARGS)
+
+crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100")
+	@$(BIN)/python -m tests.crash.run $(ARGS)
+
+docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error
+	@$(BIN)/python tools/reference.py
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "Open build/docs/index.html"
+
+lint: $(DEV) ## Check style, types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing
+
+format: $(DEV) ## Put all code into the one format
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+lock: $(DEV) ## Lock the newest dependencies that pyproject.toml allows
+	@$(COMPILE) requirements/uv.in --output-file requirements/uv.lock
+	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
+	@$(COMPILE) pyproject.toml --extra docs --constraints requirements/dev.lock --output-file requirements/docs.lock
+	@! grep -nE '://|^ *-' requirements/*.lock | grep -v -e '--hash=' || { echo "A lock file holds an address." >&2; exit 1; }
+
+clean: ## Delete .venv and everything that was built
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DEV): requirements/uv.lock requirements/dev.lock pyproject.toml tools/setup
+	@PYTHON=$(PYTHON) tools/setup dev
+	@touch $@
+
+$(DOCS): $(DEV) requirements/docs.lock
+	@PYTHON=$(PYTHON) tools/setup docs
+	@touch $@

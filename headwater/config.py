@@ -1,0 +1,341 @@
+"""Every setting, as one frozen value that is checked when built and passed by hand.
+
+Precedence: flags > `HEADWATER_*` environment > `./headwater.toml` > the user's file > defaults.
+`Config.load` is the only reader of the environment and of those files; nothing else in the package looks there.
+A name that is no setting is an error wherever it stands, for a misspelt setting is one that silently does nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from headwater.errors import ArgumentInvalid, EncodingInvalid, SettingInvalid
+from headwater.units import KIB, MIB, format_bytes, format_seconds, parse_bytes, parse_seconds
+
+Durability = Literal["fsync", "os", "memory"]
+Codec = Literal["none", "lz4", "zstd"]
+Color = Literal["auto", "always", "never"]
+Output = Literal["table", "json", "jsonl", "csv"]
+
+FILE_NAME = "headwater.toml"
+ENVIRONMENT_PREFIX = "HEADWATER_"
+
+ENVIRONMENT_OTHER = frozenset({"HEADWATER_CONFIG"})
+"""Variables with our prefix that are no settings: `HEADWATER_CONFIG` names a file to read instead of `./headwater.toml`.
+
+Variables that begin with `HEADWATER_TEST_` belong to the test suite, and are let through as well.
+"""
+
+_Parse = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting as it stands: its value, and where that came from."""
+
+    name: str
+    value: Any
+    text: str
+    origin: str
+    help: str
+
+
+# -- what a setting may be: each parser takes what people write and raises ArgumentInvalid for the rest -------------
+
+
+def _refuse(value: object, expected: str) -> ArgumentInvalid:
+    return ArgumentInvalid(name="", value=value, expected=expected)
+
+
+def _one_of(choices: tuple[str, ...]) -> _Parse:
+    expected = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise _refuse(value, expected)
+        return value
+
+    return parse
+
+
+def _count(*, most: int) -> _Parse:
+    expected = f"a whole number from 1 to {most}"
+
+    def parse(value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise _refuse(value, expected)
+        return value
+
+    return parse
+
+
+def _bytes(*, least: int) -> _Parse:
+    def parse(value: Any) -> int:
+        size = parse_bytes(value)
+        if size < least:
+            raise _refuse(value, f"at least {format_bytes(least)}")
+        return size
+
+    return parse
+
+
+def _seconds_above_zero(value: Any) -> float:
+    seconds = parse_seconds(value)
+    if seconds == 0:
+        raise _refuse(value, "more than 0 seconds")
+    return seconds
+
+
+def _optional(parse: _Parse) -> _Parse:
+    """TOML and the environment have no null, so the word "none" says it."""
+    return lambda value: None if value is None or value == "none" else parse(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _refuse(value, "some text")
+    return value
+
+
+def _path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_text(value)).expanduser()
+
+
+# -- the settings ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rule:
+    """What one setting is for, how its text is read, and how its value is shown."""
+
+    help: str
+    parse: _Parse
+    show: Callable[[Any], str] = str
+
+
+_RULES = {
+    "log": _Rule(help="Address of the log: a folder.", parse=_text),
+    "durability": _Rule(
+        help="When a row of a new topic counts as written: fsync, os or memory.", parse=_one_of(get_args(Durability))
+    ),
+    "codec": _Rule(help="Compression of new topics: none, lz4 or zstd.", parse=_one_of(get_args(Codec))),
+    "partitions": _Rule(help="Partitions of a new topic.", parse=_count(most=65_536)),
+    "segment_bytes_max": _Rule(
+        help="Size at which a segment file is closed and the next begun.",
+        parse=_bytes(least=4 * KIB),
+        show=format_bytes,
+    ),
+    "frame_rows_max": _Rule(help="Most rows in one frame.", parse=_count(most=2**31 - 1)),
+    "frame_bytes_max": _Rule(
+        help="Most bytes in one frame, and so in one row.", parse=_bytes(least=4 * KIB), show=format_bytes
+    ),
+    "linger_seconds": _Rule(
+        help="How long a producer waits for more rows before it appends.", parse=parse_seconds, show=format_seconds
+    ),
+    "batch_rows_max": _Rule(help="Rows at which a producer waits no longer.", parse=_count(most=2**31 - 1)),
+    "batch_bytes_max": _Rule(
+        help="Bytes at which a producer waits no longer.", parse=_bytes(least=1), show=format_bytes
+    ),
+    "retention_seconds_max": _Rule(
+        help="Age at which rows of a new topic are deleted; none keeps them.",
+        parse=_optional(_seconds_above_zero),
+        show=format_seconds,
+    ),
+    "retention_bytes_max": _Rule(
+        help="Bytes that each partition of a new topic keeps; none keeps all.",
+        parse=_optional(_bytes(least=1)),
+        show=format_bytes,
+    ),
+    "session_seconds_max": _Rule(
+        help="Silence after which a group counts a member as dead.", parse=_seconds_above_zero, show=format_seconds
+    ),
+    "heartbeat_seconds": _Rule(
+        help="How often a group member says that it lives.", parse=_seconds_above_zero, show=format_seconds
+    ),
+    "open_partitions_max": _Rule(help="Partitions whose files one process keeps open.", parse=_count(most=2**20)),
+    "archive_dir": _Rule(
+        help="Where archived segments go; none is the folder `archive` inside the log.", parse=_optional(_path)
+    ),
+    "color": _Rule(help="Colour in the terminal: auto, always or never.", parse=_one_of(get_args(Color))),
+    "output": _Rule(help="How commands print: table, json, jsonl or csv.", parse=_one_of(get_args(Output))),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Every setting of Headwater; each default works on a laptop.
+
+    Built by hand it takes values or the text that people write for them; either way it is checked at once.
+
+    >>> Config(partitions=4).partitions
+    4
+    >>> Config.load({"segment_bytes_max": "1 GiB"}, environ={}).segment_bytes_max
+    1073741824
+    """
+
+    log: str = "./data"
+    durability: Durability = "fsync"
+    codec: Codec = "none"
+    partitions: int = 1
+    segment_bytes_max: int = 64 * MIB
+    frame_rows_max: int = 65_536
+    frame_bytes_max: int = 16 * MIB
+    linger_seconds: float = 0.005
+    batch_rows_max: int = 65_536
+    batch_bytes_max: int = 8 * MIB
+    retention_seconds_max: float | None = None
+    retention_bytes_max: int | None = None
+    session_seconds_max: float = 10.0
+    heartbeat_seconds: float = 1.0
+    open_partitions_max: int = 256
+    archive_dir: Path | None = None
+    color: Color = "auto"
+    output: Output = "table"
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, rule in _RULES.items():
+            # A frozen value may still be completed while it is being built: text becomes the value that it means.
+            object.__setattr__(self, name, self._checked(name, rule.parse))
+        if self.heartbeat_seconds >= self.session_seconds_max:
+            raise SettingInvalid(
+                name="heartbeat_seconds",
+                value=self.heartbeat_seconds,
+                expected=f"less than `session_seconds_max`, which is {format_seconds(self.session_seconds_max)}",
+                origin=self.origin("heartbeat_seconds"),
+            )
+
+    def _checked(self, name: str, parse: _Parse) -> Any:
+        value = getattr(self, name)
+        try:
+            return parse(value)
+        except ArgumentInvalid as error:
+            origin = self.origin(name)
+            raise SettingInvalid(name=name, value=value, expected=error.expected, origin=origin) from None
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        directory: str | Path | None = None,
+    ) -> Self:
+        """The settings of this process; the only place that reads the environment and the configuration files.
+
+        `flags` are settings by name; one that is None was not given. `directory` is where `headwater.toml` is
+        sought, by default the current folder. Relative addresses in a file mean the current folder, too.
+        """
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        # From the weakest to the strongest: each layer covers what lies below.
+        for origin, layer in (
+            *_files(environ, Path() if directory is None else Path(directory)),
+            *_environment(environ),
+            *_flags(flags or {}),
+        ):
+            values.update(layer)
+            origins.update(dict.fromkeys(layer, origin))
+        return cls(**values, origins=origins)
+
+    def origin(self, name: str) -> str:
+        """Where the value of a setting came from.
+
+        >>> Config.load({"partitions": 4}, environ={}).origin("partitions")
+        'flag --partitions'
+        """
+        if name not in _RULES:
+            raise _unknown(name, None, origin="the program")
+        # A default of a dataclass stays on its class as a plain attribute.
+        return self.origins.get(name, "default" if getattr(self, name) == getattr(Config, name) else "the program")
+
+    def describe(self) -> list[Setting]:
+        """Every setting with its value, where that came from, and what it is for."""
+        return [self._described(name, rule) for name, rule in _RULES.items()]
+
+    def _described(self, name: str, rule: _Rule) -> Setting:
+        value = getattr(self, name)
+        text = "none" if value is None else rule.show(value)
+        return Setting(name=name, value=value, text=text, origin=self.origin(name), help=rule.help)
+
+
+# -- the layers, weakest first --------------------------------------------------------------------------------------
+
+_Layer = tuple[str, dict[str, Any]]
+
+
+def _files(environ: Mapping[str, str], directory: Path) -> Iterable[_Layer]:
+    chosen = environ.get("HEADWATER_CONFIG")
+    here = Path(chosen) if chosen else directory / FILE_NAME
+    for path, required in ((user_file(environ), False), (here, bool(chosen))):
+        if required or path.is_file():
+            origin = f"./{FILE_NAME}" if path == Path(FILE_NAME) else str(path)
+            yield origin, _known(_toml(path, origin), origin)
+
+
+def _toml(path: Path, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EncodingInvalid(encoding="TOML", position=origin, why=error.strerror or str(error)) from error
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise EncodingInvalid(encoding="TOML", position=origin, why=str(error)) from error
+
+
+def _environment(environ: Mapping[str, str]) -> Iterable[_Layer]:
+    # https://no-color.org: present and not empty, whatever its value.
+    if environ.get("NO_COLOR"):
+        yield "environment NO_COLOR", {"color": "never"}
+    for variable, value in environ.items():
+        # An empty variable is an unset one: shells have no other way to take a value away for one command.
+        if _is_setting(variable) and value:
+            origin = f"environment {variable}"
+            yield origin, _known({variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value}, origin)
+
+
+def _is_setting(variable: str) -> bool:
+    if variable in ENVIRONMENT_OTHER or variable.startswith("HEADWATER_TEST_"):
+        return False
+    return variable.startswith(ENVIRONMENT_PREFIX)
+
+
+def _flags(flags: Mapping[str, Any]) -> Iterable[_Layer]:
+    for name, value in flags.items():
+        if value is not None:
+            origin = f"flag --{name.replace('_', '-')}"
+            yield origin, _known({name: value}, origin)
+
+
+def _known(layer: dict[str, Any], origin: str) -> dict[str, Any]:
+    for name, value in layer.items():
+        if name not in _RULES:
+            raise _unknown(name, value, origin=origin)
+    return layer
+
+
+def _unknown(name: str, value: object, *, origin: str) -> SettingInvalid:
+    near = difflib.get_close_matches(name, _RULES, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else "`headwater config show` lists them all"
+    return SettingInvalid(
+        name=name, value=value, expected=f"another name, for no setting is called so: {hint}", origin=origin
+    )
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """The user's own configuration file, where the platform keeps such files."""
+    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "headwater" / "config.toml"
+    if sys.platform == "win32":
+        return Path(environ.get("APPDATA") or home / "AppData" / "Roaming") / "headwater" / "config.toml"
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "headwater" / "config.toml"
