@@ -1,0 +1,45 @@
+"""Headwater: an event-streaming platform in one Python package.
+
+    import headwater as hw
+
+    log = hw.open("./data")
+
+This door is lazy (PEP 562): `import headwater` costs almost nothing, and Arrow is loaded when a log is first opened.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.config import Config
+    from headwater.log import Log, Retention, open
+
+    __version__: str
+
+__all__ = ["Config", "Log", "Retention", "__version__", "open"]
+
+_HOMES = {"Config": "headwater.config", "Log": "headwater.log", "Retention": "headwater.log", "open": "headwater.log"}
+
+
+# Any: what a name stands for is known to type checkers from the imports above.
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # so that the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("headwater")
