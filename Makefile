@@ -39,11 +39,12 @@ lint: $(DEV) ## Check style, types and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 
-format: $(DEV) ## Put all code into the one format
+format: $(DEV) ## Put all code into the one format, and the reference in step with it
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+	@$(BIN)/python tools/reference.py
 
 lock: $(DEV) ## Lock the newest dependencies that pyproject.toml allows
 	@$(COMPILE) requirements/uv.in --output-file requirements/uv.lock

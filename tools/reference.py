@@ -1,0 +1,239 @@
+"""Write docs/reference from the source: one page per public package, one for errors, one for settings.
+
+    python tools/reference.py            write the pages
+    python tools/reference.py --check    exit with 1 if a page is not what the source says
+
+Packages are read, not imported, and signatures are quoted as they stand, so that every Python writes the same pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from headwater import errors
+from headwater.config import ENVIRONMENT_PREFIX, Config
+from headwater.errors import HeadwaterError
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+MADE_BY = "<!-- Made by tools/reference.py from the source; change the docstrings there, then `make format`. -->\n"
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign
+
+
+class Module:
+    """One source file: its text, its tree, and what its names stand for."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text)
+        self.doc = ast.get_docstring(self.tree) or ""
+        # What stands under `if TYPE_CHECKING:` is what a lazy door offers.
+        self.nodes = [
+            *self.tree.body,
+            *(node for top in self.tree.body if isinstance(top, ast.If) for node in top.body),
+        ]
+
+    def listed(self) -> list[str]:
+        """What `__all__` says."""
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names: list[str] = ast.literal_eval(node.value)
+                return names
+        return []
+
+    def find(self, name: str) -> tuple[Module, Definition]:
+        """Where a name is defined, following imports inside the package."""
+        for node in self.nodes:
+            if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+                return Module(source_of(node.module or "")).find(name)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return self, node
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                return self, node
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
+                return self, node
+        raise LookupError(f"{name} is listed in __all__ but not defined")
+
+    def quote(self, start: int, stop_line: int, stop_column: int) -> str:
+        """The source from a line to a position, without its indentation and its comments."""
+        lines = self.text.splitlines()[start - 1 : stop_line]
+        lines[-1] = lines[-1].encode()[:stop_column].decode()
+        return textwrap.dedent("\n".join(line for line in lines if not line.lstrip().startswith("#"))).rstrip()
+
+
+def source_of(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+# -- one public name --------------------------------------------------------------------------------------------------
+
+
+def signature(module: Module, node: ast.FunctionDef) -> str:
+    first = node.body[0]
+    decorators = [f"@{ast.unparse(decorator)}" for decorator in node.decorator_list]
+    return "\n".join([*decorators, module.quote(node.lineno, first.lineno, first.col_offset).removesuffix(":")])
+
+
+def outline(module: Module, node: ast.ClassDef) -> str:
+    """A class with its fields, as its author wrote them."""
+    first = node.body[0]
+    decorators = [f"@{ast.unparse(decorator)}" for decorator in node.decorator_list]
+    head = module.quote(node.lineno, first.lineno, first.col_offset)
+    quoted = [
+        module.quote(field.lineno, field.end_lineno or field.lineno, field.end_col_offset or 0)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and not ast.unparse(field.target).startswith("_")
+    ]
+    return "\n".join([*decorators, head, *textwrap.indent("\n".join(quoted), "    ").splitlines()]).removesuffix(":")
+
+
+def markdown(doc: str) -> str:
+    """A docstring as Markdown: examples become blocks of their own (the test suite runs them where they stand)."""
+    paragraphs = inspect.cleandoc(doc).split("\n\n")
+    return "\n\n".join(
+        f"```pycon\n{paragraph}\n```" if paragraph.startswith(">>>") else paragraph for paragraph in paragraphs
+    )
+
+
+def code(text: str) -> str:
+    return f"```py\n{text}\n```"
+
+
+def entry(module: Module, name: str, node: Definition) -> Iterator[str]:
+    """The paragraphs about one public name."""
+    yield f"## {name}"
+    if isinstance(node, ast.FunctionDef):
+        yield code(signature(module, node))
+        yield markdown(ast.get_docstring(node) or "")
+    elif isinstance(node, ast.ClassDef):
+        yield code(outline(module, node))
+        yield markdown(ast.get_docstring(node) or "")
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                yield f"### {name}.{method.name}"
+                yield code(signature(module, method))
+                yield markdown(ast.get_docstring(method) or "")
+    else:
+        yield code(module.quote(node.lineno, node.end_lineno or node.lineno, node.end_col_offset or 0))
+        yield markdown(constant_doc(module, node))
+
+
+def constant_doc(module: Module, node: ast.stmt) -> str:
+    """The text just below a constant."""
+    position = module.nodes.index(node)
+    after = module.nodes[position + 1] if position + 1 < len(module.nodes) else None
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+        return after.value.value
+    return ""
+
+
+# -- the pages --------------------------------------------------------------------------------------------------------
+
+
+def page(paragraphs: Iterator[str] | list[str]) -> str:
+    return "\n\n".join([MADE_BY.rstrip(), *filter(None, paragraphs)]) + "\n"
+
+
+def package_page(package: str, door: Module) -> str:
+    names = [paragraph for name in door.listed() for paragraph in entry(*_found(door, name))]
+    return page([f"# {package}", markdown(door.doc), *names])
+
+
+def _found(door: Module, name: str) -> tuple[Module, str, Definition]:
+    module, node = door.find(name)
+    return module, name, node
+
+
+def errors_page() -> str:
+    return page(_errors())
+
+
+def _errors() -> Iterator[str]:
+    yield "# Errors"
+    yield "Every error is a `HeadwaterError` and branches by what the caller can do. The command line ends with the code shown."
+    drawing = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
+    yield "```text\n" + textwrap.dedent(drawing) + "\n```"
+    for branch in HeadwaterError.__subclasses__():
+        yield f"## {branch.__name__}"
+        yield f"{branch.__doc__} Exit code {branch.exit_code}."
+        for leaf in branch.__subclasses__():
+            yield f"### {leaf.__name__}"
+            yield leaf.__doc__ or ""
+            facts = ", ".join(f"`{fact.name}`" for fact in fields(leaf))
+            code_own = f"\n- Exit code: {leaf.exit_code}" if leaf.exit_code != branch.exit_code else ""
+            yield f"- Problem: {_quoted(leaf.problem)}\n- Remedy: {_quoted(leaf.remedy)}\n- Facts: {facts}{code_own}"
+
+
+def _quoted(text: str) -> str:
+    """A format string as prose: its facts in italics, or in capitals where they stand inside code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    words = [
+        re.sub(r"\{(\w+)\}", lambda fact: fact[1].upper(), part)
+        if part.startswith("`")
+        else re.sub(r"\{(\w+)[^}]*\}", r"*\1*", part)
+        for part in parts
+    ]
+    return "".join(words).replace("{{", "{").replace("}}", "}")
+
+
+def settings_page() -> str:
+    rows = [
+        f"| `{setting.name}` | `{setting.text}` | `{ENVIRONMENT_PREFIX}{setting.name.upper()}` | {setting.help} |"
+        for setting in Config().describe()
+    ]
+    intro = (
+        "Flags are stronger than the environment, which is stronger than `./headwater.toml`, which is stronger than the\n"
+        "user's file (`~/.config/headwater/config.toml` on Linux), which is stronger than these defaults.\n"
+        "`headwater config show` prints each value and where it came from. A name that is no setting is an error."
+    )
+    units = 'Sizes may be written as `"64 MiB"` or `"10 GB"`, durations as `"7 days"` or `"500 ms"`.'
+    table = "\n".join(["| Setting | Default | Variable | What it is |", "|---|---|---|---|", *rows])
+    other = (
+        '`HEADWATER_CONFIG` names a file to read instead of `./headwater.toml`; `NO_COLOR` means `color = "never"`.\n'
+        "Variables that begin with `HEADWATER_TEST_` belong to the test suite and are not read."
+    )
+    return page(["# Settings", intro, units, table, other])
+
+
+def pages() -> dict[Path, str]:
+    """Every page by its path."""
+    made = {REFERENCE / "errors.md": errors_page(), REFERENCE / "settings.md": settings_page()}
+    for folder in [ROOT / "headwater", *sorted((ROOT / "headwater").iterdir())]:
+        # The command line is documented by its commands.
+        if (folder / "__init__.py").exists() and folder.name != "cli":
+            package = str(folder.relative_to(ROOT)).replace("/", ".")
+            made[REFERENCE / "api" / f"{package}.md"] = package_page(package, Module(folder / "__init__.py"))
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write docs/reference from the source.")
+    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    check = parser.parse_args().check
+    made = pages()
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    gone = [path for path in (REFERENCE / "api").glob("*.md") if path not in made]
+    for path in [*stale, *gone]:
+        print(f"{path.relative_to(ROOT)} {'is out of date; run `make format`' if check else 'is written anew'}")
+    if check:
+        return 1 if stale or gone else 0
+    for path in gone:
+        path.unlink()
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
