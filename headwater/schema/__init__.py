@@ -1,0 +1,25 @@
+"""What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
+
+from headwater.schema.evolution import Change, conform, diff, evolve
+from headwater.schema.partitioner import key_hash, partition_of
+from headwater.schema.rows import HEADERS_TYPE, RowBatch, stored_schema, to_batches, to_rows
+from headwater.schema.types import SCHEMALESS, format_schema, parse_schema, schema_from_json, schema_to_json
+
+__all__ = [
+    "HEADERS_TYPE",
+    "SCHEMALESS",
+    "Change",
+    "RowBatch",
+    "conform",
+    "diff",
+    "evolve",
+    "format_schema",
+    "key_hash",
+    "parse_schema",
+    "partition_of",
+    "schema_from_json",
+    "schema_to_json",
+    "stored_schema",
+    "to_batches",
+    "to_rows",
+]

@@ -1,0 +1,215 @@
+"""Arrow arrays under another type, without loss: what fits is converted, what would not come back is refused.
+
+Arrow's own cast is both too generous (it reads numbers from text, and prints numbers as text) and too strict (it cannot
+add a field to a struct), so this module decides which pairs of types may meet, and walks nested types itself.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.schema.notation import format_type, nearest
+
+
+class Misfit(ValueError):
+    """A value or a column does not fit a type; its text completes the sentence "column 'a' …"."""
+
+
+def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.Array:
+    """The same values as `kind`, or `Misfit` if one of them cannot be.
+
+    With `drop`, fields of structs that `kind` does not have are left out; otherwise they do not fit.
+
+    >>> cast_array(pa.array([1, 2], pa.int32()), pa.int64()).type
+    DataType(int64)
+    """
+    if array.type == kind:
+        return array
+    if isinstance(array, pa.DictionaryArray):
+        return cast_array(array.dictionary_decode(), kind, drop=drop)
+    if pa.types.is_run_end_encoded(array.type):
+        return cast_array(pc.run_end_decode(array), kind, drop=drop)
+    if isinstance(array, pa.ExtensionArray):
+        return cast_array(array.storage, kind, drop=drop)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    if pa.types.is_nested(kind):
+        return _cast_nested(array, kind, drop=drop)
+    if not castable(array.type, kind):
+        raise Misfit(f"is {_shown(array.type)}, and the schema says {format_type(kind)}")
+    try:
+        return _cast_leaf(array, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Misfit(f"has a value that does not fit {format_type(kind)} ({first_line(error)})") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The part of Arrow's message that a person needs."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _shown(kind: pa.DataType) -> str:
+    try:
+        return format_type(kind)
+    except (ValueError, AttributeError):
+        return str(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds text, however long."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether a column holds bytes, however long."""
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def is_sequence(kind: pa.DataType) -> bool:
+    """Whether a column holds lists, in any of Arrow's layouts."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def castable(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether values of one type may stand in a column of another, value by value.
+
+    >>> castable(pa.int64(), pa.int32()), castable(pa.string(), pa.int64())
+    (True, False)
+    """
+    types = pa.types
+    if types.is_integer(new):
+        return bool(types.is_integer(old) or types.is_floating(old) or _is_whole_decimal(old))
+    if types.is_floating(new):
+        return bool(types.is_integer(old) or types.is_floating(old))
+    if types.is_decimal(new):
+        return bool(types.is_integer(old) or types.is_decimal(old))
+    if is_text(new):
+        return is_text(old)
+    if is_bytes(new):
+        return is_bytes(old) or is_text(old)
+    if types.is_timestamp(new):
+        return bool(types.is_timestamp(old) or types.is_date(old) or types.is_int64(old) or is_text(old))
+    if types.is_date(new):
+        return bool(types.is_date(old) or types.is_timestamp(old) or is_text(old))
+    if types.is_time(new):
+        return bool(types.is_time(old))
+    return bool(types.is_duration(new) and types.is_duration(old))
+
+
+def _is_whole_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) and kind.scale == 0)
+
+
+def _cast_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    old = array.type
+    if pa.types.is_timestamp(kind):
+        return _cast_timestamp(array, kind)
+    if pa.types.is_decimal(kind) and pa.types.is_integer(old):
+        # Arrow wants room for every value of the integer's type; only the values that are there need fit.
+        return array.cast(pa.decimal256(40, 0)).cast(pa.decimal256(76, kind.scale)).cast(kind)
+    if pa.types.is_fixed_size_binary(kind) and not is_bytes(old):
+        return array.cast(pa.binary()).cast(kind)
+    if pa.types.is_floating(kind) and kind.bit_width == 32 and pa.types.is_floating(old):
+        return _narrow_floats(array, kind)
+    if pa.types.is_date(kind) and is_text(old):
+        return array.cast(pa.string()).cast(kind)
+    if pa.types.is_date(kind) and pa.types.is_timestamp(old):
+        return _cast_to_date(array, kind)
+    return array.cast(kind)
+
+
+def _narrow_floats(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Rounding is what 32 bits mean, but a large number must not become infinite."""
+    narrow = array.cast(kind)
+    lost = pc.and_not(pc.is_inf(narrow), pc.is_inf(array))
+    if pc.any(lost).as_py():
+        raise pa.ArrowInvalid("a number is too large for 32 bits")
+    return narrow
+
+
+def _cast_to_date(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    array = _cast_timestamp(array, pa.timestamp(array.type.unit))
+    days = array.cast(kind)
+    if not pc.all(pc.equal(days.cast(array.type), array), min_count=0).as_py():
+        raise pa.ArrowInvalid("a time is not midnight")
+    return days
+
+
+def _cast_timestamp(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times without a zone are UTC, and whole numbers are microseconds, as in rows given as Python values."""
+    old = array.type
+    if pa.types.is_int64(old):
+        array = array.cast(pa.timestamp("us"))
+    elif is_text(old):
+        array = _read_times(array, kind.unit)
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, tz="UTC")).cast(pa.timestamp(array.type.unit))
+    # Between a zone and none Arrow shifts the clock; by way of UTC the moment stays.
+    array = array.cast(pa.timestamp(kind.unit))
+    return array.cast(pa.timestamp(kind.unit, tz="UTC")).cast(kind) if kind.tz else array
+
+
+def _read_times(array: pa.Array, unit: str) -> pa.Array:
+    """ISO 8601 text, each with or without a zone, as moments in UTC."""
+    text = array.cast(pa.string())
+    zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d|T.*[+-]\d\d)$")
+    plain = pc.if_else(zoned, None, text).cast(pa.timestamp(unit))
+    moved = pc.if_else(zoned, text, None).cast(pa.timestamp(unit, tz="UTC")).cast(pa.timestamp(unit))
+    return pc.coalesce(plain, moved)
+
+
+def _cast_nested(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
+    old = array.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(old):
+        return _cast_struct(array, kind, drop=drop)
+    if pa.types.is_map(kind) and pa.types.is_map(old):
+        return _cast_map(array, kind, drop=drop)
+    if not pa.types.is_map(kind) and is_sequence(kind) and is_sequence(old):
+        return _cast_list(array, kind, drop=drop)
+    raise Misfit(f"is {_shown(old)}, and the schema says {format_type(kind)}")
+
+
+def _cast_struct(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
+    names = [part.name for part in kind]
+    for part in array.type:
+        if part.name not in names and not drop:
+            raise Misfit(f"has a field {part.name!r} that is not in the schema{nearest(part.name, names)}")
+    children = [
+        cast_array(array.field(part.name), part.type, drop=drop)
+        if array.type.get_field_index(part.name) >= 0
+        else pa.nulls(len(array), part.type)
+        for part in kind
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
+
+
+def _cast_list(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.large_list(array.type.value_field))
+    values = cast_array(array.values, kind.value_type, drop=drop)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(_own_offsets(array, pa.int64()), values, type=kind, mask=mask)
+    try:
+        return pa.ListArray.from_arrays(_own_offsets(array, pa.int32()), values, type=kind, mask=mask)
+    except pa.ArrowInvalid as error:
+        raise Misfit(f"has too many items for {format_type(kind)}; use large_list") from error
+
+
+def _cast_map(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
+    # `offsets` of a slice still count from the start of the whole, as `keys` and `items` do.
+    keys = cast_array(array.keys, kind.key_type, drop=drop)
+    items = cast_array(array.items, kind.item_type, drop=drop)
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(_own_offsets(array, pa.int32()), keys, items, kind, mask=mask)
+
+
+def _own_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The offsets as an array that begins at 0: Arrow takes no mask beside a slice of offsets."""
+    return pa.array(array.offsets.to_numpy(), kind)

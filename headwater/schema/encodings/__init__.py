@@ -1,0 +1,1 @@
+"""Rows as bytes that other programs read and write: JSON lines and Avro."""

@@ -1,0 +1,378 @@
+"""Python values as Arrow arrays: fast when they are what the schema says, careful when they are merely close.
+
+Each column is converted as a whole. If all its values have the type's own Python class, Arrow converts them in C;
+otherwise each value is coerced by rules that never lose anything: `1.0` is an integer and `1.5` is not.
+Nested types are taken apart into flat columns first, so the same two paths serve them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.schema.casting import Misfit, first_line, is_bytes, is_text
+from headwater.schema.notation import format_type, nearest
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_DAY_0 = datetime.date(1970, 1, 1)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_LONG_FRACTION = re.compile(r"([.,]\d{6})(\d{1,3})(?!\d)")
+_ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError)
+
+
+def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values as an array of this type, or `Misfit` if one of them cannot be.
+
+    >>> to_array([1, None, 2.0], pa.int64()).to_pylist()
+    [1, None, 2]
+    >>> to_array(["2024-01-01T12:00:00Z"], pa.timestamp("us", tz="UTC"))[0].value
+    1704110400000000
+    """
+    if pa.types.is_nested(kind):
+        return _to_nested(values, kind)
+    try:
+        if set(map(type, values)) <= _own_classes(kind):
+            return pa.array(values, kind)
+        return pa.array(list(map(_coercion(kind), values)), kind)
+    except Misfit:
+        raise
+    except _ARROW_ERRORS as error:
+        raise Misfit(f"does not fit {format_type(kind)} ({first_line(error)})") from error
+
+
+def _own_classes(kind: pa.DataType) -> frozenset[type]:
+    """The classes whose values Arrow converts to this type exactly, all of them."""
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        return _NO_CLASSES
+    return _OWN_CLASSES.get(kind.id, _NO_CLASSES)
+
+
+_NO_CLASSES = frozenset({NoneType})
+_OWN_CLASSES: dict[int, frozenset[type]] = {
+    kind.id: frozenset({*classes, NoneType})
+    for kinds, classes in (
+        ((pa.int8(), pa.int16(), pa.int32(), pa.int64()), {int}),
+        ((pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()), {int}),
+        ((pa.float64(),), {float, int}),
+        ((pa.string(), pa.large_string()), {str}),
+        ((pa.binary(), pa.large_binary(), pa.binary(1)), {bytes, str}),
+        ((pa.bool_(),), {bool}),
+        ((pa.decimal128(1), pa.decimal256(1)), {decimal.Decimal, int}),
+        ((pa.timestamp("us"),), {datetime.datetime, int}),
+        ((pa.date32(),), {datetime.date}),
+    )
+    for kind in kinds
+}
+
+
+def _coercion(kind: pa.DataType) -> Callable[[Any], Any]:
+    """The rule that makes one value fit this type, for values of other classes."""
+    types = pa.types
+    if types.is_integer(kind):
+        return _to_integer
+    if types.is_floating(kind):
+        return _to_float32 if types.is_float32(kind) else _to_float
+    if is_text(kind):
+        return _to_text
+    if is_bytes(kind):
+        return _to_bytes
+    if types.is_boolean(kind):
+        return _to_boolean
+    if types.is_decimal(kind):
+        return _to_decimal
+    if types.is_date(kind):
+        return _to_days
+    if types.is_timestamp(kind):
+        return lambda value: _scaled(_moment(value), kind.unit)
+    if types.is_time(kind):
+        return lambda value: _scaled(_time_of_day(value), kind.unit)
+    return lambda value: _scaled(_span(value), kind.unit)
+
+
+def _refused(value: Any, expected: str) -> Misfit:
+    shown = repr(value)
+    return Misfit(f"is {shown if len(shown) <= 60 else shown[:59] + '…'} ({type(value).__name__}), not {expected}")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars as Python's, and pandas' missing values as None."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        return value.item()
+    return None if type(value).__name__ in {"NAType", "NaTType"} else value
+
+
+def _to_integer(value: Any) -> int | None:
+    value = _plain(value)
+    if value is None or type(value) is int:
+        return value
+    if isinstance(value, float | decimal.Decimal) and _is_whole(value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    raise _refused(value, "a whole number")
+
+
+def _is_whole(number: Any) -> bool:
+    # The bound comes before `int`, which would write out every digit of Decimal("1e1000000").
+    return math.isfinite(number) and abs(number) < 2**64 and number == int(number)
+
+
+def _to_float(value: Any) -> float | None:
+    value = _plain(value)
+    if value is None or type(value) is float:
+        return value
+    if isinstance(value, int | decimal.Decimal) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _refused(value, "a number that 64 bits hold") from None
+        if isinstance(value, int) and int(number) != value:
+            raise _refused(value, "a number that 64 bits hold exactly")
+        return number
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if isinstance(value, float):
+        return float(value)
+    raise _refused(value, "a number")
+
+
+def _to_float32(value: Any) -> float | None:
+    number = _to_float(value)
+    if number is not None and abs(number) != float("inf") and abs(number) > 3.4028235677973366e38:
+        raise _refused(value, "a number that 32 bits hold")
+    return number
+
+
+def _to_text(value: Any) -> str | None:
+    value = _plain(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise _refused(value, "UTF-8 text") from None
+    raise _refused(value, "text")
+
+
+def _to_bytes(value: Any) -> bytes | None:
+    value = _plain(value)
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise _refused(value, "bytes")
+
+
+def _to_boolean(value: Any) -> bool | None:
+    value = _plain(value)
+    if value is None or isinstance(value, bool):
+        return value
+    raise _refused(value, "true or false")
+
+
+def _to_decimal(value: Any) -> decimal.Decimal | None:
+    value = _plain(value)
+    if value is None or isinstance(value, decimal.Decimal):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return decimal.Decimal(value)
+    if isinstance(value, str):
+        try:
+            return decimal.Decimal(value)
+        except decimal.InvalidOperation:
+            raise _refused(value, "a decimal number") from None
+    if isinstance(value, float):
+        raise _refused(value, "exact; give a Decimal, an int or a text")
+    raise _refused(value, "a decimal number")
+
+
+def _to_days(value: Any) -> int | None:
+    value = _plain(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return (datetime.date.fromisoformat(value) - _DAY_0).days
+        except ValueError:
+            raise _refused(value, "a date such as '2024-01-31'") from None
+    if isinstance(value, datetime.datetime | np.datetime64):
+        days, rest = divmod(_moment(value) or 0, 86_400_000_000_000)
+        if rest:
+            raise _refused(value, "a whole day")
+        return days
+    if isinstance(value, datetime.date):
+        return (value - _DAY_0).days
+    raise _refused(value, "a date")
+
+
+def _moment(value: Any) -> int | None:
+    """Nanoseconds since 1970 in UTC; a time without a zone is UTC, a whole number is microseconds."""
+    value = _plain(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _moment_of_text(value)
+    if isinstance(value, datetime.datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        return _span(aware - _EPOCH, nanoseconds=getattr(value, "nanosecond", 0))
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else int(value.astype("datetime64[ns]").astype(np.int64))
+    if isinstance(value, datetime.date):
+        return (value - _DAY_0).days * 86_400_000_000_000
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * 1_000
+    raise _refused(value, "a time")
+
+
+def _moment_of_text(text: str) -> int:
+    # Python reads six digits of a second; the three after them are added by hand.
+    long = _LONG_FRACTION.search(text)
+    short = text if long is None else text[: long.start(2)] + text[long.end(2) :]
+    try:
+        moment = datetime.datetime.fromisoformat(short)
+    except ValueError:
+        raise _refused(text, "a time such as '2024-01-31T12:00:00Z'") from None
+    whole = _moment(moment) or 0
+    return whole if long is None else whole + int(long.group(2).ljust(3, "0"))
+
+
+def _time_of_day(value: Any) -> int | None:
+    """Nanoseconds since midnight."""
+    value = _plain(value)
+    if isinstance(value, str):
+        try:
+            value = datetime.time.fromisoformat(value)
+        except ValueError:
+            raise _refused(value, "a time of day such as '12:30:00'") from None
+    if isinstance(value, datetime.time):
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1_000_000_000 + value.microsecond * 1_000
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * 1_000
+    if value is None:
+        return None
+    raise _refused(value, "a time of day")
+
+
+def _span(value: Any, *, nanoseconds: int = 0) -> int | None:
+    """Nanoseconds of a duration; a whole number is microseconds."""
+    value = _plain(value)
+    if value is None:
+        return None
+    if isinstance(value, datetime.timedelta):
+        nanoseconds = nanoseconds or getattr(value, "nanoseconds", 0)
+        return ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1_000 + nanoseconds
+    if isinstance(value, np.timedelta64):
+        return None if np.isnat(value) else int(value.astype("timedelta64[ns]").astype(np.int64))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * 1_000
+    raise _refused(value, "a duration")
+
+
+def _scaled(nanoseconds: int | None, unit: str) -> int | None:
+    if nanoseconds is None:
+        return None
+    count, rest = divmod(nanoseconds, 1_000_000_000 // _PER_SECOND[unit])
+    if rest:
+        raise Misfit(f"is finer than its unit, {unit}: digits would be lost")
+    return count
+
+
+def _to_nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(kind):
+        return _to_structs(values, kind)
+    if pa.types.is_map(kind):
+        return _to_maps(values, kind)
+    return _to_lists(values, kind)
+
+
+def _mask(values: Iterable[Any]) -> tuple[list[Any], pa.Array | None]:
+    """The values that are there, and where the others would be."""
+    absent = [value is None for value in values]
+    if not any(absent):
+        return list(values), None
+    return [value for value in values if value is not None], pa.array(absent)
+
+
+def _to_structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    rows = [{} if value is None else as_mapping(value) for value in values]
+    names = [part.name for part in kind]
+    for unknown in set(chain.from_iterable(rows)).difference(names):
+        raise Misfit(f"has a field {unknown!r} that is not in the schema{nearest(str(unknown), names)}")
+    children = [_part_of_structs(rows, part) for part in kind]
+    mask = _mask(values)[1]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _part_of_structs(rows: list[Mapping[str, Any]], part: pa.Field) -> pa.Array:
+    try:
+        return to_array([row.get(part.name) for row in rows], part.type)
+    except Misfit as error:
+        raise Misfit(f"field {part.name!r} {error}") from error
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """A record as a mapping: itself, or the fields of a dataclass or named tuple."""
+    if isinstance(value, Mapping):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    raise _refused(value, "a mapping")
+
+
+def _to_lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    present, mask = _mask(values)
+    for value in present:
+        if not isinstance(value, Sequence | np.ndarray | set | frozenset) or isinstance(value, str | bytes | bytearray):
+            raise _refused(value, "a list")
+    offsets = _offsets(values)
+    items = to_array(list(chain.from_iterable(present)), kind.value_type)
+    build = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    offsets_type = pa.int64() if pa.types.is_large_list(kind) else pa.int32()
+    return build.from_arrays(pa.array(offsets, offsets_type), items, type=kind, mask=mask)
+
+
+def _to_maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    present, mask = _mask(values)
+    entries = [_entries(value) for value in present]
+    flat = list(chain.from_iterable(entries))
+    keys = to_array(list(map(itemgetter(0), flat)), kind.key_type)
+    if keys.null_count:
+        raise Misfit("has a map with a null key")
+    items = to_array(list(map(itemgetter(1), flat)), kind.item_type)
+    offsets = _offsets(values)
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, kind, mask=mask)
+
+
+def _entries(value: Any) -> Sequence[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if is_pairs(value):
+        return list(value)
+    raise _refused(value, "a mapping")
+
+
+def is_pairs(value: Any) -> bool:
+    """Whether a value is a list of (key, value) pairs, which is how Arrow gives maps back."""
+    return isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+
+
+def _offsets(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    sizes = np.fromiter((0 if value is None else len(value) for value in values), dtype=np.int64, count=len(values))
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
