@@ -1,0 +1,27 @@
+"""How the documentation is built: Markdown by MyST, in the furo theme. `make docs` treats warnings as errors."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+
+project = "Headwater"
+author = "The Headwater authors"
+project_copyright = author
+version = release = version_of("headwater")
+
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+root_doc = "index"
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = f"Headwater {version}"
+html_show_sphinx = False
+html_copy_source = False
+# The signatures of the reference are quoted as `py`; the first block of a page decides nothing.
+highlight_language = "text"
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
