@@ -79,10 +79,9 @@ def test_each_door_lists_its_names_in_order(package: str) -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("package", doors())
+# The outermost door is lazy, so it has the code that opens it.
+@pytest.mark.parametrize("package", sorted(doors().keys() - {"headwater"}))
 def test_each_door_is_only_a_door(package: str) -> None:
-    if package == "headwater":
-        pytest.skip("the outermost door is lazy, so it has the code that opens it")
     body = ast.parse(doors()[package].read_text(encoding="utf-8")).body
     assert isinstance(body[0], ast.Expr), "a door begins with a sentence that says what is behind it"
     assert all(isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) for node in body[1:])
