@@ -1,0 +1,84 @@
+"""Compaction: of each key only the last row is kept, so that a topic stays as large as the table it spells out.
+
+Works on sealed segments only and beside writers. First it learns, over all of them, at which offset each key was last
+written; then it writes the segments anew, in order, each published on its own: at every moment in between, a reader
+from the start still finds the last row of every key. Tombstones go too, once they are old enough that every reader
+must have seen them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.rewrite import Output, keep_producers, pieces_of
+from headwater.log.embedded.segment import Segment, SegmentMap, walk
+from headwater.log.embedded.topics import TopicHandle
+
+Int64s = npt.NDArray[np.int64]
+
+
+def compact(
+    handle: TopicHandle, partition: Partition, sealed: Sequence[Segment], offset_next: int, *, now_us: int
+) -> int:
+    """Rewrite sealed segments; returns how many rows were dropped."""
+    kept, total = last_offsets(
+        handle, partition, sealed, tombstones_before_us=now_us - round(handle.topic.tombstone_seconds_max * 1e6)
+    )
+    if len(kept) == total:
+        return 0
+    ends = [*(segment.base for segment in sealed[1:]), offset_next]
+    run: list[Segment] = []
+    size = 0
+    for segment, end in zip(sealed, ends, strict=True):
+        run.append(segment)
+        size += segment.path.stat().st_size
+        if size >= handle.topic.segment_bytes_max or end == offset_next:
+            _rewrite(handle, partition, run, end, kept)
+            run, size = [], 0
+    return total - len(kept)
+
+
+def last_offsets(
+    handle: TopicHandle, partition: Partition, sealed: Sequence[Segment], *, tombstones_before_us: int
+) -> tuple[Int64s, int]:
+    """The offsets to keep, sorted, and how many rows there are now."""
+    key = handle.topic.key
+    tables = []
+    for segment in sealed:
+        for piece in pieces_of(handle, partition, segment):
+            if piece.punctuation is None:
+                tables.append(
+                    pa.Table.from_batches([piece.rows]).select([*key, "_offset", "_tombstone", "_appended_at"])
+                )
+    if not tables:
+        return np.empty(0, np.int64), 0
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    last = rows.group_by(list(key)).aggregate([("_offset", "max")])
+    kept = np.sort(np.asarray(last.column("_offset_max").combine_chunks()))
+    offsets = np.asarray(rows.column("_offset"))
+    dead = np.asarray(rows.column("_tombstone")) & (
+        np.asarray(rows.column("_appended_at").cast(pa.int64())) < tombstones_before_us
+    )
+    return np.setdiff1d(kept, offsets[dead], assume_unique=True), len(offsets)
+
+
+def _rewrite(handle: TopicHandle, partition: Partition, run: Sequence[Segment], offset_next: int, kept: Int64s) -> None:
+    output = Output(handle, partition, run[0].base)
+    for segment in run:
+        keep_producers(partition, [header for _, header in walk(SegmentMap(segment.path).view)], offset_next)
+        for piece in pieces_of(handle, partition, segment):
+            if piece.punctuation is None:
+                offsets = np.asarray(piece.rows.column("_offset"))
+                piece.rows = piece.rows.filter(pa.array(np.isin(offsets, kept, assume_unique=True)))
+            output.add(piece)
+    output.publish(offset_next, run)
+
+
+def is_dirty(sealed: Sequence[Segment]) -> bool:
+    """Whether rows have been sealed since the last compaction."""
+    return any(not segment.rewritten for segment in sealed)

@@ -1,0 +1,37 @@
+"""Small files that are replaced as a whole: after a crash either the old or the new one is there, never a mixture."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from headwater.log.embedded.faults import reach
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:
+    """Put `data` at `path` in one step; when `durable`, it is safe from a power cut on return."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        if point is not None:
+            reach(point)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder as durable as the files behind them."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

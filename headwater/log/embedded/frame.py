@@ -1,0 +1,276 @@
+"""A frame: 104 bytes of header, then one Arrow IPC record batch. `docs/reference/log-format.md` has every byte.
+
+Invariants: a frame begins at a multiple of 8; its two CRC32C sums cover every byte after the first eight; what a
+header says about its rows (offsets, times) is true without opening the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from google_crc32c import value as crc32c
+
+from headwater.schema import stored_schema
+
+MAGIC = b"HWF1"
+ALIGNMENT = 8
+TIME_NONE = -(2**63)
+
+FLAG_HEADERS = 1
+FLAG_OFFSETS = 2
+FLAG_TIMES = 4
+FLAG_TOMBSTONES = 8
+FLAG_TRANSACTION = 16
+FLAG_MORE = 32
+
+KIND_ROWS = 0
+KIND_PUNCTUATION = 1
+
+CODECS = ("none", "lz4", "zstd")
+
+_HEADER = struct.Struct("<4sIIIqIIIHBBqqqqQqIIQ")
+_COVERED = struct.Struct("<IIqIIIHBBqqqqQqIIQ")
+_PREFIX = struct.Struct("<4sI")
+HEADER_BYTES = _HEADER.size
+
+HEADERS_TYPE = pa.map_(pa.string(), pa.binary())
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+
+
+class Header(NamedTuple):
+    """What a frame says of itself."""
+
+    magic: bytes
+    header_crc: int
+    payload_crc: int
+    payload_size: int
+    offset_base: int
+    offset_span: int
+    count: int
+    schema_version: int
+    flags: int
+    kind: int
+    codec: int
+    appended_at_us: int
+    sent_at_us: int
+    time_min_us: int
+    time_max_us: int
+    producer: int
+    sequence: int
+    epoch: int
+    reserved: int
+    transaction: int
+
+    @property
+    def offset_next(self) -> int:
+        return self.offset_base + self.offset_span
+
+    @property
+    def size(self) -> int:
+        return HEADER_BYTES + aligned(self.payload_size)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A frame that has everything but its place: offset, append time and producer are given under the lock."""
+
+    payload: pa.Buffer | bytes
+    payload_crc: int
+    payload_size: int
+    count: int
+    span: int
+    schema_version: int
+    flags: int = 0
+    kind: int = KIND_ROWS
+    codec: int = 0
+    sent_at_us: int = 0
+    time_min_us: int = TIME_NONE
+    time_max_us: int = TIME_NONE
+
+    @property
+    def size(self) -> int:
+        return HEADER_BYTES + aligned(self.payload_size)
+
+    def header(
+        self,
+        *,
+        offset: int,
+        appended_at_us: int,
+        producer: int = 0,
+        sequence: int = 0,
+        epoch: int = 0,
+        transaction: int = 0,
+        more: bool = False,
+    ) -> bytes:
+        """The header's bytes for this place in the log; `more` says that the next frame belongs to the same append."""
+        flags = self.flags | (FLAG_TRANSACTION if transaction else 0) | (FLAG_MORE if more else 0)
+        covered = _COVERED.pack(
+            self.payload_crc,
+            self.payload_size,
+            offset,
+            self.span,
+            self.count,
+            self.schema_version,
+            flags,
+            self.kind,
+            self.codec,
+            appended_at_us,
+            self.sent_at_us,
+            self.time_min_us,
+            self.time_max_us,
+            producer,
+            sequence,
+            epoch,
+            0,
+            transaction,
+        )
+        return _PREFIX.pack(MAGIC, crc32c(covered)) + covered
+
+
+def aligned(size: int) -> int:
+    """`size` rounded up to the next multiple of 8."""
+    return (size + ALIGNMENT - 1) & ~(ALIGNMENT - 1)
+
+
+def padding(size: int) -> bytes:
+    """The zero bytes that bring `size` to a multiple of 8."""
+    return bytes(-size % ALIGNMENT)
+
+
+def read_header(buffer: memoryview | bytes, position: int) -> Header | None:
+    """The header at `position`, or None where there is no whole and valid one."""
+    if position + HEADER_BYTES > len(buffer):
+        return None
+    header = Header._make(_HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        return None
+    if crc32c(bytes(buffer[position + 8 : position + HEADER_BYTES])) != header.header_crc:
+        return None
+    return header
+
+
+def draft_rows(
+    data: pa.RecordBatch,
+    *,
+    schema_version: int,
+    codec: str = "none",
+    time: str | None = None,
+    sent_at_us: int = 0,
+    headers: pa.Array | None = None,
+    tombstones: pa.Array | None = None,
+    offsets: pa.Array | None = None,
+    appended_at: pa.Array | None = None,
+    sent_at: pa.Array | None = None,
+    span: int | None = None,
+) -> Draft:
+    """Encode rows; system columns that are not the same for the whole frame travel beside the user's."""
+    time_min, time_max = _time_bounds(data, time)
+    flags = 0
+    if headers is not None or tombstones is not None or offsets is not None or appended_at is not None:
+        data, flags = _with_extras(data, headers, tombstones, offsets, appended_at, sent_at)
+    payload = _encode(data, codec)
+    size = len(payload)
+    return Draft(
+        payload,
+        crc32c(payload),
+        size,
+        data.num_rows,
+        data.num_rows if span is None else span,
+        schema_version,
+        flags,
+        KIND_ROWS,
+        CODECS.index(codec),
+        sent_at_us,
+        time_min,
+        time_max,
+    )
+
+
+def draft_punctuation(time_us: int, *, schema_version: int, sent_at_us: int) -> Draft:
+    """A frame without rows that promises: nothing earlier than `time_us` follows from this producer."""
+    return Draft(
+        b"",
+        0,
+        0,
+        0,
+        0,
+        schema_version,
+        kind=KIND_PUNCTUATION,
+        sent_at_us=sent_at_us,
+        time_min_us=time_us,
+        time_max_us=time_us,
+    )
+
+
+def payload_schema(schema: pa.Schema, flags: int) -> pa.Schema:
+    """The schema of a payload: the topic's columns, then the system columns that `flags` announce."""
+    extras = []
+    if flags & FLAG_HEADERS:
+        extras.append(pa.field("_headers", HEADERS_TYPE))
+    if flags & FLAG_TOMBSTONES:
+        extras.append(pa.field("_tombstone", pa.bool_()))
+    if flags & FLAG_OFFSETS:
+        extras.append(pa.field("_offset", pa.int64()))
+    if flags & FLAG_TIMES:
+        extras += [pa.field("_appended_at", TIME_TYPE), pa.field("_sent_at", TIME_TYPE)]
+    base = stored_schema(schema)
+    return pa.schema([*base, *extras]) if extras else base
+
+
+def decode(header: Header, payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a payload whose schema is `payload_schema(...)`; no copy where nothing is compressed."""
+    return pa.ipc.read_record_batch(payload, schema)
+
+
+def payload_is_whole(header: Header, payload: pa.Buffer | bytes | memoryview) -> bool:
+    """Whether the payload's bytes are those that were written."""
+    return len(payload) == header.payload_size and crc32c(payload) == header.payload_crc
+
+
+def _with_extras(
+    data: pa.RecordBatch,
+    headers: pa.Array | None,
+    tombstones: pa.Array | None,
+    offsets: pa.Array | None,
+    appended_at: pa.Array | None,
+    sent_at: pa.Array | None,
+) -> tuple[pa.RecordBatch, int]:
+    flags = (
+        (FLAG_HEADERS if headers is not None else 0)
+        | (FLAG_TOMBSTONES if tombstones is not None else 0)
+        | (FLAG_OFFSETS if offsets is not None else 0)
+        | (FLAG_TIMES if appended_at is not None else 0)
+    )
+    extras = [array for array in (headers, tombstones, offsets, appended_at, sent_at) if array is not None]
+    schema = payload_schema(data.schema, flags)
+    return pa.RecordBatch.from_arrays([*data.columns, *extras], schema=schema), flags
+
+
+def _encode(data: pa.RecordBatch, codec: str) -> pa.Buffer:
+    if codec == "none":
+        return data.serialize()
+    # `serialize` cannot compress, a stream writer can: its output is the schema's message, ours, and 8 bytes of end.
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        preamble = sink.tell()
+        writer.write_batch(data)
+    stream = sink.getvalue()
+    return stream.slice(preamble, stream.size - preamble - 8)
+
+
+def _time_bounds(data: pa.RecordBatch, time: str | None) -> tuple[int, int]:
+    if time is None or data.num_rows == 0:
+        return TIME_NONE, TIME_NONE
+    column = data.column(time)
+    if column.type != TIME_TYPE:
+        column = column.cast(TIME_TYPE)
+    if column.null_count:
+        column = column.drop_null()
+        if len(column) == 0:
+            return TIME_NONE, TIME_NONE
+    values = np.asarray(column.view(pa.int64()))
+    return int(values.min()), int(values.max())

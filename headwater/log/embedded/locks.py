@@ -1,0 +1,74 @@
+"""Locks between threads and processes. A process that dies, even by `kill -9`, holds none of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headwater.errors import Locked
+
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+class FileLock:
+    """An exclusive lock on a file, held against other threads and other processes alike."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = threading.RLock()
+        self._descriptor: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> Self:
+        self._thread.acquire()
+        try:
+            if self._depth == 0:
+                if self._descriptor is None:
+                    self._descriptor = os.open(self._path, LOCK_FLAGS, 0o666)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._depth += 1
+        except BaseException:
+            self._thread.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._thread.release()
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody holds it; leave with `__exit__` as usual."""
+        if not self._thread.acquire(blocking=False):
+            return False
+        try:
+            if self._depth == 0:
+                if self._descriptor is None:
+                    self._descriptor = os.open(self._path, LOCK_FLAGS, 0o666)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._thread.release()
+            return False
+        self._depth += 1
+        return True
+
+    def acquire_within(self, seconds: float) -> None:
+        """Take the lock, or raise `Locked` when somebody holds it for longer."""
+        deadline = time.monotonic() + seconds
+        while not self.try_acquire():
+            if time.monotonic() >= deadline:
+                raise Locked(what=str(self._path), waited=seconds)
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

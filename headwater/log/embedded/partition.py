@@ -1,0 +1,465 @@
+"""One partition: frames are appended at its tail by one writer at a time, and synced for many at once.
+
+Order of the durable steps of an append, each a named crash point:
+
+1. under the append lock, frames are written behind *written* and *written* moves (readers of `os` topics see them);
+2. under the sync lock, whoever comes first syncs for all who wait, then *visible* moves (readers of `fsync` topics
+   see them), and each waiter finds its rows covered.
+
+A process killed between two steps leaves a file longer than *written*. The next writer sees that by the file's size
+and recovers: whole frames are kept, a torn one is cut and set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.clock import Clock
+from headwater.errors import Closed, DiskFull, ProducerFenced, ReadOnly, RowTooLarge, SyncFailed, TopicNotFound
+from headwater.log.embedded import recovery
+from headwater.log.embedded.faults import reach, watched
+from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.frame import Draft, padding
+from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.producers import Batch as ProducerBatch
+from headwater.log.embedded.producers import PartitionProducers
+from headwater.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentIndex,
+    SegmentMap,
+    list_segments,
+    segment_header,
+    segment_path,
+)
+from headwater.log.embedded.state import StateFile, Tail, boot_mark
+from headwater.log.port import Topic
+
+IOV_MAX = 1000
+INDEXES_KEPT = 16
+
+
+class Identity(NamedTuple):
+    """Who appends: an idempotent producer's id, its epoch and the number of this batch."""
+
+    producer: int
+    epoch: int
+    sequence: int
+    name: str
+
+
+class Written(NamedTuple):
+    """Where an append put its frames; `tail` is the end to wait for, None where the batch was there already."""
+
+    offset: int
+    offset_next: int
+    tail: Tail | None
+    rolled: bool = False
+
+
+class Partition:
+    """The tail of one partition, and the files behind it."""
+
+    def __init__(
+        self,
+        topic: Callable[[], Topic],
+        number: int,
+        folder: Path,
+        state: StateFile,
+        *,
+        clock: Clock,
+        is_committed: Callable[[int, int], bool],
+        quarantine: Path,
+        read_only: bool = False,
+        floor: int = 0,
+    ) -> None:
+        self._topic = topic
+        self.number = number
+        self.folder = folder
+        self.state = state
+        self.clock = clock
+        self.is_committed = is_committed
+        self.quarantine = quarantine
+        self.read_only = read_only
+        self.floor = floor
+        self.append_lock = FileLock(folder / "append.lock")
+        self.sync_lock = FileLock(folder / "sync.lock")
+        self.tidy_lock = FileLock(folder / "tidy.lock")
+        self._descriptors: dict[int, int] = {}
+        self._descriptor_lock = threading.Lock()
+        self._producers: PartitionProducers | None = None
+        self._made = folder.is_dir()
+        self._closed = False
+        self._virtual: Tail | None = None
+        self._indexes: dict[tuple[str, int], SegmentIndex] = {}
+        self._index_lock = threading.Lock()
+
+    @property
+    def topic(self) -> Topic:
+        return self._topic()
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}/{self.number}"
+
+    @property
+    def synced(self) -> bool:
+        """Whether readers wait for the disk."""
+        return self.topic.durability == "fsync"
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def visible(self) -> Tail:
+        """How far readers may read. Recovers first where the last writer did not end well."""
+        tail = self.state.visible(self.number) if self.synced else self.state.written(self.number)
+        if tail is not None and (tail.boot == boot_mark() or self.synced):
+            return tail
+        if self.read_only:
+            return self._visible_to_a_guest()
+        if not self.folder.is_dir():
+            return Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+        with self.append_lock:
+            self.check_alive()
+            recovery.recover(self)
+        found = self.state.visible(self.number) if self.synced else self.state.written(self.number)
+        return found or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+
+    def start(self) -> int:
+        """The oldest offset that can be read."""
+        start = self.state.start(self.number)
+        if start is not None:
+            return start
+        chain, _ = list_segments(self.folder)
+        return chain[0].base if chain else self.floor
+
+    def segments(self) -> list[Segment]:
+        return list_segments(self.folder)[0]
+
+    def settle(self) -> None:
+        """Finish what dead writers began: adopt or cut what lies behind *written*, sync what lies behind *visible*."""
+        if self.read_only or not self.folder.is_dir():
+            return
+        if self.append_lock.try_acquire():
+            try:
+                self.check_alive()
+                tail = self.tail()
+            finally:
+                self.append_lock.__exit__(None, None, None)
+            if self.synced:
+                self.sync_to(tail.offset)
+
+    def _visible_to_a_guest(self) -> Tail:
+        if self._virtual is None:
+            self._virtual = recovery.last_valid(self) or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+        return self._virtual
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        identity: Identity | None = None,
+        condition: Callable[[Tail], None] | None = None,
+    ) -> Written:
+        """Write frames at the tail. They are durable after `sync_to(...)`, which many writers share."""
+        self.make()
+        with self.append_lock:
+            self.check_alive()
+            reach("append.locked")
+            tail = self.tail()
+            if identity is not None:
+                duplicate = self._check_identity(identity, tail)
+                if duplicate is not None:
+                    return Written(duplicate.offset, duplicate.offset_next, None)
+            if condition is not None:
+                condition(tail)
+            end = self.write(tail, drafts, identity=identity)
+            reach("append.written")
+            self.state.set_written(self.number, end)
+            if identity is not None and self._producers is not None:
+                self._producers.record(identity, self.offset_before(end, drafts), end)
+        reach("append.published")
+        return Written(self.offset_before(end, drafts), end.offset, end, end.segment != tail.segment)
+
+    def append_punctuation(self, draft: Draft, identity: Identity | None) -> None:
+        """Write a frame without rows; it takes no offset, and is not counted as a batch of its producer."""
+        self.make()
+        with self.append_lock:
+            self.check_alive()
+            end = self.write(self.tail(), [draft], identity=identity)
+            self.state.set_written(self.number, end)
+        self.sync_punctuation(end)
+
+    @staticmethod
+    def offset_before(end: Tail, drafts: Sequence[Draft]) -> int:
+        return end.offset - sum(draft.span for draft in drafts)
+
+    def write(
+        self, tail: Tail, drafts: Sequence[Draft], *, identity: Identity | None = None, transaction: int = 0
+    ) -> Tail:
+        """Put frames behind `tail`, in a new segment where they no longer fit, and return the new end; nothing moves.
+
+        The caller holds the append lock.
+        """
+        size = sum(draft.size for draft in drafts)
+        limit = self.topic.segment_bytes_max
+        if tail.position + size > limit and tail.position > SEGMENT_HEADER_BYTES:
+            tail = self.roll(tail)
+        now_us = max(self.clock.now_us(), tail.appended_at_us)
+        producer, epoch, sequence = (identity.producer, identity.epoch, identity.sequence) if identity else (0, 0, 0)
+        buffers: list[object] = []
+        offset = tail.offset
+        last = len(drafts) - 1
+        for index, draft in enumerate(drafts):
+            buffers.append(
+                draft.header(
+                    offset=offset,
+                    appended_at_us=now_us,
+                    producer=producer,
+                    sequence=sequence,
+                    epoch=epoch,
+                    transaction=transaction,
+                    more=index < last,
+                )
+            )
+            buffers.append(draft.payload)
+            if draft.payload_size % 8:
+                buffers.append(padding(draft.payload_size))
+            offset += draft.span
+        self._store(tail, buffers, size)
+        return Tail(boot_mark(), tail.segment, tail.position + size, offset, now_us)
+
+    def take_back(self, tail: Tail) -> None:
+        """Cut what was written behind `tail` and never published. The caller holds the append lock."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.descriptor(tail.segment), tail.position)
+
+    def tail(self) -> Tail:
+        """The end of what is written, after recovery where that is needed. The caller holds the append lock."""
+        tail = self.state.written(self.number)
+        if tail is not None and tail.boot == boot_mark():
+            try:
+                size = os.fstat(self.descriptor(tail.segment)).st_size
+            except FileNotFoundError:
+                size = -1
+            if size == tail.position:
+                return tail
+        return recovery.recover(self)
+
+    def sync_to(self, offset: int) -> None:
+        """Return when all rows before `offset` are as durable as the topic promises.
+
+        Continuous group commit: a writer that waits for the lock usually finds its rows synced by the one before it.
+        """
+        if not self.synced:
+            return
+        with self.sync_lock:
+            visible = self.state.visible(self.number)
+            if visible is not None and visible.offset >= offset and visible.boot == boot_mark():
+                return
+            tail = self.state.written(self.number)
+            if tail is None:
+                return
+            reach("sync.before")
+            self.sync_segment(tail.segment)
+            reach("sync.synced")
+            self.state.set_visible(self.number, tail)
+            reach("sync.published")
+
+    def sync_punctuation(self, end: Tail) -> None:
+        """Like `sync_to`, for a frame that takes no offset and is found by its place."""
+        if not self.synced:
+            return
+        with self.sync_lock:
+            visible = self.state.visible(self.number)
+            if visible is None or (visible.segment, visible.position) < (end.segment, end.position):
+                tail = self.state.written(self.number) or end
+                self.sync_segment(tail.segment)
+                self.state.set_visible(self.number, tail)
+
+    def sync_segment(self, segment: int) -> None:
+        try:
+            os.fdatasync(self.descriptor(segment))
+        except OSError as error:
+            raise SyncFailed(path=str(segment_path(self.folder, segment)), why=str(error)) from error
+
+    def publish(self, tail: Tail) -> None:
+        """Let readers see everything up to `tail`, which is already as durable as promised."""
+        self.state.set_written(self.number, tail)
+        if self.synced:
+            with self.sync_lock:
+                self.state.set_visible(self.number, tail)
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def roll(self, tail: Tail) -> Tail:
+        """Begin a new segment at the tail. The caller holds the append lock."""
+        if self.synced:
+            self.sync_segment(tail.segment)
+        reach("roll.synced")
+        if self._producers is None and PartitionProducers.exist(self.folder):
+            self._check_producers(tail)
+        if self._producers is not None:
+            self._producers.catch_up(tail)
+            self._producers.save(tail.offset)
+        self.create_segment(tail.offset)
+        reach("roll.created")
+        fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
+        self.publish(fresh)
+        reach("roll.published")
+        self._forget_descriptors(keep=fresh.segment)
+        return fresh
+
+    def create_segment(self, base: int) -> None:
+        """Make the file before anything refers to it: a crash in between leaves an empty segment, used by the next."""
+        header = segment_header(
+            partition=self.number, base=base, created_us=self.clock.now_us(), topic=int(self.topic.id[:15], 16)
+        )
+        path = segment_path(self.folder, base)
+        with _storage_errors(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.pwrite(descriptor, header, 0)
+            os.ftruncate(descriptor, len(header))
+            if self.synced:
+                os.fdatasync(descriptor)
+                sync_folder(self.folder)
+        with self._descriptor_lock:
+            old = self._descriptors.pop(base, None)
+            if old is not None:
+                os.close(old)
+            self._descriptors[base] = descriptor
+
+    def descriptor(self, segment: int) -> int:
+        """An open file for the segment that begins at offset `segment`."""
+        descriptor = self._descriptors.get(segment)
+        if descriptor is None:
+            with self._descriptor_lock:
+                descriptor = self._descriptors.get(segment)
+                if descriptor is None:
+                    flags = os.O_RDONLY if self.read_only else os.O_RDWR
+                    descriptor = os.open(segment_path(self.folder, segment), flags | os.O_CLOEXEC)
+                    self._descriptors[segment] = descriptor
+        return descriptor
+
+    def index_of(self, mapped: SegmentMap, limit: int) -> SegmentIndex:
+        """Where the frames of a mapped segment are; built once and carried on as the segment grows."""
+        key = (mapped.path.name, mapped.inode)
+        with self._index_lock:
+            index = self._indexes.pop(key, None) or SegmentIndex()
+            self._indexes[key] = index
+            while len(self._indexes) > INDEXES_KEPT:
+                del self._indexes[next(iter(self._indexes))]
+            index.extend(mapped.view, limit)
+        return index
+
+    def producers(self, tail: Tail) -> PartitionProducers:
+        """What idempotent producers have written here, up to `tail`."""
+        self._check_producers(tail)
+        if self._producers is None:
+            raise Closed(what="partition")
+        return self._producers
+
+    def check_alive(self) -> None:
+        """Refuse to write to a topic that has been deleted, or to a closed log."""
+        if self.state.counters()[1]:
+            raise TopicNotFound(topic=self.topic.name)
+        if self._closed:
+            raise Closed(what="log")
+
+    def close(self) -> None:
+        self._closed = True
+        self._forget_descriptors(keep=None)
+        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+            lock.close()
+
+    def make(self) -> None:
+        if self.read_only:
+            raise ReadOnly(path=str(self.folder))
+        if not self._made:
+            with _storage_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if self.synced:
+                    sync_folder(self.folder.parent)
+            self._made = True
+
+    def _store(self, tail: Tail, buffers: list[object], size: int) -> None:
+        descriptor = self.descriptor(tail.segment)
+        path = segment_path(self.folder, tail.segment)
+        try:
+            if watched():
+                self._store_in_halves(descriptor, buffers, tail.position)
+                return
+            written = os.pwritev(descriptor, buffers[:IOV_MAX], tail.position)  # type: ignore[arg-type]
+            if written != size:
+                self._store_rest(descriptor, buffers, tail.position, written)
+        except OSError as error:
+            self.take_back(tail)
+            raise _translated(error, path) from error
+
+    @staticmethod
+    def _store_rest(descriptor: int, buffers: list[object], position: int, written: int) -> None:
+        # More buffers than one call takes, or a short write (a nearly full disk): go on from there, in plain pieces.
+        rest = memoryview(b"".join(buffers))[written:]  # type: ignore[arg-type]
+        position += written
+        while len(rest):
+            count = os.pwrite(descriptor, rest, position)
+            rest = rest[count:]
+            position += count
+
+    @staticmethod
+    def _store_in_halves(descriptor: int, buffers: list[object], position: int) -> None:
+        # One call never tears under `kill -9`; under a crash test the frame goes in two, so that recovery is exercised.
+        data = b"".join(buffers)  # type: ignore[arg-type]
+        half = len(data) // 2
+        os.pwrite(descriptor, data[:half], position)
+        reach("append.half")
+        os.pwrite(descriptor, data[half:], position + half)
+
+    def _check_identity(self, identity: Identity, tail: Tail) -> ProducerBatch | None:
+        self._check_producers(tail)
+        if self._producers is None:
+            return None
+        current = self._producers.epoch(identity.producer)
+        if current > identity.epoch:
+            raise ProducerFenced(producer=identity.name, epoch=identity.epoch, current=current)
+        return self._producers.find(identity.producer, identity.sequence)
+
+    def _check_producers(self, tail: Tail) -> None:
+        if self._producers is None:
+            self._producers = PartitionProducers(self.folder, is_committed=self.is_committed)
+        self._producers.catch_up(tail)
+
+    def _forget_descriptors(self, *, keep: int | None) -> None:
+        with self._descriptor_lock:
+            for segment in [segment for segment in self._descriptors if segment != keep]:
+                os.close(self._descriptors.pop(segment))
+
+
+@contextlib.contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, path) from error
+
+
+def _translated(error: OSError, path: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(path=str(path))
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return ReadOnly(path=str(path))
+    return SyncFailed(path=str(path), why=str(error))
+
+
+def check_size(topic: str, drafts: Sequence[Draft], size_max: int) -> None:
+    """Refuse a frame that no segment should hold."""
+    for draft in drafts:
+        if draft.size > size_max and draft.count == 1:
+            raise RowTooLarge(topic=topic, size=draft.size, size_max=size_max)

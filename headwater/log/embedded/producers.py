@@ -1,0 +1,178 @@
+"""Idempotent producers: who may append, and what each has already appended to a partition.
+
+A producer has a name, an id made from it, and an epoch that grows whenever the name is opened anew: whoever holds an
+older epoch is a zombie and is refused. Each batch has a sequence number that only grows; a batch whose number the
+partition has seen is not written again. What was seen is read from the frames; when a segment is sealed it is also
+saved beside the next one, so that retention and coalescing may take the frames away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+from google_crc32c import value as crc32c
+
+from headwater.log.embedded.files import replace_file
+from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
+from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
+from headwater.log.embedded.state import Tail
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.partition import Identity
+
+BATCHES_KEPT = 5
+SNAPSHOTS_KEPT = 3
+SUFFIX = ".producers"
+
+
+class Batch(NamedTuple):
+    """A batch that an idempotent producer has appended."""
+
+    epoch: int
+    sequence: int
+    offset: int
+    offset_next: int
+
+
+def producer_id(name: str) -> int:
+    """The id in the frames of the producer called `name`: the same in every process and release."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
+
+
+class Registry:
+    """The epochs of all producers of a log, one small file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def open(self, name: str) -> int:
+        """Begin a new epoch for `name`; whoever held an older one is fenced from now on."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self._folder / ".lock")
+        try:
+            with lock:
+                epoch = self.epoch(name) + 1
+                body = orjson.dumps({"name": name, "id": producer_id(name), "epoch": epoch})
+                replace_file(self._folder / name, b"%08x\n" % crc32c(body) + body, durable=True)
+        finally:
+            lock.close()
+        return epoch
+
+    def epoch(self, name: str) -> int:
+        """The newest epoch of `name`, 0 where it was never opened. Costs one `stat` when nothing changed."""
+        path = self._folder / name
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            return 0
+        seen = self._seen.get(name)
+        if seen is None or seen[0] != stat.st_ino:
+            checksum, _, body = path.read_bytes().partition(b"\n")
+            if int(checksum, 16) != crc32c(body):
+                raise OSError(f"{path} does not match its sum")
+            seen = self._seen[name] = (stat.st_ino, int(orjson.loads(body)["epoch"]))
+        return seen[1]
+
+    def names(self) -> list[str]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(name for name in os.listdir(self._folder) if not name.startswith("."))
+
+
+class PartitionProducers:
+    """What idempotent producers have appended to one partition."""
+
+    def __init__(self, folder: Path, *, is_committed: Callable[[int, int], bool]) -> None:
+        self._folder = folder
+        self._is_committed = is_committed
+        self._batches: dict[int, deque[Batch]] = {}
+        self._segment = -1
+        self._position = SEGMENT_HEADER_BYTES
+
+    @staticmethod
+    def exist(folder: Path) -> bool:
+        """Whether a snapshot stands in this folder."""
+        return any(name.endswith(SUFFIX) for name in os.listdir(folder))
+
+    def epoch(self, producer: int) -> int:
+        batches = self._batches.get(producer)
+        return batches[-1].epoch if batches else 0
+
+    def last_sequence(self, producer: int) -> int:
+        """The highest sequence number seen, -1 where there is none."""
+        batches = self._batches.get(producer)
+        return batches[-1].sequence if batches else -1
+
+    def find(self, producer: int, sequence: int) -> Batch | None:
+        """The batch with this number; for one older than those kept, the oldest kept, which is all that is known."""
+        batches = self._batches.get(producer)
+        if not batches or sequence > batches[-1].sequence:
+            return None
+        for batch in batches:
+            if batch.sequence == sequence:
+                return batch
+        first = batches[0]
+        return Batch(first.epoch, sequence, first.offset, first.offset)
+
+    def record(self, identity: Identity, offset: int, end: Tail) -> None:
+        """Remember a batch that was just written up to `end`."""
+        self._remember(identity.producer, Batch(identity.epoch, identity.sequence, offset, end.offset))
+        self._segment, self._position = end.segment, end.position
+
+    def catch_up(self, tail: Tail) -> None:
+        """Read the headers of the frames that others have written since the last time."""
+        if (self._segment, self._position) == (tail.segment, tail.position):
+            return
+        if self._segment < 0:
+            self._load(tail)
+        chain = [segment for segment in list_segments(self._folder)[0] if self._segment <= segment.base <= tail.segment]
+        for segment in chain:
+            stop = tail.position if segment.base == tail.segment else segment.path.stat().st_size
+            start = self._position if segment.base == self._segment and not segment.rewritten else SEGMENT_HEADER_BYTES
+            if stop <= start:
+                continue
+            view = SegmentMap(segment.path, length=stop).view
+            for _, header in walk(view, position=start, stop=stop):
+                if header.producer and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION:
+                    batch = Batch(header.epoch, header.sequence, header.offset_base, header.offset_next)
+                    self._remember(header.producer, batch)
+        self._segment, self._position = tail.segment, tail.position
+
+    def save(self, base: int) -> None:
+        """Keep what is known beside the segment that begins at `base`."""
+        body = orjson.dumps({str(producer): list(batches) for producer, batches in self._batches.items()})
+        replace_file(self._folder / f"{base:020d}{SUFFIX}", b"%08x\n" % crc32c(body) + body, durable=True)
+        for path in self._snapshots()[:-SNAPSHOTS_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def _snapshots(self) -> list[Path]:
+        return sorted(self._folder.glob(f"*{SUFFIX}"))
+
+    def _load(self, tail: Tail) -> None:
+        for path in reversed(self._snapshots()):
+            base = int(path.name[:20])
+            checksum, _, body = path.read_bytes().partition(b"\n")
+            if base <= tail.segment and int(checksum or b"0", 16) == crc32c(body):
+                for producer, batches in orjson.loads(body).items():
+                    self._batches[int(producer)] = deque((Batch(*batch) for batch in batches), maxlen=BATCHES_KEPT)
+                self._segment = base
+                return
+        self._segment = 0
+
+    def _remember(self, producer: int, batch: Batch) -> None:
+        batches = self._batches.setdefault(producer, deque(maxlen=BATCHES_KEPT))
+        if batches and batches[-1].sequence == batch.sequence and batches[-1].epoch == batch.epoch:
+            # A batch that took several frames is one batch.
+            if batch.offset_next > batches[-1].offset_next:
+                batches[-1] = batches[-1]._replace(offset_next=batch.offset_next)
+            return
+        if not batches or batch.sequence > batches[-1].sequence:
+            batches.append(batch)

@@ -1,0 +1,437 @@
+"""Reading: frames of a partition, in offset order, as Arrow batches that share the file's memory.
+
+A reader never takes a lock and never waits for a writer. It looks at *visible*, maps what lies before it, and checks
+each frame's sums before it hands out rows.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing, UsageError
+from headwater.log.embedded.frame import (
+    FLAG_HEADERS,
+    FLAG_OFFSETS,
+    FLAG_TIMES,
+    FLAG_TOMBSTONES,
+    HEADER_BYTES,
+    HEADERS_TYPE,
+    KIND_PUNCTUATION,
+    TIME_TYPE,
+    Header,
+    decode,
+    payload_is_whole,
+    payload_schema,
+    read_header,
+)
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments
+from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
+from headwater.schema import conform, stored_schema
+
+#: What follows the tail closely is read by one small call instead of a new mapping.
+SMALL_BYTES_MAX = 256 * 1024
+CONSTANT_ROWS_MAX = 65_536
+SYSTEM_FIELDS = {
+    "_partition": pa.field("_partition", pa.int32()),
+    "_offset": pa.field("_offset", pa.int64()),
+    "_appended_at": pa.field("_appended_at", TIME_TYPE),
+    "_sent_at": pa.field("_sent_at", TIME_TYPE),
+    "_headers": pa.field("_headers", HEADERS_TYPE),
+    "_tombstone": pa.field("_tombstone", pa.bool_()),
+}
+
+
+class PartitionReader:
+    """The frames of one partition from an offset on. Keep it and call `frames` again to go on from there."""
+
+    def __init__(self, partition: Partition, offset: int, *, archive: Path | None = None) -> None:
+        self.partition = partition
+        self.offset = offset
+        self._archive = archive
+        self._chain: list[Segment] = []
+        self._segment: Segment | None = None
+        self._map: SegmentMap | None = None
+        self._position = 0
+
+    def frames(self, stop: int | None = None) -> Iterator[tuple[Header, pa.Buffer]]:
+        """Frames up to the visible end, or up to offset `stop`, with their sums checked."""
+        visible = self.partition.visible()
+        end = visible.offset if stop is None else min(stop, visible.offset)
+        while self.offset < end or (
+            stop is None and self._segment is not None and self._behind(visible.position, visible.segment)
+        ):
+            if self._segment is None:
+                self._seek(visible.segment, visible.position)
+            segment = self._segment
+            if segment is None:
+                return
+            limit = visible.position if segment.base == visible.segment else None
+            yield from self._frames_of(segment, limit, end)
+            if limit is not None or self.offset >= end:
+                return
+            self._segment = None
+
+    def _behind(self, position: int, segment: int) -> bool:
+        # Punctuations take no offset: there may be frames to read although no row is missing.
+        return self._segment is not None and self._segment.base == segment and self._position < position
+
+    def _frames_of(self, segment: Segment, limit: int | None, end: int) -> Iterator[tuple[Header, pa.Buffer]]:
+        buffer, start, stop = self._bytes_of(segment, limit)
+        view = memoryview(buffer)
+        while self._position < stop:
+            at = self._position - start
+            header = read_header(view, at)
+            if header is None:
+                self._damaged(segment, "its header does not match its sum")
+            if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
+                return
+            payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
+            if header.payload_size and not payload_is_whole(header, payload):
+                self._damaged(segment, "its payload does not match its sum")
+            self._position += header.size
+            self.offset = max(self.offset, header.offset_next)
+            yield header, payload
+            if self._map is not None:
+                self._map.forget_before(self._position)
+        if limit is None:
+            self.offset = max(self.offset, self._next_base(segment))
+
+    def _bytes_of(self, segment: Segment, limit: int | None) -> tuple[pa.Buffer, int, int]:
+        """The bytes of a segment, the position of the first one, and where to stop."""
+        if (
+            limit is not None
+            and limit - self._position <= SMALL_BYTES_MAX
+            and (self._map is None or self._map.length < limit)
+        ):
+            data = os.pread(self.partition.descriptor(segment.base), limit - self._position, self._position)
+            return pa.py_buffer(data), self._position, self._position + len(data)
+        if self._map is None or (limit is not None and self._map.length < limit):
+            self._map = SegmentMap(segment.path)
+        return self._map.buffer, 0, limit if limit is not None else self._map.length
+
+    def _seek(self, tail_segment: int, tail_position: int) -> None:
+        """Find the segment and the frame that hold the offset, or the first ones after it (compaction leaves gaps)."""
+        for _ in range(8):
+            self._chain = self._segments()
+            start = self._chain[0].base if self._archive is not None and self._chain else self.partition.start()
+            if self.offset < start:
+                raise OffsetExpired(partition=self.partition.name, asked=self.offset, oldest=start)
+            at = bisect_right(self._chain, self.offset, key=lambda segment: segment.base) - 1
+            if at < 0:
+                raise SegmentMissing(partition=self.partition.name, offset=self.offset)
+            segment = self._chain[at]
+            try:
+                self._map = SegmentMap(segment.path)
+            except FileNotFoundError:
+                continue  # compaction or retention was quicker: look at the folder again
+            limit = tail_position if segment.base == tail_segment else self._map.length
+            self._segment = segment
+            self._position = SEGMENT_HEADER_BYTES
+            if self.offset > segment.base:
+                self._position = self.partition.index_of(self._map, limit).position_of(self.offset)
+            return
+        raise SegmentMissing(partition=self.partition.name, offset=self.offset)
+
+    def _segments(self) -> list[Segment]:
+        chain = self.partition.segments()
+        if self._archive is None:
+            return chain
+        archived, _ = list_segments(self._archive)
+        oldest = chain[0].base if chain else None
+        return [segment for segment in archived if oldest is None or segment.base < oldest] + chain
+
+    def _next_base(self, segment: Segment) -> int:
+        """Where the next segment begins: behind a gap that compaction has left at this one's end."""
+        if segment.offset_next is not None:
+            return segment.offset_next
+        later = [other.base for other in self._segments() if other.base > segment.base]
+        return min(later) if later else self.offset
+
+    def _damaged(self, segment: Segment, why: str) -> None:
+        raise FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Which columns a reader wants, in which order, under which schema."""
+
+    schema: pa.Schema
+    names: tuple[str, ...]
+    output: pa.Schema
+
+    @staticmethod
+    def of(topic: Topic, columns: Sequence[str] | None) -> Projection:
+        base = stored_schema(topic.schema)
+        system = [*SYSTEM_COLUMNS, "_tombstone"] if topic.compact else list(SYSTEM_COLUMNS)
+        names = [*base.names, *system] if columns is None else list(columns)
+        fields = []
+        for name in names:
+            if name in SYSTEM_FIELDS:
+                fields.append(SYSTEM_FIELDS[name])
+            elif name in base.names:
+                fields.append(base.field(name))
+            else:
+                raise ColumnUnknown(topic=topic.name, column=name, columns=", ".join([*base.names, *SYSTEM_FIELDS]))
+        return Projection(base, tuple(names), pa.schema(fields))
+
+
+@dataclass(eq=False, kw_only=True)
+class ColumnUnknown(UsageError):
+    """A reader asked for a column that the topic does not have."""
+
+    topic: str
+    column: str
+    columns: str
+    problem = "Topic {topic!r} has no column {column!r}."
+    remedy = "It has: {columns}."
+
+
+class Decoder:
+    """Turns frames into batches under the reader's schema, whatever schema they were written with."""
+
+    def __init__(
+        self, topic: Callable[[], Topic], schema_of: Callable[[int], pa.Schema], partition: int, projection: Projection
+    ) -> None:
+        self._topic = topic
+        self._schema_of = schema_of
+        self._partition = partition
+        self._projection = projection
+        self._payload_schemas: dict[tuple[int, int], pa.Schema] = {}
+
+    def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
+        """The rows of a frame that lie in [start, stop); None where there are none."""
+        if header.kind == KIND_PUNCTUATION:
+            return self._punctuation(header)
+        data = self.rows(header, payload)
+        offsets = data.column("_offset") if header.flags & FLAG_OFFSETS else None
+        first, last = _row_range(header, offsets, start, stop)
+        if first >= last:
+            return None
+        columns = self._columns(header, data, offsets)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._projection.output)
+        if first or last < header.count:
+            batch = batch.slice(first, last - first)
+        offset = max(start, header.offset_base)
+        offset_next = header.offset_next if stop is None else min(stop, header.offset_next)
+        return Batch(
+            topic=self._topic().name,
+            partition=self._partition,
+            offset=offset,
+            offset_next=offset_next,
+            data=batch,
+            producer=header.producer,
+        )
+
+    def rows(self, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
+        """A payload's rows as they were written, system columns included."""
+        key = (header.schema_version, header.flags)
+        schema = self._payload_schemas.get(key)
+        if schema is None:
+            schema = self._payload_schemas[key] = payload_schema(self._schema_of(header.schema_version), header.flags)
+        return decode(header, payload, schema)
+
+    def _punctuation(self, header: Header) -> Batch:
+        return Batch(
+            topic=self._topic().name,
+            partition=self._partition,
+            offset=header.offset_base,
+            offset_next=header.offset_base,
+            data=_empty(self._projection.output),
+            punctuation_us=header.time_min_us,
+            producer=header.producer,
+        )
+
+    def _columns(self, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> list[pa.Array]:
+        wanted = self._projection
+        user = data
+        if header.flags & (FLAG_HEADERS | FLAG_OFFSETS | FLAG_TIMES | FLAG_TOMBSTONES):
+            user = data.select([name for name in data.schema.names if name not in SYSTEM_FIELDS])
+        user = conform(user, wanted.schema)
+        columns = []
+        for name in wanted.names:
+            if name in SYSTEM_FIELDS:
+                columns.append(self._system_column(name, header, data, offsets))
+            else:
+                columns.append(user.column(name))
+        return columns
+
+    def _system_column(self, name: str, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> pa.Array:
+        count = header.count
+        if name == "_partition":
+            return _constant(self._partition, count)
+        if name == "_offset":
+            return offsets if offsets is not None else _range(header.offset_base, count)
+        if name in ("_appended_at", "_sent_at"):
+            if header.flags & FLAG_TIMES:
+                return data.column(name)
+            return _time(header.appended_at_us if name == "_appended_at" else header.sent_at_us, count)
+        if name == "_headers":
+            return data.column(name) if header.flags & FLAG_HEADERS else _nulls(count)
+        return data.column(name) if header.flags & FLAG_TOMBSTONES else _false(count)
+
+
+def _row_range(header: Header, offsets: pa.Array | None, start: int, stop: int | None) -> tuple[int, int]:
+    if start <= header.offset_base and (stop is None or stop >= header.offset_next):
+        return 0, header.count
+    if offsets is None:
+        last = header.count if stop is None else min(header.count, stop - header.offset_base)
+        return max(0, start - header.offset_base), last
+    values = np.asarray(offsets)
+    last = header.count if stop is None else int(np.searchsorted(values, stop))
+    return int(np.searchsorted(values, start)), last
+
+
+def _range(first: int, count: int) -> pa.Array:
+    values = np.arange(first, first + count, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
+
+
+def _time(value_us: int, count: int) -> pa.Array:
+    values = np.full(count, value_us, dtype=np.int64)
+    return pa.Array.from_buffers(TIME_TYPE, count, [None, pa.py_buffer(values)])
+
+
+@lru_cache(maxsize=256)
+def _partition_numbers(partition: int) -> pa.Array:
+    return pa.array(np.full(CONSTANT_ROWS_MAX, partition, dtype=np.int32))
+
+
+def _constant(partition: int, count: int) -> pa.Array:
+    if count <= CONSTANT_ROWS_MAX:
+        return _partition_numbers(partition).slice(0, count)
+    return pa.array(np.full(count, partition, dtype=np.int32))
+
+
+@lru_cache(maxsize=1)
+def _many_nulls() -> pa.Array:
+    return pa.nulls(CONSTANT_ROWS_MAX, HEADERS_TYPE)
+
+
+def _nulls(count: int) -> pa.Array:
+    return _many_nulls().slice(0, count) if count <= CONSTANT_ROWS_MAX else pa.nulls(count, HEADERS_TYPE)
+
+
+def _false(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, dtype=bool))
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)
+
+
+class LogReader:
+    """A bounded read of some partitions of a topic, one after the other, lazily."""
+
+    def __init__(
+        self,
+        topic: Callable[[], Topic],
+        schema_of: Callable[[int], pa.Schema],
+        ranges: dict[int, tuple[Partition, int, int]],
+        projection: Projection,
+        *,
+        limit: int | None = None,
+        archives: dict[int, Path] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._schema_of = schema_of
+        self._ranges = ranges
+        self._projection = projection
+        self._limit = limit
+        self._archives = archives or {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._projection.output
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches with their place, punctuations among them."""
+        left = self._limit
+        for number, (partition, start, stop) in self._ranges.items():
+            decoder = Decoder(self._topic, self._schema_of, number, self._projection)
+            reader = PartitionReader(partition, start, archive=self._archives.get(number))
+            for header, payload in reader.frames(stop):
+                batch = decoder.batch(header, payload, start=start, stop=stop)
+                if batch is None:
+                    continue
+                if left is not None and batch.punctuation_us is None:
+                    if batch.data.num_rows >= left:
+                        yield _shortened(batch, left)
+                        return
+                    left -= batch.data.num_rows
+                yield batch
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(iter(self), schema=self.schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+    def count(self) -> int:
+        return sum(batch.num_rows for batch in self)
+
+    def pandas(self) -> Any:
+        return self.table().to_pandas()
+
+    def polars(self) -> Any:
+        import polars
+
+        return polars.from_arrow(self.table())
+
+
+def _shortened(batch: Batch, rows: int) -> Batch:
+    data = batch.data.slice(0, rows)
+    names = data.schema.names
+    if "_offset" in names and rows:
+        offset_next = data.column("_offset")[rows - 1].as_py() + 1
+    else:
+        offset_next = batch.offset + rows
+    return Batch(
+        topic=batch.topic,
+        partition=batch.partition,
+        offset=batch.offset,
+        offset_next=offset_next,
+        data=data,
+        producer=batch.producer,
+    )
+
+
+def offset_at(partition: Partition, time_us: int) -> int:
+    """The first offset appended at or after a time; the end where there is none yet."""
+    visible = partition.visible()
+    chain = [segment for segment in partition.segments() if segment.base < visible.offset]
+    # The segment to look into is the last one whose first frame is older; append times never go back.
+    at = bisect_left(chain, time_us, key=_first_appended_at)
+    for segment in chain[max(0, at - 1) :]:
+        mapped = SegmentMap(segment.path)
+        limit = visible.position if segment.base == visible.segment else mapped.length
+        entries = partition.index_of(mapped, limit).entries()
+        found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
+        if found < len(entries):
+            return max(entries[found].offset_base, partition.start())
+    return visible.offset
+
+
+def _first_appended_at(segment: Segment) -> int:
+    with segment.path.open("rb") as file:
+        file.seek(SEGMENT_HEADER_BYTES)
+        header = read_header(file.read(HEADER_BYTES), 0)
+    return header.appended_at_us if header is not None else 2**63 - 1
+
+
+def check_range(partition: Partition, offset: int, visible: int) -> None:
+    """Refuse an offset that the partition has never given out."""
+    if offset > visible:
+        raise OffsetAhead(partition=partition.name, asked=offset, end=visible)

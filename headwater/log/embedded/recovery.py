@@ -1,0 +1,245 @@
+"""Recovery: find the true end of a partition after its last writer did not end well.
+
+Two rules decide what is kept. Bytes that readers could see are never cut: where they are damaged, that is corruption,
+and it is reported (`FrameCorrupt`). Bytes behind them belong to calls that were never acknowledged: whole frames are
+kept, and everything from the first frame that is torn, or whose transaction never committed, is set aside and cut.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.errors import FrameCorrupt, SegmentMissing
+from headwater.log.embedded.frame import (
+    FLAG_MORE,
+    FLAG_TRANSACTION,
+    HEADER_BYTES,
+    MAGIC,
+    Header,
+    payload_is_whole,
+    read_header,
+)
+from headwater.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentMap,
+    check_segment_header,
+    list_segments,
+)
+from headwater.log.embedded.state import Tail, boot_mark
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.partition import Partition
+
+QUARANTINE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Scan(NamedTuple):
+    """How far the frames of a segment are whole, and why they end there."""
+
+    position: int
+    offset: int
+    appended_at_us: int
+    why: str
+    resumes: bool
+
+
+def recover(partition: Partition) -> Tail:
+    """Bring *written* and *visible* to the true end, and return it. The caller holds the append lock."""
+    chain, superseded = list_segments(partition.folder)
+    for segment in superseded:
+        segment.path.unlink(missing_ok=True)
+    if not chain:
+        return _nothing_left(partition)
+    known = _known_good(partition, chain)
+    tail = _scan_from(partition, chain, known)
+    tail = _never_reuse(partition, tail)
+    if partition.synced:
+        partition.sync_segment(tail.segment)
+    partition.publish(tail)
+    return tail
+
+
+def last_valid(partition: Partition) -> Tail | None:
+    """The same end, found without writing anything: for readers of a folder that they may not write."""
+    chain, _ = list_segments(partition.folder)
+    if not chain:
+        return None
+    segment = chain[-1]
+    scan = scan_segment(partition, segment, position=SEGMENT_HEADER_BYTES, offset=segment.base)
+    return Tail(boot_mark(), segment.base, scan.position, scan.offset, scan.appended_at_us)
+
+
+def scan_segment(
+    partition: Partition, segment: Segment, *, position: int, offset: int, appended_at_us: int = 0
+) -> Scan:
+    """Walk frames with all their sums checked, from a place known to be good to the first one that is not."""
+    size = segment.path.stat().st_size
+    if size < SEGMENT_HEADER_BYTES:
+        return Scan(SEGMENT_HEADER_BYTES, offset, appended_at_us, "the file is shorter than its header", False)
+    mapped = SegmentMap(segment.path)
+    view = mapped.view
+    why = ""
+    whole = Scan(position, offset, appended_at_us, "", False)  # the end of the last append that is there to its end
+    while position < size:
+        header = read_header(view, position)
+        if header is None or position + header.size > size:
+            why = "a torn frame" if header is None or header.payload_size else "a frame cut short"
+            break
+        if not payload_is_whole(header, view[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]):
+            why = "the payload does not match its sum"
+            break
+        if header.offset_base < offset or (header.offset_base != offset and not segment.rewritten):
+            why = f"offset {header.offset_base} where {offset} was due"
+            break
+        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction, header.appended_at_us):
+            why = "its transaction never committed"
+            break
+        position += header.size
+        offset = header.offset_next
+        appended_at_us = header.appended_at_us
+        if not header.flags & FLAG_MORE:
+            whole = Scan(position, offset, appended_at_us, "", False)
+        mapped.forget_before(position)
+    if not why and whole.position < position:
+        why = "an append that was not finished"
+    return whole._replace(why=why, resumes=bool(why) and next_frame(view, position + 8) is not None)
+
+
+def next_frame(view: memoryview, position: int) -> tuple[int, Header] | None:
+    """The next whole frame at or after `position`: there is one where damage lies in the middle, none after a torn end."""
+    position += -position % 8
+    window = 1 << 20
+    while position < len(view):
+        chunk = bytes(view[position : position + window + len(MAGIC)])
+        at = chunk.find(MAGIC)
+        while 0 <= at < window:
+            header = read_header(view, position + at) if at % 8 == 0 else None
+            if header is not None and position + at + header.size <= len(view):
+                start = position + at + HEADER_BYTES
+                if payload_is_whole(header, view[start : start + header.payload_size]):
+                    return position + at, header
+            at = chunk.find(MAGIC, at + 1)
+        position += window
+    return None
+
+
+def set_aside(partition: Partition, path: Path, position: int, *, why: str) -> Path | None:
+    """Copy the bytes from `position` on to the quarantine; None where they are all zero and mean nothing."""
+    with path.open("rb") as file:
+        file.seek(position)
+        data = file.read(QUARANTINE_BYTES_MAX)
+    if not data.strip(b"\0"):
+        return None
+    partition.quarantine.mkdir(parents=True, exist_ok=True)
+    reason = "".join(character if character.isalnum() else "-" for character in why)[:60]
+    name = f"{partition.topic.name}-{partition.number}-{path.stem}-at-{position}-{time.time_ns()}-{reason}.bytes"
+    kept = partition.quarantine / name
+    kept.write_bytes(data)
+    return kept
+
+
+def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
+    """A position up to which nothing needs to be looked at again."""
+    written = partition.state.written(partition.number)
+    if written is not None and written.boot == boot_mark():
+        good: Tail | None = written  # the machine did not go down: what was written is still there
+    elif partition.synced:
+        good = partition.state.visible(partition.number)  # stored after the sync, so true even after a power cut
+    else:
+        good = None
+    if good is None:
+        return None
+    for segment in chain:
+        if segment.base == good.segment:
+            size = segment.path.stat().st_size
+            if size < good.position:
+                raise FrameCorrupt(
+                    path=str(segment.path),
+                    position=size,
+                    offset=good.offset,
+                    why=f"the file ends at byte {size}, but rows up to byte {good.position} were acknowledged",
+                )
+            return good
+    if good.position > SEGMENT_HEADER_BYTES or good.offset > chain[-1].base:
+        raise SegmentMissing(partition=partition.name, offset=good.offset)
+    return None
+
+
+def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -> Tail:
+    if known is None:
+        # Segments behind the last were synced when they were sealed; a topic that never syncs has no such promise.
+        first = len(chain) - 1 if partition.synced else 0
+        position, offset, appended = SEGMENT_HEADER_BYTES, chain[first].base, 0
+    else:
+        first = next(index for index, segment in enumerate(chain) if segment.base == known.segment)
+        position, offset, appended = known.position, known.offset, known.appended_at_us
+    for index in range(first, len(chain)):
+        segment = chain[index]
+        if index > first:
+            position, offset = SEGMENT_HEADER_BYTES, max(offset, segment.base)
+        scan = scan_segment(partition, segment, position=position, offset=offset, appended_at_us=appended)
+        position, offset, appended = scan.position, scan.offset, scan.appended_at_us
+        if segment.offset_next is not None:
+            offset = max(offset, segment.offset_next)
+        if scan.why and scan.resumes and known is None and partition.synced:
+            # Without the record of what was visible, a bad frame with good ones behind it is damage, not a torn end.
+            raise FrameCorrupt(path=str(segment.path), position=scan.position, offset=scan.offset, why=scan.why)
+        last = index == len(chain) - 1
+        if scan.why or (last and _is_shorter_than_its_header(segment)):
+            _cut(partition, segment, scan)
+            for later in chain[index + 1 :]:
+                set_aside(partition, later.path, 0, why="behind-the-cut")
+                later.path.unlink()
+            break
+    return Tail(boot_mark(), segment.base, position, offset, appended)
+
+
+def _is_shorter_than_its_header(segment: Segment) -> bool:
+    with segment.path.open("rb") as file:
+        data = file.read(SEGMENT_HEADER_BYTES)
+    if len(data) < SEGMENT_HEADER_BYTES or not data.strip(b"\0"):
+        return True
+    check_segment_header(segment.path, data)
+    return False
+
+
+def _cut(partition: Partition, segment: Segment, scan: Scan) -> None:
+    if _is_shorter_than_its_header(segment):
+        partition.create_segment(segment.base)
+        return
+    set_aside(partition, segment.path, scan.position, why=scan.why)
+    with segment.path.open("r+b") as file:
+        file.truncate(scan.position)
+        os.fdatasync(file.fileno())
+
+
+def _never_reuse(partition: Partition, tail: Tail) -> Tail:
+    """Go on behind every offset that a reader may have seen, even where a power cut took its rows (`os` topics)."""
+    seen = [
+        record.offset
+        for record in (partition.state.written(partition.number), partition.state.visible(partition.number))
+        if record is not None and (not partition.synced or record.boot == boot_mark())
+    ]
+    offset = max([tail.offset, partition.floor, *([] if partition.synced else seen)])
+    rewritten = any(
+        segment.base == tail.segment and segment.rewritten for segment in list_segments(partition.folder)[0]
+    )
+    if offset == tail.offset and not rewritten:
+        return tail
+    partition.create_segment(offset)
+    return Tail(boot_mark(), offset, SEGMENT_HEADER_BYTES, offset, tail.appended_at_us)
+
+
+def _nothing_left(partition: Partition) -> Tail:
+    visible = partition.state.visible(partition.number) if partition.synced else None
+    if visible is not None and visible.offset > max(partition.start(), partition.floor):
+        raise SegmentMissing(partition=partition.name, offset=visible.offset)
+    start = partition.start()
+    partition.create_segment(start)
+    tail = Tail(boot_mark(), start, SEGMENT_HEADER_BYTES, start, 0)
+    partition.publish(tail)
+    return tail

@@ -1,0 +1,214 @@
+"""Writing sealed segments anew: coalescing joins small frames, compaction keeps the last row of each key.
+
+The new file is written beside the old ones, synced, and published by one rename under a name that says which offsets
+it covers. From then on the old files are superseded, whether or not they are still there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import FrameCorrupt
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.frame import (
+    HEADER_BYTES,
+    KIND_PUNCTUATION,
+    Draft,
+    Header,
+    draft_punctuation,
+    draft_rows,
+    payload_is_whole,
+)
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.producers import PartitionProducers
+from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
+from headwater.log.embedded.segment import Segment, SegmentMap, segment_header, segment_path, walk
+from headwater.log.embedded.state import Tail
+from headwater.log.embedded.topics import TopicHandle
+
+FRAME_ROWS_MAX = 65_536
+FRAME_BYTES_MAX = 4 * 1024 * 1024
+#: Segments whose frames are smaller than this on average are worth joining.
+SMALL_FRAME_BYTES = 16 * 1024
+
+
+@dataclass
+class Piece:
+    """Rows of one frame with their system columns written out, so that rows of several frames can be joined."""
+
+    schema_version: int
+    rows: pa.RecordBatch
+    offset_next: int
+    punctuation: Header | None = None
+
+
+@dataclass
+class Output:
+    """A rewritten segment in the making."""
+
+    handle: TopicHandle
+    partition: Partition
+    base: int
+    drafts: list[tuple[Draft, int, int, int]] = field(default_factory=list)
+    pending: list[Piece] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, piece: Piece) -> None:
+        if piece.punctuation is not None:
+            self.flush()
+            header = piece.punctuation
+            draft = draft_punctuation(
+                header.time_min_us, schema_version=header.schema_version, sent_at_us=header.sent_at_us
+            )
+            self.drafts.append((draft, header.offset_base, header.appended_at_us, header.producer))
+            return
+        if self.pending and (
+            self.pending[0].schema_version != piece.schema_version
+            or sum(one.rows.num_rows for one in self.pending) + piece.rows.num_rows > FRAME_ROWS_MAX
+            or sum(one.rows.nbytes for one in self.pending) + piece.rows.nbytes > FRAME_BYTES_MAX
+        ):
+            self.flush()
+        self.pending.append(piece)
+
+    def flush(self) -> None:
+        """Join what is pending into one frame."""
+        pieces = [piece for piece in self.pending if piece.rows.num_rows]
+        self.pending = []
+        if not pieces:
+            return
+        rows = pa.concat_batches([piece.rows for piece in pieces]) if len(pieces) > 1 else pieces[0].rows
+        draft, appended_at_us = self._draft(rows, pieces[0].schema_version)
+        self.bytes += draft.size
+        self.drafts.append((draft, rows.column("_offset")[0].as_py(), appended_at_us, 0))
+
+    def _draft(self, rows: pa.RecordBatch, schema_version: int) -> tuple[Draft, int]:
+        offsets = np.asarray(rows.column("_offset"))
+        span = int(offsets[-1] - offsets[0]) + 1
+        appended = np.asarray(rows.column("_appended_at").view(pa.int64()))
+        sent = np.asarray(rows.column("_sent_at").view(pa.int64()))
+        uniform = appended[0] == appended[-1] and (sent == sent[0]).all()
+        headers = rows.column("_headers")
+        tombstones = rows.column("_tombstone")
+        user = rows.select([name for name in rows.schema.names if name not in SYSTEM_FIELDS])
+        draft = draft_rows(
+            user,
+            schema_version=schema_version,
+            codec=self.handle.topic.codec,
+            time=self.handle.topic.time if self.handle.topic.time in user.schema.names else None,
+            sent_at_us=int(sent[0]),
+            headers=headers if headers.null_count < len(headers) else None,
+            tombstones=tombstones if tombstones.true_count else None,
+            offsets=None if span == len(offsets) else rows.column("_offset"),
+            appended_at=None if uniform else rows.column("_appended_at"),
+            sent_at=None if uniform else rows.column("_sent_at"),
+            span=span,
+        )
+        return draft, int(appended[0])
+
+    def publish(self, offset_next: int, replaced: Sequence[Segment]) -> None:
+        """Write, sync, rename; then unlink what is superseded."""
+        self.flush()
+        folder = self.partition.folder
+        path = segment_path(folder, self.base, offset_next)
+        temporary = path.with_name(f".{path.name}.tmp")
+        topic = int(self.handle.topic.id[:15], 16)
+        with temporary.open("wb") as file:
+            file.write(
+                segment_header(
+                    partition=self.partition.number,
+                    base=self.base,
+                    created_us=self.partition.clock.now_us(),
+                    topic=topic,
+                )
+            )
+            for draft, offset, appended_at_us, producer in self.drafts:
+                file.write(draft.header(offset=offset, appended_at_us=appended_at_us, producer=producer))
+                file.write(draft.payload)
+                file.write(bytes(-draft.payload_size % 8))
+            file.flush()
+            os.fsync(file.fileno())
+        reach("compaction.written")
+        os.replace(temporary, path)
+        sync_folder(folder)
+        reach("compaction.published")
+        for segment in replaced:
+            if segment.path != path:
+                segment.path.unlink(missing_ok=True)
+        reach("compaction.unlinked")
+
+
+def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment) -> Iterator[Piece]:
+    """The frames of a segment, each sum checked, with all system columns written out."""
+    mapped = SegmentMap(segment.path)
+    position = 0
+    for position, header in walk(mapped.view):
+        payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
+        if header.payload_size and not payload_is_whole(header, payload):
+            raise FrameCorrupt(
+                path=str(segment.path),
+                position=position,
+                offset=header.offset_base,
+                why="its payload does not match its sum",
+            )
+        if header.kind == KIND_PUNCTUATION:
+            yield Piece(header.schema_version, pa.RecordBatch.from_pylist([]), header.offset_base, header)
+            continue
+        yield Piece(header.schema_version, _full(handle, partition, header, payload), header.offset_next)
+        position += header.size
+        mapped.forget_before(position)
+    if mapped.length > 64 and position < mapped.length - HEADER_BYTES and not _ends_well(mapped):
+        raise FrameCorrupt(path=str(segment.path), position=position, offset=-1, why="frames end before the file does")
+
+
+def _ends_well(mapped: SegmentMap) -> bool:
+    end = 64
+    for position, header in walk(mapped.view):
+        end = position + header.size
+    return end == mapped.length
+
+
+def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
+    schema = handle.schema_of(header.schema_version)
+    projection = Projection.of(_as_compacted(handle, schema), None)
+    decoder = Decoder(handle.current, handle.schema_of, partition.number, projection)
+    batch = decoder.batch(header, payload, start=header.offset_base, stop=None)
+    return (
+        batch.data
+        if batch is not None
+        else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in projection.output], schema=projection.output)
+    )
+
+
+def _as_compacted(handle: TopicHandle, schema: pa.Schema) -> Any:
+    from dataclasses import replace
+
+    return replace(handle.topic, schema=schema, compact=True)
+
+
+def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> bool:
+    """Join the small frames of one sealed segment; False where they are large enough."""
+    headers = [header for _, header in walk(SegmentMap(segment.path).view)]
+    rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
+    if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
+        return False
+    keep_producers(partition, headers, offset_next)
+    output = Output(handle, partition, segment.base)
+    for piece in pieces_of(handle, partition, segment):
+        output.add(piece)
+    output.publish(offset_next, [segment])
+    return True
+
+
+def keep_producers(partition: Partition, headers: Sequence[Header], offset_next: int) -> None:
+    """Save what idempotent producers wrote before their frames are joined with others'."""
+    if any(header.producer for header in headers):
+        known = PartitionProducers(partition.folder, is_committed=partition.is_committed)
+        known.catch_up(Tail(0, offset_next, 64, offset_next, 0))
+        known.save(offset_next)

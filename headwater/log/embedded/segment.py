@@ -1,0 +1,166 @@
+"""A segment: a file of frames. Its name says which offsets it covers, so that a listing alone tells the whole chain.
+
+- `<base>.log` was written by appends; it covers the offsets up to the next segment's base.
+- `<base>-<next>.log` was written by compaction or coalescing and covers exactly [base, next). It supersedes every
+  other segment whose base lies in that range: publishing it is one rename, unlinking the others may come any time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from google_crc32c import value as crc32c
+
+from headwater.errors import FormatUnknown, FrameCorrupt
+from headwater.log.embedded.frame import HEADER_BYTES, Header, read_header
+
+MAGIC = b"HEADWATR"
+FORMAT = 1
+_HEADER = struct.Struct("<8sIIqqq20xI")
+SEGMENT_HEADER_BYTES = _HEADER.size
+SUFFIX = ".log"
+
+
+class Segment(NamedTuple):
+    """A segment's place: `offset_next` is None where the name does not say it."""
+
+    base: int
+    offset_next: int | None
+    path: Path
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether compaction or coalescing made it."""
+        return self.offset_next is not None
+
+
+class Entry(NamedTuple):
+    """One frame in a segment's index."""
+
+    position: int
+    offset_base: int
+    offset_next: int
+    appended_at_us: int
+
+
+def segment_path(folder: Path, base: int, offset_next: int | None = None) -> Path:
+    name = f"{base:020d}" if offset_next is None else f"{base:020d}-{offset_next:020d}"
+    return folder / (name + SUFFIX)
+
+
+def list_segments(folder: Path) -> tuple[list[Segment], list[Segment]]:
+    """The chain in order, and the segments that a rewritten one has superseded."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return [], []
+    found = []
+    for name in names:
+        if name.endswith(SUFFIX) and name[0].isdigit():
+            base, _, end = name[: -len(SUFFIX)].partition("-")
+            found.append(Segment(int(base), int(end) if end else None, folder / name))
+    # Of two with one base, the one that covers more comes first, and a rewritten one before the original.
+    found.sort(key=lambda segment: (segment.base, -(segment.offset_next or -1)))
+    chain: list[Segment] = []
+    superseded: list[Segment] = []
+    covered = -1
+    for segment in found:
+        if segment.base < covered or (chain and segment.base == chain[-1].base):
+            superseded.append(segment)
+            continue
+        chain.append(segment)
+        covered = segment.offset_next or -1
+    return chain, superseded
+
+
+def segment_header(*, partition: int, base: int, created_us: int, topic: int) -> bytes:
+    body = _HEADER.pack(MAGIC, FORMAT, partition, base, created_us, topic, 0)[:-4]
+    return body + struct.pack("<I", crc32c(body))
+
+
+def check_segment_header(path: Path, data: bytes) -> None:
+    """Raise where these first bytes are not a segment that this release reads."""
+    if len(data) < SEGMENT_HEADER_BYTES or data[:8] != MAGIC:
+        raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the segment's own header is missing")
+    _, version, *_rest, crc = _HEADER.unpack(data[:SEGMENT_HEADER_BYTES])
+    if crc32c(data[: SEGMENT_HEADER_BYTES - 4]) != crc:
+        raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the segment's own header does not match its sum")
+    if version != FORMAT:
+        raise FormatUnknown(path=str(path), found=str(version), known=f"format {FORMAT}")
+
+
+class SegmentMap:
+    """A segment in memory, by mapping: frames are handed out without a copy.
+
+    The mapping keeps the bytes alive after retention has unlinked the file, so that only a reader that comes later is
+    told that they are gone.
+    """
+
+    def __init__(self, path: Path, *, length: int | None = None) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            self.length = size if length is None else min(length, size)
+            self.inode = os.fstat(descriptor).st_ino
+            if self.length < SEGMENT_HEADER_BYTES:
+                check_segment_header(path, os.pread(descriptor, SEGMENT_HEADER_BYTES, 0))
+            self._map = mmap.mmap(descriptor, self.length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        self.path = path
+        self.buffer: pa.Buffer = pa.py_buffer(self._map)
+        self.view = memoryview(self._map)
+        check_segment_header(path, bytes(self.view[:SEGMENT_HEADER_BYTES]))
+        self._forgotten = 0
+
+    def forget_before(self, position: int) -> None:
+        """Give the pages before `position` back, so that a long scan does not fill this process's memory."""
+        start, stop = self._forgotten, position // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop - start >= 8 * 1024 * 1024 and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, stop - start)
+            self._forgotten = stop
+
+
+def walk(
+    view: memoryview | bytes, *, position: int = SEGMENT_HEADER_BYTES, stop: int | None = None
+) -> Iterator[tuple[int, Header]]:
+    """The frames from `position` on, as long as their headers are whole. Payloads are not looked at."""
+    end = len(view) if stop is None else stop
+    while position + HEADER_BYTES <= end:
+        header = read_header(view, position)
+        if header is None or position + header.size > end:
+            return
+        yield position, header
+        position += header.size
+
+
+class SegmentIndex:
+    """Where each frame of a segment is: rebuilt from the frames by whoever needs it, never stored, never trusted."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._next = SEGMENT_HEADER_BYTES
+
+    def extend(self, view: memoryview | bytes, stop: int) -> None:
+        for position, header in walk(view, position=self._next, stop=stop):
+            self._entries.append(Entry(position, header.offset_base, header.offset_next, header.appended_at_us))
+            self._next = position + header.size
+
+    def position_of(self, offset: int) -> int:
+        """Where to begin to read `offset`: the first frame that ends after it."""
+        # Frames without rows (punctuations) stand before the frame of their own offset, so look for the first one
+        # whose end lies beyond, and step back over those that begin there.
+        at = bisect_right(self._entries, offset, key=lambda entry: entry.offset_next)
+        while at > 0 and self._entries[at - 1].offset_base == offset and self._entries[at - 1].offset_next == offset:
+            at -= 1
+        return self._entries[at].position if at < len(self._entries) else self._next
+
+    def entries(self) -> list[Entry]:
+        return self._entries

@@ -1,0 +1,209 @@
+"""Upkeep of a partition: retention, coalescing and compaction. It runs behind appends and never blocks them.
+
+Retention marks first (readers behind the mark get `OffsetExpired`), then archives or unlinks. A crash in between
+leaves files before the mark, and the next round takes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError
+from headwater.log.embedded import compaction, rewrite
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments, walk
+from headwater.log.embedded.topics import TopicHandle
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.log import EmbeddedLog
+
+
+@dataclass
+class TidyReport:
+    """What a round of upkeep has done."""
+
+    segments_expired: int = 0
+    bytes_expired: int = 0
+    segments_coalesced: int = 0
+    rows_compacted: int = 0
+
+    def __add__(self, other: TidyReport) -> TidyReport:
+        return TidyReport(
+            self.segments_expired + other.segments_expired,
+            self.bytes_expired + other.bytes_expired,
+            self.segments_coalesced + other.segments_coalesced,
+            self.rows_compacted + other.rows_compacted,
+        )
+
+
+def tidy_partition(
+    handle: TopicHandle, partition: Partition, *, clock: Clock, compact: bool = True, seal: bool = False
+) -> TidyReport:
+    """One round for one partition. Does nothing where another process is at it already."""
+    report = TidyReport()
+    if not partition.folder.is_dir() or not partition.tidy_lock.try_acquire():
+        return report
+    try:
+        remove_leftovers(partition)
+        _roll_if_due(handle, partition, clock=clock, seal=seal)
+        _expire(handle, partition, report, now_us=clock.now_us())
+        sealed, offset_next = _sealed(partition)
+        if compact and handle.current().compact and (seal or compaction.is_dirty(sealed)):
+            report.rows_compacted = compaction.compact(handle, partition, sealed, offset_next, now_us=clock.now_us())
+            sealed, offset_next = _sealed(partition)
+        for segment, end in zip(sealed, _ends(sealed, offset_next), strict=True):
+            if not segment.rewritten and rewrite.coalesce(handle, partition, segment, end):
+                report.segments_coalesced += 1
+    finally:
+        partition.tidy_lock.__exit__(None, None, None)
+    return report
+
+
+def remove_leftovers(partition: Partition) -> list[Path]:
+    """Delete what a rewrite left behind when its process died. The caller holds the tidy lock."""
+    _, superseded = list_segments(partition.folder)
+    found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.tmp"))
+    for path in found:
+        path.unlink(missing_ok=True)
+    return found
+
+
+def expiry_us(handle: TopicHandle, segment_last_us: int) -> int | None:
+    """When a segment whose last row came at `segment_last_us` goes by age, None for never."""
+    seconds = handle.topic.retention.seconds_max
+    return None if seconds is None else segment_last_us + round(seconds * 1e6)
+
+
+def last_appended_us(segment: Segment) -> int:
+    """When the last frame of a segment was appended; 0 for an empty one."""
+    last = 0
+    for _, header in walk(SegmentMap(segment.path).view):
+        last = header.appended_at_us
+    return last
+
+
+def _sealed(partition: Partition) -> tuple[list[Segment], int]:
+    """All segments but the one being written, and the offset at which that one begins."""
+    chain = partition.segments()
+    if not chain:
+        return [], 0
+    written = partition.state.written(partition.number)
+    if written is None:
+        return [], chain[0].base
+    sealed = [segment for segment in chain if segment.base < written.segment]
+    return sealed, written.segment
+
+
+def _ends(sealed: Sequence[Segment], offset_next: int) -> list[int]:
+    return [*(segment.base for segment in sealed[1:]), offset_next] if sealed else []
+
+
+def _roll_if_due(handle: TopicHandle, partition: Partition, *, clock: Clock, seal: bool) -> None:
+    """Seal a segment that is old, so that retention by age also reaches a topic with few rows."""
+    topic = handle.current()
+    with partition.append_lock:
+        partition.check_alive()
+        tail = partition.tail()
+        if tail.position <= SEGMENT_HEADER_BYTES:
+            return
+        if not seal:
+            limits = [limit for limit in (topic.segment_seconds_max, topic.retention.seconds_max) if limit is not None]
+            chain = partition.segments()
+            first = next(walk(SegmentMap(chain[-1].path).view), None)
+            if first is None or clock.now_us() - first[1].appended_at_us < min(limits) * 1e6:
+                return
+        partition.roll(tail)
+
+
+def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, now_us: int) -> None:
+    retention = handle.current().retention
+    sealed, offset_next = _sealed(partition)
+    ends = _ends(sealed, offset_next)
+    start = partition.start()
+    gone = sum(1 for end in ends if end <= start)  # marked by a process that died before it unlinked
+    if retention.seconds_max is not None and not handle.topic.compact:
+        while gone < len(sealed) and (expiry_us(handle, last_appended_us(sealed[gone])) or now_us) < now_us:
+            gone += 1
+    if retention.bytes_max is not None:
+        sizes = [segment.path.stat().st_size for segment in partition.segments()]
+        while gone < len(sealed) and sum(sizes[gone:]) > retention.bytes_max:
+            gone += 1
+    if not gone:
+        return
+    if ends[gone - 1] > start:
+        partition.state.set_start(partition.number, ends[gone - 1])
+        partition.state.sync()
+    reach("retention.marked")
+    for segment in sealed[:gone]:
+        report.segments_expired += 1
+        report.bytes_expired += segment.path.stat().st_size
+        _remove(handle, partition, segment)
+        reach("retention.unlinked")
+
+
+def _remove(handle: TopicHandle, partition: Partition, segment: Segment) -> None:
+    if handle.topic.archive:
+        folder = handle.archive(partition.number)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(segment.path, folder / segment.path.name)
+        except OSError:  # the archive lies on another disk
+            shutil.copyfile(segment.path, folder / f".{segment.path.name}.tmp")
+            os.replace(folder / f".{segment.path.name}.tmp", folder / segment.path.name)
+        sync_folder(folder)
+    segment.path.unlink(missing_ok=True)
+
+
+class Tidier:
+    """A thread that does the upkeep of partitions whose segments were just sealed by this process."""
+
+    def __init__(self, log: EmbeddedLog) -> None:
+        self._log = log
+        self._queue: queue.SimpleQueue[tuple[TopicHandle, Partition] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self.errors: list[HeadwaterError] = []
+
+    def rolled(self, handle: TopicHandle, partition: Partition) -> None:
+        """A segment was sealed: look after this partition soon."""
+        self._queue.put((handle, partition))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="headwater-tidy", daemon=True)
+                    self._thread.start()
+
+    def close(self) -> None:
+        """Finish what is begun, leave the rest to the next process."""
+        if self._thread is not None:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    self._queue.get_nowait()
+                    continue
+                break
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            handle, partition = item
+            try:
+                tidy_partition(handle, partition, clock=self._log.clock)
+            except HeadwaterError as error:
+                # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
+                self.errors.append(error)
+            except (OSError, ValueError):
+                if not handle.deleted and not self._log.closed:
+                    raise

@@ -1,0 +1,374 @@
+"""The catalogue of topics: one folder each, with `topic.json` (what it is) and `state` (where its tails are)."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import re
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.errors import FormatUnknown, NameInvalid, PartitionNotFound, ReadOnly, TopicExists, TopicNotFound
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import replace_file, sync_folder
+from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.state import StateFile, Tail
+from headwater.log.port import Retention, Topic
+from headwater.schema import schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.keys import KeyOffsets
+
+FORMAT = 1
+INTERNAL = "__"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+#: A topic kept in memory begins this much further on whenever a reboot has taken its rows: no offset is used twice.
+OFFSETS_PER_BOOT = 2**40
+
+
+def check_name(kind: str, name: str, *, internal: bool = False) -> None:
+    """Refuse names that could leave the folder, hide in it, or be mistaken for ours."""
+    if not isinstance(name, str) or not name:
+        raise NameInvalid(kind=kind, name=str(name), why="it is empty")
+    if internal and name.startswith(INTERNAL):
+        name = name[len(INTERNAL) :]
+    if not _NAME.fullmatch(name):
+        raise NameInvalid(kind=kind, name=name, why="it has characters, a beginning or a length that are not allowed")
+
+
+class TopicHandle:
+    """A topic that is open in this process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        is_committed: Callable[[int, int], bool],
+        root: Path,
+        log_id: str,
+        read_only: bool,
+    ) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._is_committed = is_committed
+        self._root = root
+        self._log_id = log_id
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._partitions: dict[int, Partition] = {}
+        self._keys: dict[int, KeyOffsets] = {}
+        self.topic, self.schemas = load_topic(folder)
+        self.storage = self._storage()
+        self.state = self._open_state()
+        self._changes = self.state.counters()[0]
+        self.turn = 0
+
+    def current(self) -> Topic:
+        """The topic as it is declared now, also where another process has changed it."""
+        if self.state.counters()[0] != self._changes:
+            self.reload()
+        return self.topic
+
+    def reload(self) -> None:
+        with self._lock:
+            self._changes = self.state.counters()[0]
+            self.topic, self.schemas = load_topic(self.folder)
+            self.state.grow(self.topic.partitions)
+
+    @property
+    def deleted(self) -> bool:
+        return bool(self.state.counters()[1])
+
+    def schema_of(self, version: int) -> pa.Schema:
+        if version not in self.schemas:
+            self.reload()
+        return self.schemas[version]
+
+    def partition(self, number: int) -> Partition:
+        partition = self._partitions.get(number)
+        if partition is None:
+            with self._lock:
+                partition = self._partitions.get(number)
+                if partition is None:
+                    partition = self._partitions[number] = self._open_partition(number)
+        return partition
+
+    def partitions(self) -> list[Partition]:
+        return [self.partition(number) for number in range(self.current().partitions)]
+
+    def last_offset_of(self, number: int, key: tuple[Any, ...], tail: Tail) -> int:
+        """The offset of the last row of a key, -1 where it has none. The caller holds the partition's append lock."""
+        from headwater.log.embedded.keys import KeyOffsets  # keys reads through topics, so it stands above
+
+        partition = self.partition(number)
+        partition.sync_to(tail.offset)  # rows that were written but not yet synced count too
+        keys = self._keys.get(number)
+        if keys is None:
+            keys = self._keys[number] = KeyOffsets(self, partition)
+        last = keys.last(key)
+        return -1 if last is None else last
+
+    def archive(self, number: int) -> Path:
+        return self._root / "archive" / self.topic.name / str(number)
+
+    def close(self) -> None:
+        with self._lock:
+            for partition in self._partitions.values():
+                partition.close()
+            self._partitions.clear()
+            self.state.close()
+
+    def _open_partition(self, number: int) -> Partition:
+        if not 0 <= number < self.topic.partitions:
+            raise PartitionNotFound(topic=self.topic.name, partition=number, partitions=self.topic.partitions)
+        return Partition(
+            self.current,
+            number,
+            self.storage / str(number),
+            self.state,
+            clock=self._clock,
+            is_committed=self._is_committed,
+            quarantine=self._root / "quarantine",
+            read_only=self._read_only,
+            floor=self._floor,
+        )
+
+    def _storage(self) -> Path:
+        self._floor = 0
+        if self.topic.durability != "memory":
+            return self.folder
+        memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(os.environ.get("TMPDIR", "/tmp"))
+        storage = memory / f"headwater-{self._log_id[:12]}-{self.topic.id[:12]}"
+        lock = FileLock(self.folder / "topic.lock")
+        with lock:
+            floor = self.folder / "floor"
+            began = int(floor.read_text()) if floor.exists() else -OFFSETS_PER_BOOT
+            if not (storage / "state").exists():
+                began += OFFSETS_PER_BOOT
+                replace_file(floor, str(began).encode(), durable=True)
+                storage.mkdir(mode=0o700, parents=True, exist_ok=True)
+                StateFile.make(storage / "state", partitions=self.topic.partitions)
+            self._floor = began
+        lock.close()
+        return storage
+
+    def _open_state(self) -> StateFile:
+        path = self.storage / "state"
+        try:
+            return StateFile(path, partitions=self.topic.partitions, read_only=self._read_only)
+        except OSError:
+            if self._read_only:
+                raise ReadOnly(path=str(path)) from None
+            # Lost or too short: an empty one sends the first reader or writer of each partition to the segments.
+            StateFile.make(path, partitions=self.topic.partitions)
+            return StateFile(path, partitions=self.topic.partitions, read_only=False)
+
+
+class Catalogue:
+    """All topics of a log."""
+
+    def __init__(
+        self, root: Path, *, log_id: str, clock: Clock, is_committed: Callable[[int, int], bool], read_only: bool
+    ) -> None:
+        self._root = root
+        self._folder = root / "topics"
+        self._log_id = log_id
+        self._clock = clock
+        self._is_committed = is_committed
+        self._read_only = read_only
+        self._handles: dict[str, TopicHandle] = {}
+        self._lock = threading.RLock()
+
+    def get(self, name: str) -> TopicHandle:
+        handle = self._handles.get(name)
+        if handle is None or handle.deleted:
+            with self._lock:
+                handle = self._handles.get(name)
+                if handle is not None and handle.deleted:
+                    del self._handles[name]
+                    handle = None
+                if handle is None:
+                    handle = self._handles[name] = self._open(name)
+        return handle
+
+    def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
+        try:
+            found = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return sorted(
+            name
+            for name in found
+            if not name.startswith(".")
+            and fnmatch.fnmatchcase(name, pattern)
+            and (internal or not name.startswith(INTERNAL))
+        )
+
+    def create(self, topic: Topic) -> TopicHandle:
+        """Make the topic under a hidden name, then rename: it is there whole, or not at all."""
+        check_name("topic", topic.name, internal=True)
+        self._writable()
+        folder = self._folder / f".new-{uuid.uuid4().hex}"
+        durable = topic.durability == "fsync"
+        try:
+            folder.mkdir(parents=True)
+            replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=durable)
+            if topic.durability != "memory":
+                StateFile.make(folder / "state", partitions=topic.partitions)
+            reach("topic.made")
+            os.rename(folder, self._folder / topic.name)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if (self._folder / topic.name).exists():
+                raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
+            raise
+        if durable:
+            sync_folder(self._folder)
+        reach("topic.published")
+        return self.get(topic.name)
+
+    def alter(
+        self, name: str, change: Callable[[Topic, dict[int, pa.Schema]], tuple[Topic, dict[int, pa.Schema]]]
+    ) -> Topic:
+        """Replace `topic.json` by what `change` makes of it; every process sees it at its next call."""
+        self._writable()
+        handle = self.get(name)
+        lock = FileLock(handle.folder / "topic.lock")
+        try:
+            with lock:
+                handle.reload()
+                topic, schemas = change(handle.topic, dict(handle.schemas))
+                if topic.partitions > handle.topic.partitions:
+                    handle.state.grow(topic.partitions)
+                replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
+                handle.state.set_counters(handle.state.counters()[0] + 1, 0)
+        finally:
+            lock.close()
+        return handle.current()
+
+    def delete(self, name: str) -> None:
+        """Rename first, so that the name is free at once; then mark, so that writers elsewhere stop; then remove."""
+        self._writable()
+        handle = self.get(name)
+        grave = self._folder / f".deleted-{uuid.uuid4().hex}"
+        partitions = [partition for partition in handle.partitions() if partition.folder.is_dir()]
+        for partition in partitions:
+            partition.append_lock.__enter__()
+        try:
+            handle.state.set_counters(handle.state.counters()[0] + 1, 1)
+            os.rename(handle.folder, grave)
+        finally:
+            for partition in partitions:
+                partition.append_lock.__exit__(None, None, None)
+        with self._lock:
+            self._handles.pop(name, None)
+        if handle.storage != handle.folder:
+            shutil.rmtree(handle.storage, ignore_errors=True)
+        handle.close()
+        shutil.rmtree(grave, ignore_errors=True)
+        sync_folder(self._folder)
+
+    def leftovers(self) -> list[Path]:
+        """Folders of topics that were half made or half deleted when a process died."""
+        return sorted(self._folder.glob(".new-*")) + sorted(self._folder.glob(".deleted-*"))
+
+    def nearest(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        return f" Did you mean {near[0]!r}?" if near else ""
+
+    def close(self) -> None:
+        with self._lock:
+            for handle in self._handles.values():
+                handle.close()
+            self._handles.clear()
+
+    def _open(self, name: str) -> TopicHandle:
+        check_name("topic", name, internal=True)
+        folder = self._folder / name
+        if not (folder / "topic.json").exists():
+            raise TopicNotFound(topic=name, near=self.nearest(name))
+        return TopicHandle(
+            folder,
+            clock=self._clock,
+            is_committed=self._is_committed,
+            root=self._root,
+            log_id=self._log_id,
+            read_only=self._read_only,
+        )
+
+    def _writable(self) -> None:
+        if self._read_only:
+            raise ReadOnly(path=str(self._root))
+
+
+def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
+    """What `topic.json` says."""
+    try:
+        body: dict[str, Any] = orjson.loads((folder / "topic.json").read_bytes())
+    except FileNotFoundError:
+        raise TopicNotFound(topic=folder.name) from None
+    if body.get("format") != FORMAT:
+        raise FormatUnknown(path=str(folder / "topic.json"), found=str(body.get("format")), known=f"format {FORMAT}")
+    schemas = {int(version): schema_from_json(columns) for version, columns in body["schemas"].items()}
+    latest = max(schemas)
+    topic = Topic(
+        name=body["name"],
+        id=body["id"],
+        schema=schemas[latest],
+        schema_version=latest,
+        schemaless=body["schemaless"],
+        partitions=body["partitions"],
+        key=tuple(body["key"]),
+        time=body["time"],
+        retention=Retention(**body["retention"]),
+        compact=body["compact"],
+        tombstone_seconds_max=body["tombstone_seconds_max"],
+        durability=body["durability"],
+        codec=body["codec"],
+        segment_bytes_max=body["segment_bytes_max"],
+        segment_seconds_max=body["segment_seconds_max"],
+        archive=body["archive"],
+        created_us=body["created_us"],
+    )
+    return topic, schemas
+
+
+def dump_topic(topic: Topic, schemas: dict[int, pa.Schema]) -> bytes:
+    body = {
+        "format": FORMAT,
+        "name": topic.name,
+        "id": topic.id,
+        "schemaless": topic.schemaless,
+        "partitions": topic.partitions,
+        "key": list(topic.key),
+        "time": topic.time,
+        "retention": {"seconds_max": topic.retention.seconds_max, "bytes_max": topic.retention.bytes_max},
+        "compact": topic.compact,
+        "tombstone_seconds_max": topic.tombstone_seconds_max,
+        "durability": topic.durability,
+        "codec": topic.codec,
+        "segment_bytes_max": topic.segment_bytes_max,
+        "segment_seconds_max": topic.segment_seconds_max,
+        "archive": topic.archive,
+        "created_us": topic.created_us,
+        "schemas": {str(version): schema_to_json(schema) for version, schema in schemas.items()},
+    }
+    return orjson.dumps(body, option=orjson.OPT_INDENT_2)
+
+
+def with_schema(topic: Topic, schemas: dict[int, pa.Schema], schema: pa.Schema) -> tuple[Topic, dict[int, pa.Schema]]:
+    """The topic under its next schema version."""
+    version = max(schemas) + 1
+    return replace(topic, schema=schema, schema_version=version), {**schemas, version: schema}

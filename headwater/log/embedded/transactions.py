@@ -1,0 +1,574 @@
+"""Transactions: appends to many partitions that readers see all at once or never.
+
+Rows of an open transaction are kept off the partitions, in memory or, once *prepared*, in a file of their own: an open
+or prepared transaction never holds up a reader or a writer. To commit, one process at a time
+
+1. takes the append locks of all partitions concerned and writes the frames, marked with the transaction's number,
+   behind their tails, where nobody reads yet;
+2. syncs them;
+3. appends one record to `transactions/commits.log` and syncs it: **this is the commit**;
+4. moves the tails.
+
+Killed before 3, the frames lie behind *written* without a record and the next writer cuts them. Killed after 3, whoever
+comes next finds the record and moves the tails. Since the locks are held all the while, marked frames are always the
+last of their partition until they are settled.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import orjson
+from google_crc32c import value as crc32c
+
+from headwater.clock import Clock
+from headwater.errors import FrameCorrupt, ProducerFenced, TransactionFinished, TransactionNotFound
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import replace_file, sync_folder
+from headwater.log.embedded.frame import HEADER_BYTES, Draft, payload_is_whole
+from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.producers import Registry
+from headwater.log.embedded.segment import walk
+from headwater.log.embedded.state import Tail
+from headwater.log.port import Appended, Offsets, Rows
+
+MAGIC = b"HWTX"
+_RECORD = struct.Struct("<4sIII")
+_STATE = struct.Struct("<QQ")
+COMMITS_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Part(NamedTuple):
+    """The frames that a transaction adds to one partition."""
+
+    topic: str
+    partition: int
+    drafts: list[Draft]
+
+
+class Commits:
+    """The record of every commit, and the commit itself."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        partition: Callable[[str, int], Partition],
+        every_partition: Callable[[], list[Partition]],
+        registry: Registry,
+        read_only: bool,
+    ) -> None:
+        self._folder = folder
+        self._path = folder / "commits.log"
+        self._clock = clock
+        self._partition = partition
+        self._every_partition = every_partition
+        self._registry = registry
+        self._read_only = read_only
+        self._lock = FileLock(folder / "lock")
+        self._reading = threading.Lock()
+        self._inode = 0
+        self._position = 0
+        self._numbers: set[int] = set()
+        self._horizon_us = 0
+        self._last: dict[str, dict[str, Any]] = {}
+        self._prepared: dict[str, dict[str, Any]] = {}
+        self._newest: dict[str, Any] | None = None
+        self._state, self._descriptor = self._open_state()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def is_committed(self, number: int, appended_at_us: int) -> bool:
+        """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
+        if number not in self._numbers:
+            self._catch_up()
+        return number in self._numbers or appended_at_us < self._horizon_us
+
+    def last_sequence(self, producer: str) -> int:
+        """The number of the last transaction that `producer` committed, -1 where there is none."""
+        self._catch_up()
+        record = self._last.get(producer)
+        return -1 if record is None else int(record["sequence"])
+
+    def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
+        """The result of `look` at a moment when no transaction is half visible."""
+        while True:
+            started, finished = _STATE.unpack_from(self._state, 0)
+            if started == finished:
+                found = look()
+                if _STATE.unpack_from(self._state, 0)[0] == started:
+                    return found
+            elif self._read_only or not self.settle():
+                os.sched_yield()
+                if self._read_only:
+                    return look()
+
+    def pending(self) -> bool:
+        """Whether a commit has begun to show; if its process died, `settle` finishes it."""
+        started, finished = _STATE.unpack_from(self._state, 0)
+        return bool(started != finished)
+
+    def settle(self) -> bool:
+        """Finish the commit of a process that died, if there is one. False while its process is alive."""
+        if not self.pending() or self._read_only:
+            return True
+        if not self._lock.try_acquire():
+            return False
+        try:
+            self._finish_last()
+        finally:
+            self._lock.__exit__(None, None, None)
+        return True
+
+    # -- committing ---------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        parts: Sequence[Part],
+        *,
+        name: str,
+        producer: str | None = None,
+        epoch: int | None = None,
+        sequence: int | None = None,
+        prepared: bool = False,
+    ) -> dict[str, Appended]:
+        """Make all parts visible at once; a transaction whose sequence was committed before changes nothing."""
+        with self._lock:
+            self._finish_last()
+            earlier = self._earlier(name, producer, sequence, prepared)
+            if earlier is not None:
+                return _appended(earlier, duplicate=True)
+            self._check_epoch(producer, epoch)
+            if not parts:
+                return {}
+            return self._commit(
+                parts, {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
+            )
+
+    def _commit(self, parts: Sequence[Part], record: dict[str, Any]) -> dict[str, Appended]:
+        number = secrets.randbits(63) or 1
+        parts = sorted(
+            parts, key=lambda part: (part.topic, part.partition)
+        )  # one order for all: no two can block each other
+        tails: list[tuple[Partition, Tail, Tail]] = []
+        with ExitStack() as locks:
+            for part in parts:
+                locks.enter_context(self._locked(part.topic, part.partition))
+            try:
+                for part in parts:
+                    partition = self._partition(part.topic, part.partition)
+                    tails.append((partition, *self._write(partition, partition.tail(), part.drafts, number)))
+                reach("commit.written")
+                _sync([(partition, end) for partition, _, end in tails if partition.synced])
+                reach("commit.synced")
+                record |= {
+                    "number": number,
+                    "at_us": self._clock.now_us(),
+                    "parts": [
+                        [part.topic, part.partition, start.offset, end.offset]
+                        for part, (_, start, end) in zip(parts, tails, strict=True)
+                    ],
+                }
+                self._record(record)
+            except BaseException:
+                if number not in self._numbers:
+                    for partition, start, _ in tails:
+                        partition.take_back(start)
+                raise
+            reach("commit.recorded")
+            self._flip([(partition, end) for partition, _, end in tails])
+        reach("commit.finished")
+        self._shorten()
+        return _appended(record, duplicate=False)
+
+    def _write(self, partition: Partition, tail: Tail, drafts: list[Draft], number: int) -> tuple[Tail, Tail]:
+        end = partition.write(tail, drafts, transaction=number)
+        # Writing may have rolled to a new segment, whose beginning is where these frames begin.
+        start = (
+            tail if end.segment == tail.segment else Tail(tail.boot, end.segment, 64, tail.offset, tail.appended_at_us)
+        )
+        return start, end
+
+    def _locked(self, topic: str, number: int) -> FileLock:
+        partition = self._partition(topic, number)
+        partition.make()
+        lock = partition.append_lock
+        lock.__enter__()
+        try:
+            partition.check_alive()
+        except BaseException:
+            lock.__exit__(None, None, None)
+            raise
+        return _Held(lock)  # type: ignore[return-value]
+
+    def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
+        started, _ = _STATE.unpack_from(self._state, 0)
+        os.pwrite(self._descriptor, struct.pack("<Q", started + 1), 0)
+        for partition, end in tails:
+            partition.publish(end)
+            reach("commit.flipped")
+        os.pwrite(self._descriptor, struct.pack("<Q", started + 1), 8)
+
+    def _finish_last(self) -> None:
+        """Move the tails that a dead process recorded but did not move. The caller holds the lock."""
+        self._catch_up()
+        started, finished = _STATE.unpack_from(self._state, 0)
+        newest = self._newest
+        if newest is not None and (started != finished or not self._is_shown(newest)):
+            for topic, number, _start, _end in newest["parts"]:
+                try:
+                    partition = self._partition(topic, number)
+                except Exception:
+                    continue
+                partition.settle()
+        if started != finished:
+            os.pwrite(self._descriptor, struct.pack("<Q", started), 8)
+
+    def _is_shown(self, record: dict[str, Any]) -> bool:
+        for topic, number, _start, end in record["parts"]:
+            try:
+                tail = self._partition(topic, number).state.written(number)
+            except Exception:
+                continue
+            if tail is None or tail.offset < end:
+                return False
+        return True
+
+    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> dict[str, Any] | None:
+        if prepared and name in self._prepared:
+            return self._prepared[name]
+        if producer is None or sequence is None:
+            return None
+        last = self._last.get(producer)
+        if last is None or sequence > last["sequence"]:
+            return None
+        return last if last["sequence"] == sequence else {"parts": []}
+
+    def _check_epoch(self, producer: str | None, epoch: int | None) -> None:
+        if producer is None or epoch is None:
+            return
+        current = self._registry.epoch(producer)
+        if epoch < current:
+            raise ProducerFenced(producer=producer, epoch=epoch, current=current)
+
+    # -- the file of records ------------------------------------------------------------------------------------------
+
+    def _record(self, record: dict[str, Any]) -> None:
+        """Append the record that makes the transaction true."""
+        self._catch_up()
+        data = _framed(record)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            # A record torn by a dead process lies behind the last whole one, and is overwritten.
+            os.ftruncate(descriptor, self._position)
+            os.pwrite(descriptor, data, self._position)
+            os.fdatasync(descriptor)
+            if self._position == 0:
+                sync_folder(self._folder)
+        except BaseException:
+            os.ftruncate(descriptor, self._position)
+            raise
+        finally:
+            os.close(descriptor)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Read the records that others have appended."""
+        with self._reading:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return
+        if stat.st_ino != self._inode:
+            self._inode, self._position = stat.st_ino, 0
+            self._numbers.clear()
+        if stat.st_size <= self._position:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            data = file.read()
+        at = 0
+        while (record := _unframed(data, at)) is not None:
+            body, size = record
+            self._learn(body)
+            at += size
+        self._position += at
+
+    def _learn(self, record: dict[str, Any]) -> None:
+        if "horizon_us" in record:
+            self._horizon_us = record["horizon_us"]
+            return
+        self._numbers.add(record["number"])
+        if record.get("parts") and not record.get("old"):
+            self._newest = record
+        if record["producer"] is not None and record["sequence"] is not None:
+            self._last[record["producer"]] = record
+        if record["prepared"]:
+            self._prepared[record["name"]] = record
+
+    def _shorten(self) -> None:
+        """Forget the records that nobody can ask for again, once the file is large. The caller holds the lock."""
+        if self._position < COMMITS_BYTES_MAX:
+            return
+        # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
+        # which time on numbers matter again.
+        horizon_us = self._clock.now_us()
+        for partition in self._every_partition():
+            partition.settle()
+            partition.state.sync()
+        kept = [{**record, "old": True} for record in self._last.values()]
+        data = b"".join(_framed(record) for record in [{"horizon_us": horizon_us}, *kept])
+        replace_file(self._path, data, durable=True)
+        self._catch_up()
+
+    def _open_state(self) -> tuple[mmap.mmap, int]:
+        path = self._folder / "state"
+        if not path.exists() and not self._read_only:
+            path.write_bytes(_STATE.pack(0, 0))
+        flags = os.O_RDONLY if self._read_only else os.O_RDWR
+        descriptor = os.open(path, flags | os.O_CLOEXEC)
+        return mmap.mmap(descriptor, _STATE.size, access=mmap.ACCESS_READ), descriptor
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        self._lock.close()
+
+    # -- prepared transactions ----------------------------------------------------------------------------------------
+
+    def prepare(self, name: str, parts: Sequence[Part], about: dict[str, Any]) -> None:
+        """Make a transaction durable without showing it."""
+        folder = self._folder / "prepared"
+        folder.mkdir(exist_ok=True)
+        places = [[part.topic, part.partition, len(part.drafts)] for part in parts]
+        frames = b"".join(
+            bytes(piece)
+            for part in parts
+            for draft in part.drafts
+            for piece in (draft.header(offset=0, appended_at_us=0), draft.payload, bytes(-draft.payload_size % 8))
+        )
+        replace_file(folder / name, _framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
+        reach("prepare.published")
+
+    def prepared(self) -> list[str]:
+        folder = self._folder / "prepared"
+        return sorted(name for name in os.listdir(folder) if not name.startswith(".")) if folder.is_dir() else []
+
+    def commit_prepared(self, name: str) -> dict[str, Appended]:
+        """Commit by id; a second call changes nothing, also after a crash in between."""
+        path = self._folder / "prepared" / name
+        if not path.exists():
+            self._catch_up()
+            if name in self._prepared:
+                return _appended(self._prepared[name], duplicate=True)
+            raise TransactionNotFound(transaction=name)
+        about, parts = _load_prepared(path)
+        result = self.commit(
+            parts,
+            name=name,
+            producer=about["producer"],
+            epoch=about["epoch"],
+            sequence=about["sequence"],
+            prepared=True,
+        )
+        path.unlink(missing_ok=True)
+        return result
+
+    def rollback_prepared(self, name: str) -> None:
+        path = self._folder / "prepared" / name
+        if not path.exists():
+            raise TransactionNotFound(transaction=name)
+        path.unlink()
+        sync_folder(path.parent)
+
+
+class _Held:
+    """A lock that was taken already, to be given back by an ExitStack."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+
+class EmbeddedTransaction:
+    """A transaction of the embedded log; see `Log.transaction`."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        draft: Callable[..., dict[int, list[Draft]]],
+        offsets: Callable[[str, str, Offsets, str], list[dict[str, Any]]],
+        *,
+        producer: str | None,
+        epoch: int | None,
+        sequence: int | None,
+    ) -> None:
+        self._commits = commits
+        self._draft = draft
+        self._offsets = offsets
+        self._about = {"producer": producer, "epoch": epoch, "sequence": sequence}
+        self._parts: dict[tuple[str, int], list[Draft]] = {}
+        self._outcome = ""
+        unique = secrets.token_hex(8)
+        self._id = f"{producer}.{sequence}.{unique}" if producer is not None else unique
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def committed(self) -> bool:
+        """Whether this transaction, or an earlier one with its producer and sequence, has been committed."""
+        if self._outcome == "committed":
+            return True
+        producer, sequence = self._about["producer"], self._about["sequence"]
+        if producer is None or sequence is None:
+            return False
+        return self._commits.last_sequence(str(producer)) >= int(sequence)  # type: ignore[call-overload]
+
+    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+        """Add rows; nobody sees them before `commit`."""
+        self._check_open()
+        for number, drafts in self._draft(topic, rows, partition=partition, headers=headers).items():
+            self._parts.setdefault((topic, number), []).extend(drafts)
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit a group's position together with the rows: read, compute and append happen once or not at all."""
+        self.append("__offsets", self._offsets(group, topic, offsets, metadata))
+
+    def prepare(self) -> str:
+        """Make it durable without showing it; later `Log.commit(id)` or `Log.rollback(id)`, in any process."""
+        self._check_open()
+        self._commits.prepare(self._id, self._list(), self._about)
+        self._outcome = "prepared"
+        return self._id
+
+    def commit(self) -> dict[str, Appended]:
+        """Show everything at once; returns where the rows are, by topic."""
+        if self._outcome == "prepared":
+            result = self._commits.commit_prepared(self._id)
+        else:
+            self._check_open()
+            result = self._commits.commit(self._list(), name=self._id, **self._about)  # type: ignore[arg-type]
+        self._outcome = "committed"
+        return result
+
+    def rollback(self) -> None:
+        """Forget the rows."""
+        if self._outcome == "prepared":
+            self._commits.rollback_prepared(self._id)
+        else:
+            self._check_open()
+        self._parts.clear()
+        self._outcome = "rolled back"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outcome:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _list(self) -> list[Part]:
+        return [Part(topic, number, drafts) for (topic, number), drafts in self._parts.items()]
+
+    def _check_open(self) -> None:
+        if self._outcome:
+            raise TransactionFinished(transaction=self._id, outcome=self._outcome)
+
+
+def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]:
+    ranges: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partition, start, end in record["parts"]:
+        ranges.setdefault(topic, {})[partition] = (start, end)
+    return {topic: Appended(topic=topic, ranges=places, duplicate=duplicate) for topic, places in ranges.items()}
+
+
+def _framed(record: dict[str, Any]) -> bytes:
+    body = orjson.dumps(record)
+    return _RECORD.pack(MAGIC, crc32c(body), len(body), 0) + body + bytes(-len(body) % 8)
+
+
+def _unframed(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
+    if at + _RECORD.size > len(data):
+        return None
+    magic, crc, size, _ = _RECORD.unpack_from(data, at)
+    body = data[at + _RECORD.size : at + _RECORD.size + size]
+    if magic != MAGIC or len(body) != size or crc32c(body) != crc:
+        return None
+    return orjson.loads(body), _RECORD.size + size + (-size % 8)
+
+
+def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
+    data = path.read_bytes()
+    framed = _unframed(data, 0)
+    if framed is None:
+        raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the prepared transaction does not match its sum")
+    about, start = framed
+    drafts = []
+    for position, header in walk(data, position=start):
+        payload = data[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]
+        if not payload_is_whole(header, payload):
+            raise FrameCorrupt(
+                path=str(path), position=position, offset=-1, why="a prepared frame does not match its sum"
+            )
+        drafts.append(
+            Draft(
+                payload,
+                header.payload_crc,
+                header.payload_size,
+                header.count,
+                header.offset_span,
+                header.schema_version,
+                header.flags,
+                header.kind,
+                header.codec,
+                header.sent_at_us,
+                header.time_min_us,
+                header.time_max_us,
+            )
+        )
+    if sum(count for *_, count in about["parts"]) != len(drafts):
+        raise FrameCorrupt(path=str(path), position=len(data), offset=-1, why="prepared frames are missing")
+    parts = []
+    for topic, partition, count in about["parts"]:
+        parts.append(Part(topic, partition, drafts[:count]))
+        drafts = drafts[count:]
+    return about, parts
+
+
+def _sync(ends: Sequence[tuple[Partition, Tail]]) -> None:
+    """Sync several partitions, side by side: the disk then orders them as it likes."""
+    if len(ends) <= 1:
+        for partition, end in ends:
+            partition.sync_segment(end.segment)
+        return
+    with ThreadPoolExecutor(max_workers=min(8, len(ends))) as pool:
+        list(pool.map(lambda place: place[0].sync_segment(place[1].segment), ends))

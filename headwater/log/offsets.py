@@ -1,0 +1,100 @@
+"""How far each group has come: rows of an internal, compacted topic, so that a commit can be part of a transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.log.embedded.faults import reach
+from headwater.log.port import Offsets, Topic
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.log import EmbeddedLog
+
+OFFSETS_TOPIC = "__offsets"
+OFFSETS_SCHEMA = pa.schema(
+    [
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("metadata", pa.string()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+class OffsetTable:
+    """The table that the topic spells out, kept in memory and caught up by whoever asks."""
+
+    def __init__(self, log: EmbeddedLog) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._table: dict[tuple[str, str], Offsets] = {}
+        self._next = 0
+
+    def make(self) -> None:
+        """Create the topic if this is the first commit ever made."""
+        if self._exists():
+            return
+        self._log.create_internal(
+            Topic(
+                name=OFFSETS_TOPIC,
+                id="0ff5e75" + "0" * 25,
+                schema=OFFSETS_SCHEMA,
+                key=("group", "topic", "partition"),
+                compact=True,
+                tombstone_seconds_max=3_600.0,
+                segment_bytes_max=8 * 1024 * 1024,
+                created_us=self._log.clock.now_us(),
+            )
+        )
+
+    def commit(self, rows: Sequence[dict[str, Any]]) -> None:
+        if rows:
+            self.make()
+            self._log.append(OFFSETS_TOPIC, rows)
+            reach("offsets.appended")
+
+    def committed(self, group: str, topic: str) -> Offsets:
+        with self._lock:
+            self._catch_up()
+            return dict(self._table.get((group, topic), {}))
+
+    def groups(self) -> dict[str, set[str]]:
+        with self._lock:
+            self._catch_up()
+            found: dict[str, set[str]] = {}
+            for (group, topic), offsets in self._table.items():
+                if offsets:
+                    found.setdefault(group, set()).add(topic)
+            return found
+
+    def forget(self, group: str, topic: str | None) -> None:
+        topics = self.groups().get(group, set()) if topic is None else {topic}
+        rows = [
+            {"group": group, "topic": name, "partition": partition, "_tombstone": True}
+            for name in sorted(topics)
+            for partition in self.committed(group, name)
+        ]
+        self.commit(rows)
+
+    def _exists(self) -> bool:
+        return OFFSETS_TOPIC in self._log.topics(OFFSETS_TOPIC, internal=True)
+
+    def _catch_up(self) -> None:
+        if not self._exists():
+            return
+        start = self._log.start_offsets(OFFSETS_TOPIC)[0]
+        columns = ["group", "topic", "partition", "offset", "_tombstone"]
+        for batch in self._log.read(OFFSETS_TOPIC, start=max(self._next, start), columns=columns).batches():
+            for row in batch.rows():
+                offsets = self._table.setdefault((row["group"], row["topic"]), {})
+                if row["_tombstone"]:
+                    offsets.pop(row["partition"], None)
+                else:
+                    offsets[row["partition"]] = row["offset"]
+            self._next = batch.offset_next
