@@ -276,9 +276,9 @@ _Layer = tuple[str, dict[str, Any]]
 
 def _files(environ: Mapping[str, str], directory: Path) -> Iterable[_Layer]:
     chosen = environ.get("HEADWATER_CONFIG")
-    here = Path(chosen) if chosen else directory / FILE_NAME
-    for path, required in ((user_file(environ), False), (here, bool(chosen))):
-        if required or path.is_file():
+    for path in (user_file(environ), Path(chosen) if chosen else directory / FILE_NAME):
+        # `os.path.isfile` takes a folder that may not be entered for one without the file, and a home may be such.
+        if path and (os.path.isfile(path) or (chosen and path == Path(chosen))):
             origin = f"./{FILE_NAME}" if path == Path(FILE_NAME) else str(path)
             yield origin, _known(_toml(path, origin), origin)
 
@@ -331,11 +331,13 @@ def _unknown(name: str, value: object, *, origin: str) -> SettingInvalid:
     )
 
 
-def user_file(environ: Mapping[str, str]) -> Path:
-    """The user's own configuration file, where the platform keeps such files."""
-    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
+def user_file(environ: Mapping[str, str]) -> Path | None:
+    """The user's own configuration file, where the platform keeps such files; None for a process without a home."""
+    home = environ.get("HOME") or environ.get("USERPROFILE")
     if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "headwater" / "config.toml"
-    if sys.platform == "win32":
-        return Path(environ.get("APPDATA") or home / "AppData" / "Roaming") / "headwater" / "config.toml"
-    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "headwater" / "config.toml"
+        folder = f"{home}/Library/Application Support" if home else None
+    elif sys.platform == "win32":
+        folder = environ.get("APPDATA")
+    else:
+        folder = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else None)
+    return Path(folder, "headwater", "config.toml") if folder else None

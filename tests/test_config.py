@@ -32,6 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 def write_user_file(environ: Environ, text: str) -> Path:
     path = user_file(environ)
+    assert path is not None
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -78,7 +79,7 @@ def test_the_file_of_the_current_folder_is_named_as_people_name_it(
 
 def test_another_file_can_be_chosen_and_must_then_exist(environ: Environ, project: Path) -> None:
     (project / FILE_NAME).write_text("partitions = 3", encoding="utf-8")
-    environ["HEADWATER_CONFIG"] = str(project / "other.toml")
+    environ["HEADWATER_CONFIG"] = f"{project}/./other.toml"
     with pytest.raises(EncodingInvalid, match=r"other\.toml"):
         Config.load(environ=environ, directory=project)
     (project / "other.toml").write_text("partitions = 9", encoding="utf-8")
@@ -212,6 +213,7 @@ def test_asking_for_the_origin_of_no_setting_is_an_error() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder differs by platform")
 def test_the_users_file_follows_xdg(tmp_path: Path) -> None:
+    assert user_file({}) is None
     assert user_file({"HOME": "/home/ada"}) == Path("/home/ada/.config/headwater/config.toml")
     assert user_file({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "headwater" / "config.toml"
 
