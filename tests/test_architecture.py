@@ -79,14 +79,6 @@ def test_each_door_lists_its_names_in_order(package: str) -> None:
     assert len(names) == len(set(names))
 
 
-# The outermost door is lazy, so it has the code that opens it.
-@pytest.mark.parametrize("package", sorted(doors().keys() - {"headwater"}))
-def test_each_door_is_only_a_door(package: str) -> None:
-    body = ast.parse(doors()[package].read_text(encoding="utf-8")).body
-    assert isinstance(body[0], ast.Expr), "a door begins with a sentence that says what is behind it"
-    assert all(isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) for node in body[1:])
-
-
 @pytest.mark.parametrize("package", doors())
 def test_the_reference_has_one_heading_for_each_public_name(package: str) -> None:
     assert documented(package) == listed(doors()[package])
