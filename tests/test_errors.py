@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
 import string
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,16 @@ import pytest
 from headwater import errors
 from headwater.errors import HeadwaterError
 
-BRANCHES = HeadwaterError.__subclasses__()
-LEAVES = [leaf for branch in BRANCHES for leaf in branch.__subclasses__()]
+ROOT = Path(__file__).parents[1]
+
+
+def below(kind: type[HeadwaterError]) -> list[type[HeadwaterError]]:
+    """The classes that the module hangs directly under `kind`; what others derive is caught by a test of its own."""
+    return [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
+
+
+BRANCHES = below(HeadwaterError)
+LEAVES = [leaf for branch in BRANCHES for leaf in below(branch)]
 
 #: A fact of each type that the tree uses, chosen so that it can be found again in a message.
 FACTS: dict[str, Any] = {"str": "seven", "int": 7, "float": 7.0, "Any": "seven"}
@@ -70,13 +80,25 @@ def test_the_drawing_at_the_top_of_the_module_is_the_tree() -> None:
         else:
             tree[branch] += names
     assert {branch: sorted(leaves) for branch, leaves in tree.items()} == {
-        branch.__name__: sorted(leaf.__name__ for leaf in branch.__subclasses__()) for branch in BRANCHES
+        branch.__name__: sorted(leaf.__name__ for leaf in below(branch)) for branch in BRANCHES
     }
 
 
 def test_every_error_class_of_the_module_is_a_branch_or_a_leaf() -> None:
     classes = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HeadwaterError)}
     assert classes == {HeadwaterError, *BRANCHES, *LEAVES}
+
+
+def test_no_other_module_grows_a_branch_of_its_own() -> None:
+    tree = {kind.__name__ for kind in (HeadwaterError, *BRANCHES, *LEAVES)}
+    elsewhere = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / "headwater").rglob("*.py"))
+        if path.name != "errors.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).rpartition(".")[2] in tree for base in node.bases)
+    ]
+    assert elsewhere == [], "a way to fail belongs into headwater/errors.py, where people look for it"
 
 
 def test_the_exit_codes_are_those_that_the_command_line_promises() -> None:
