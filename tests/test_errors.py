@@ -90,7 +90,8 @@ def test_every_error_class_of_the_module_is_a_branch_or_a_leaf() -> None:
 
 
 def test_no_other_module_grows_a_branch_of_its_own() -> None:
-    tree = {kind.__name__ for kind in (HeadwaterError, *BRANCHES, *LEAVES)}
+    kinds: list[type[HeadwaterError]] = [HeadwaterError, *BRANCHES, *LEAVES]
+    tree = {kind.__name__ for kind in kinds}
     elsewhere = [
         f"{path.relative_to(ROOT)}: {node.name}"
         for path in sorted((ROOT / "headwater").rglob("*.py"))
