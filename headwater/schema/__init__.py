@@ -1,17 +1,22 @@
 """What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
 
+from headwater.schema import cloudevents, encodings
+from headwater.schema.cloudevents import CLOUDEVENT_SCHEMA
 from headwater.schema.evolution import Change, conform, diff, evolve
 from headwater.schema.partitioner import key_hash, partition_of
 from headwater.schema.rows import HEADERS_TYPE, RowBatch, stored_schema, to_batches, to_rows
 from headwater.schema.types import SCHEMALESS, format_schema, parse_schema, schema_from_json, schema_to_json
 
 __all__ = [
+    "CLOUDEVENT_SCHEMA",
     "HEADERS_TYPE",
     "SCHEMALESS",
     "Change",
     "RowBatch",
+    "cloudevents",
     "conform",
     "diff",
+    "encodings",
     "evolve",
     "format_schema",
     "key_hash",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from headwater.schema.nested import taken_apart
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,11 @@ def breach(array: pa.Array) -> Breach | None:
         return None
     if pa.types.is_struct(kind):
         return _breach_of_struct(array)
-    parents = pc.list_parent_indices(array)
+    parts, counts = taken_apart(array)
+    parents = pa.array(np.repeat(np.arange(len(array)), counts))
     if pa.types.is_map(kind):
-        inner = pc.list_flatten(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))).field(1)
-        return _within(inner, kind.item_field, parents, "a map's value")
-    return _within(pc.list_flatten(array), kind.value_field, parents, "an item")
+        return _within(parts[1], kind.item_field, parents, "a map's value")
+    return _within(parts[0], kind.value_field, parents, "an item")
 
 
 def _breach_of_struct(array: pa.Array) -> Breach | None:

@@ -28,7 +28,12 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY_0 = datetime.date(1970, 1, 1)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _LONG_FRACTION = re.compile(r"([.,]\d{6})(\d{1,3})(?!\d)")
+_SECONDS = re.compile(r"(-?)PT(\d{1,10}(?:\.\d{1,9})?)S\Z")
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError)
+
+
+class Ticks(int):
+    """A time or duration as a number of its column's own units, where a plain number would mean microseconds."""
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -93,11 +98,8 @@ def _coercion(kind: pa.DataType) -> Callable[[Any], Any]:
         return _to_decimal
     if types.is_date(kind):
         return _to_days
-    if types.is_timestamp(kind):
-        return lambda value: _scaled(_moment(value), kind.unit)
-    if types.is_time(kind):
-        return lambda value: _scaled(_time_of_day(value), kind.unit)
-    return lambda value: _scaled(_span(value), kind.unit)
+    nanoseconds = _moment if types.is_timestamp(kind) else _time_of_day if types.is_time(kind) else _span
+    return lambda value: int(value) if type(value) is Ticks else _scaled(nanoseconds(value), kind.unit)
 
 
 def _refused(value: Any, expected: str) -> Misfit:
@@ -230,7 +232,7 @@ def _moment(value: Any) -> int | None:
         aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
         return _span(aware - _EPOCH, nanoseconds=getattr(value, "nanosecond", 0))
     if isinstance(value, np.datetime64):
-        return None if np.isnat(value) else int(value.astype("datetime64[ns]").astype(np.int64))
+        return _nanoseconds_of_numpy(value)
     if isinstance(value, datetime.date):
         return (value - _DAY_0).days * 86_400_000_000_000
     if isinstance(value, int) and not isinstance(value, bool):
@@ -239,25 +241,36 @@ def _moment(value: Any) -> int | None:
 
 
 def _moment_of_text(text: str) -> int:
-    # Python reads six digits of a second; the three after them are added by hand.
-    long = _LONG_FRACTION.search(text)
-    short = text if long is None else text[: long.start(2)] + text[long.end(2) :]
+    short, nanoseconds = _without_nanoseconds(text)
     try:
         moment = datetime.datetime.fromisoformat(short)
     except ValueError:
         raise _refused(text, "a time such as '2024-01-31T12:00:00Z'") from None
-    whole = _moment(moment) or 0
-    return whole if long is None else whole + int(long.group(2).ljust(3, "0"))
+    return (_moment(moment) or 0) + nanoseconds
+
+
+def _without_nanoseconds(text: str) -> tuple[str, int]:
+    """Python reads six digits of a second; the three after them are taken off here, to be added by hand."""
+    long = _LONG_FRACTION.search(text)
+    if long is None:
+        return text, 0
+    return text[: long.start(2)] + text[long.end(2) :], int(long.group(2).ljust(3, "0"))
+
+
+def _time_of_day_of_text(text: str) -> int:
+    short, nanoseconds = _without_nanoseconds(text)
+    try:
+        time = datetime.time.fromisoformat(short)
+    except ValueError:
+        raise _refused(text, "a time of day such as '12:30:00'") from None
+    return (_time_of_day(time) or 0) + nanoseconds
 
 
 def _time_of_day(value: Any) -> int | None:
     """Nanoseconds since midnight."""
     value = _plain(value)
     if isinstance(value, str):
-        try:
-            value = datetime.time.fromisoformat(value)
-        except ValueError:
-            raise _refused(value, "a time of day such as '12:30:00'") from None
+        return _time_of_day_of_text(value)
     if isinstance(value, datetime.time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1_000_000_000 + value.microsecond * 1_000
@@ -276,11 +289,37 @@ def _span(value: Any, *, nanoseconds: int = 0) -> int | None:
     if isinstance(value, datetime.timedelta):
         nanoseconds = nanoseconds or getattr(value, "nanoseconds", 0)
         return ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1_000 + nanoseconds
+    if isinstance(value, str) and (seconds := _SECONDS.match(value)):
+        return int(decimal.Decimal(seconds[1] + seconds[2]).scaleb(9))
     if isinstance(value, np.timedelta64):
-        return None if np.isnat(value) else int(value.astype("timedelta64[ns]").astype(np.int64))
+        return _nanoseconds_of_numpy(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value * 1_000
-    raise _refused(value, "a duration")
+    raise _refused(value, "a duration such as timedelta(seconds=1) or 'PT1S'")
+
+
+def _nanoseconds_of_numpy(value: np.datetime64 | np.timedelta64) -> int | None:
+    """Exact, where NumPy's own conversion between units would wrap around."""
+    if np.isnat(value):
+        return None
+    unit, count = np.datetime_data(value.dtype)
+    if unit in {"Y", "M"} and isinstance(value, np.datetime64):
+        return _nanoseconds_of_numpy(value.astype("datetime64[D]"))
+    if unit not in _NUMPY_NANOSECONDS:
+        raise _refused(value, "a time in days, hours, minutes, seconds or parts of them down to nanoseconds")
+    return int(value.astype(np.int64)) * count * _NUMPY_NANOSECONDS[unit]
+
+
+_NUMPY_NANOSECONDS = {
+    "W": 604_800_000_000_000,
+    "D": 86_400_000_000_000,
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "ns": 1,
+}
 
 
 def _scaled(nanoseconds: int | None, unit: str) -> int | None:
@@ -370,7 +409,7 @@ def _entries(value: Any) -> Sequence[tuple[Any, Any]]:
 
 def is_pairs(value: Any) -> bool:
     """Whether a value is a list of (key, value) pairs, which is how Arrow gives maps back."""
-    return isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+    return isinstance(value, list | tuple) and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in value)
 
 
 def _offsets(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -1,0 +1,61 @@
+"""Lists and maps taken apart: their items in one array, and how many belong to each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Leaf = Callable[[pa.Array], list[Any]]
+
+
+def taken_apart(array: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.int64]]:
+    """The items of a list array, or the keys and items of a map array, with the count of each row; 0 where null.
+
+    >>> [items], counts = taken_apart(pa.array([[1, 2], None, [3]]))
+    >>> items.to_pylist(), counts.tolist()
+    ([1, 2, 3], [2, 0, 1])
+    """
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    # A slice still refers to the items of the whole, so what lies before and after it is cut off here.
+    whole = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    parts = [part.slice(offsets[0], offsets[-1] - offsets[0]) for part in whole]
+    counts = np.diff(offsets)
+    if array.null_count:
+        valid = np.asarray(array.is_valid())
+        if counts[~valid].any():
+            # Arrow lets a null row point at items; they mean nothing.
+            shown = pa.array(np.repeat(valid, counts))
+            parts = [part.filter(shown) for part in parts]
+        counts = np.where(valid, counts, 0)
+    return parts, counts
+
+
+def to_values(array: pa.Array, leaf: Leaf) -> list[Any]:
+    """The values of an array as Python's, where `leaf` converts each flat array within; maps become lists of pairs.
+
+    >>> to_values(pa.array([[1], None]), lambda flat: [str(value) for value in flat.to_pylist()])
+    [['1'], None]
+    """
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        return leaf(array)
+    if pa.types.is_struct(kind):
+        names = [part.name for part in kind]
+        columns = [to_values(array.field(i), leaf) for i in range(len(names))]
+        rows: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return _with_nulls(rows, array)
+    parts, counts = taken_apart(array)
+    columns = [to_values(part, leaf) for part in parts]
+    flat = iter(zip(*columns, strict=True) if len(columns) == 2 else columns[0])
+    return _with_nulls([list(islice(flat, count)) for count in counts.tolist()], array)
+
+
+def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
+    if not array.null_count:
+        return values
+    return [value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)]
