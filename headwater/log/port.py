@@ -92,7 +92,8 @@ class Batch:
     producer: int = 0
 
     def rows(self) -> list[dict[str, Any]]:
-        return self.data.to_pylist()
+        rows: list[dict[str, Any]] = self.data.to_pylist(maps_as_pydicts="strict")
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)

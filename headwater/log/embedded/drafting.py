@@ -90,13 +90,12 @@ def draft(
     drafts: dict[int, list[Draft]] = {}
     for batch in batches:
         for number, part in _split(handle, topic, batch, partition):
-            frames = drafts.setdefault(number, [])
-            for piece in _cut(part, config.frame_bytes_max):
-                frames.append(_frame(topic, piece, sent_at_us, config.frame_bytes_max))
+            drafts.setdefault(number, []).extend(_frames(topic, part, sent_at_us, config.frame_bytes_max))
     return drafts
 
 
-def _frame(topic: Topic, part: RowBatch, sent_at_us: int, size_max: int) -> Draft:
+def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> list[Draft]:
+    """One frame, or several where one would be too large to hand around."""
     made = draft_rows(
         part.data,
         schema_version=topic.schema_version,
@@ -106,9 +105,13 @@ def _frame(topic: Topic, part: RowBatch, sent_at_us: int, size_max: int) -> Draf
         headers=part.headers,
         tombstones=part.tombstones,
     )
-    if made.count == 1 and made.size > size_max:
-        raise RowTooLarge(topic=topic.name, size=made.size, size_max=size_max)
-    return made
+    if made.size <= bytes_max:
+        return [made]
+    if made.rows == 1:
+        raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
+    rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
+    starts = range(0, made.rows, rows)
+    return [frame for start in starts for frame in _frames(topic, _sliced(part, start, rows), sent_at_us, bytes_max)]
 
 
 def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
@@ -137,20 +140,12 @@ def _taken(batch: RowBatch, rows: pa.Array) -> RowBatch:
     )
 
 
-def _cut(batch: RowBatch, bytes_max: int) -> list[RowBatch]:
-    size = batch.data.nbytes
-    if size <= bytes_max or batch.data.num_rows == 1:
-        return [batch]
-    rows = max(1, batch.data.num_rows * bytes_max // (2 * size))
-    pieces = []
-    for start in range(0, batch.data.num_rows, rows):
-        piece = RowBatch(
-            data=batch.data.slice(start, rows),
-            headers=None if batch.headers is None else batch.headers.slice(start, rows),
-            tombstones=None if batch.tombstones is None else batch.tombstones.slice(start, rows),
-        )
-        pieces += _cut(piece, bytes_max) if piece.data.nbytes > bytes_max else [piece]
-    return pieces
+def _sliced(batch: RowBatch, start: int, rows: int) -> RowBatch:
+    return RowBatch(
+        data=batch.data.slice(start, rows),
+        headers=None if batch.headers is None else batch.headers.slice(start, rows),
+        tombstones=None if batch.tombstones is None else batch.tombstones.slice(start, rows),
+    )
 
 
 def _with_headers(batches: list[RowBatch], headers: Any) -> list[RowBatch]:

@@ -50,7 +50,7 @@ class Header(NamedTuple):
     payload_size: int
     offset_base: int
     offset_span: int
-    count: int
+    rows: int
     schema_version: int
     flags: int
     kind: int
@@ -81,7 +81,7 @@ class Draft:
     payload: pa.Buffer | bytes
     payload_crc: int
     payload_size: int
-    count: int
+    rows: int
     span: int
     schema_version: int
     flags: int = 0
@@ -113,7 +113,7 @@ class Draft:
             self.payload_size,
             offset,
             self.span,
-            self.count,
+            self.rows,
             self.schema_version,
             flags,
             self.kind,
@@ -221,7 +221,7 @@ def payload_schema(schema: pa.Schema, flags: int) -> pa.Schema:
     return pa.schema([*base, *extras]) if extras else base
 
 
-def decode(header: Header, payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def decode(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of a payload whose schema is `payload_schema(...)`; no copy where nothing is compressed."""
     return pa.ipc.read_record_batch(payload, schema)
 

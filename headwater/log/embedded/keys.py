@@ -46,7 +46,7 @@ def only_key(topic: Topic, batches: Sequence[pa.RecordBatch]) -> Key:
         raise ArgumentInvalid(
             name="expected_key_offset", value="an offset", expected="a topic that was made with a key"
         )
-    keys = set()
+    keys: set[Key] = set()
     for batch in batches:
         keys.update(zip(*(batch.column(name).to_pylist() for name in topic.key), strict=True))
     if len(keys) != 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 #: How long a wait sleeps at most before it looks again. A killed writer sends no signal, so that its committed
 #: transaction is found within this time; live writers are always signalled at once.
 LOOK_AGAIN_SECONDS_MAX = 1.0
+HAS_INOTIFY = sys.platform.startswith("linux")
 
 
 def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: float | None) -> bool:
@@ -17,9 +18,8 @@ def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: f
     if condition():
         return True
     deadline = None if seconds is None else time.monotonic() + seconds
-    if sys.platform == "linux":
-        return _wait_by_inotify(condition, paths, deadline)
-    return _wait_by_polling(condition, deadline)
+    wait = _wait_by_inotify if HAS_INOTIFY else _wait_by_polling
+    return wait(condition, paths, deadline)
 
 
 def _remaining(deadline: float | None) -> float:
@@ -34,13 +34,13 @@ def _wait_by_inotify(condition: Callable[[], bool], paths: Sequence[Path], deadl
     try:
         watcher = INotify()
     except OSError:  # the user has used up the kernel's inotify instances: slower, but right
-        return _wait_by_polling(condition, deadline)
+        return _wait_by_polling(condition, paths, deadline)
     with watcher:
         try:
             for path in paths:
                 watcher.add_watch(path, flags.MODIFY | flags.DELETE_SELF | flags.MOVE_SELF)
         except OSError:
-            return _wait_by_polling(condition, deadline)
+            return _wait_by_polling(condition, paths, deadline)
         while not condition():
             left = _remaining(deadline)
             if left <= 0:
@@ -49,7 +49,7 @@ def _wait_by_inotify(condition: Callable[[], bool], paths: Sequence[Path], deadl
         return True
 
 
-def _wait_by_polling(condition: Callable[[], bool], deadline: float | None) -> bool:
+def _wait_by_polling(condition: Callable[[], bool], _paths: Sequence[Path], deadline: float | None) -> bool:
     while not condition():
         left = _remaining(deadline)
         if left <= 0:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.clock import Clock
-from headwater.errors import Closed, DiskFull, ProducerFenced, ReadOnly, RowTooLarge, SyncFailed, TopicNotFound
+from headwater.errors import Closed, DiskFull, ProducerFenced, ReadOnly, SyncFailed, TopicNotFound
 from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
 from headwater.log.embedded.files import sync_folder
@@ -366,6 +366,17 @@ class Partition:
             raise Closed(what="partition")
         return self._producers
 
+    def forget_tails(self) -> None:
+        """Let the next recovery find the end from the segments alone. For repair, under the append lock."""
+        self.state.clear(self.number)
+        self._forget_descriptors(keep=None)
+
+    def restart_behind(self, offset: int) -> None:
+        """Go on in a fresh segment at `offset`, where the one that held the rows before it is lost. For repair."""
+        with self.append_lock:
+            self.create_segment(offset)
+            self.publish(Tail(boot_mark(), offset, SEGMENT_HEADER_BYTES, offset, 0))
+
     def check_alive(self) -> None:
         """Refuse to write to a topic that has been deleted, or to a closed log."""
         if self.state.counters()[1]:
@@ -456,10 +467,3 @@ def _translated(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return ReadOnly(path=str(path))
     return SyncFailed(path=str(path), why=str(error))
-
-
-def check_size(topic: str, drafts: Sequence[Draft], size_max: int) -> None:
-    """Refuse a frame that no segment should hold."""
-    for draft in drafts:
-        if draft.size > size_max and draft.count == 1:
-            raise RowTooLarge(topic=topic, size=draft.size, size_max=size_max)

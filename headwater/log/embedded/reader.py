@@ -92,12 +92,12 @@ class PartitionReader:
             at = self._position - start
             header = read_header(view, at)
             if header is None:
-                self._damaged(segment, "its header does not match its sum")
+                raise self._damaged(segment, "its header does not match its sum")
             if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
                 return
             payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
             if header.payload_size and not payload_is_whole(header, payload):
-                self._damaged(segment, "its payload does not match its sum")
+                raise self._damaged(segment, "its payload does not match its sum")
             self._position += header.size
             self.offset = max(self.offset, header.offset_next)
             yield header, payload
@@ -157,8 +157,8 @@ class PartitionReader:
         later = [other.base for other in self._segments() if other.base > segment.base]
         return min(later) if later else self.offset
 
-    def _damaged(self, segment: Segment, why: str) -> None:
-        raise FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)
+    def _damaged(self, segment: Segment, why: str) -> FrameCorrupt:
+        return FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Decoder:
             return None
         columns = self._columns(header, data, offsets)
         batch = pa.RecordBatch.from_arrays(columns, schema=self._projection.output)
-        if first or last < header.count:
+        if first or last < header.rows:
             batch = batch.slice(first, last - first)
         offset = max(start, header.offset_base)
         offset_next = header.offset_next if stop is None else min(stop, header.offset_next)
@@ -238,7 +238,7 @@ class Decoder:
         schema = self._payload_schemas.get(key)
         if schema is None:
             schema = self._payload_schemas[key] = payload_schema(self._schema_of(header.schema_version), header.flags)
-        return decode(header, payload, schema)
+        return decode(payload, schema)
 
     def _punctuation(self, header: Header) -> Batch:
         return Batch(
@@ -266,7 +266,7 @@ class Decoder:
         return columns
 
     def _system_column(self, name: str, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> pa.Array:
-        count = header.count
+        count = header.rows
         if name == "_partition":
             return _constant(self._partition, count)
         if name == "_offset":
@@ -282,12 +282,12 @@ class Decoder:
 
 def _row_range(header: Header, offsets: pa.Array | None, start: int, stop: int | None) -> tuple[int, int]:
     if start <= header.offset_base and (stop is None or stop >= header.offset_next):
-        return 0, header.count
+        return 0, header.rows
     if offsets is None:
-        last = header.count if stop is None else min(header.count, stop - header.offset_base)
+        last = header.rows if stop is None else min(header.rows, stop - header.offset_base)
         return max(0, start - header.offset_base), last
     values = np.asarray(offsets)
-    last = header.count if stop is None else int(np.searchsorted(values, stop))
+    last = header.rows if stop is None else int(np.searchsorted(values, stop))
     return int(np.searchsorted(values, start)), last
 
 
@@ -393,11 +393,9 @@ class LogReader:
 
 def _shortened(batch: Batch, rows: int) -> Batch:
     data = batch.data.slice(0, rows)
-    names = data.schema.names
-    if "_offset" in names and rows:
+    offset_next = batch.offset + rows
+    if "_offset" in data.schema.names:
         offset_next = data.column("_offset")[rows - 1].as_py() + 1
-    else:
-        offset_next = batch.offset + rows
     return Batch(
         topic=batch.topic,
         partition=batch.partition,

@@ -114,6 +114,11 @@ class StateFile:
     def set_start(self, partition: int, offset: int) -> None:
         self._store(partition, _START, Tail(boot_mark(), 0, 0, offset, 0))
 
+    def clear(self, partition: int) -> None:
+        """Forget both tails of a partition, so that they are found anew."""
+        at = FILE_HEADER_BYTES + partition * SLOT_BYTES
+        os.pwrite(self._descriptor, bytes(2 * RECORD_BYTES), at)
+
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 

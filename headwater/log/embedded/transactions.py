@@ -445,7 +445,7 @@ class EmbeddedTransaction:
         producer, sequence = self._about["producer"], self._about["sequence"]
         if producer is None or sequence is None:
             return False
-        return self._commits.last_sequence(str(producer)) >= int(sequence)  # type: ignore[call-overload]
+        return self._commits.last_sequence(str(producer)) >= int(sequence)
 
     def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
         """Add rows; nobody sees them before `commit`."""
@@ -544,7 +544,7 @@ def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
                 payload,
                 header.payload_crc,
                 header.payload_size,
-                header.count,
+                header.rows,
                 header.offset_span,
                 header.schema_version,
                 header.flags,
