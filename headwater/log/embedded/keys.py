@@ -29,9 +29,8 @@ class KeyOffsets:
 
     def last(self, key: Key) -> int | None:
         """The offset of the key's last row, None where it has none."""
-        start = self._reader.offset
         for header, payload in self._reader.frames():
-            batch = self._decoder.batch(header, payload, start=start, stop=None)
+            batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
             if batch is not None and batch.punctuation_us is None:
                 columns = [batch.data.column(name).to_pylist() for name in self._names]
                 self._offsets.update(

@@ -363,7 +363,7 @@ class EmbeddedLog:
         ranges = {}
         for number in numbers:
             where = handle.partition(number)
-            check_range(where, starts[number], ends[number])
+            check_range(where, starts[number], self._oldest(handle, number, archived), ends[number])
             ranges[number] = (where, starts[number], min(stops[number], ends[number]))
         archives = {number: handle.archive(number) for number in numbers} if archived else None
         return LogReader(handle.current, handle.schema_of, ranges, projection, limit=limit, archives=archives)
@@ -396,12 +396,19 @@ class EmbeddedLog:
             for number, offset in offsets.items()
         ]
 
+        places = [partition.visible()[1:3] for partition, _ in watched]
+
         def arrived() -> bool:
             if self._checked_commits.pending():
                 self._checked_commits.settle()
             if any(handle.deleted for handle in handles.values()):
                 return True
-            return any(partition.visible().offset > offset for partition, offset in watched)
+            tails = [partition.visible() for partition, _ in watched]
+            # A punctuation takes no offset: it shows by the place where the partition ends.
+            return any(
+                tail.offset > offset or tail[1:3] != place
+                for tail, (_, offset), place in zip(tails, watched, places, strict=True)
+            )
 
         return wait_for(arrived, [handle.state.path for handle in handles.values()], seconds=seconds)
 
@@ -633,9 +640,14 @@ class EmbeddedLog:
             time_us = _micros(position)
             return {number: offset_at(handle.partition(number), time_us) for number in numbers}
         if isinstance(position, (int, np.integer)) and not isinstance(position, bool):
-            return dict.fromkeys(numbers, int(position) if position >= 0 else 0)
+            if position >= 0:
+                return dict.fromkeys(numbers, int(position))
+            oldest = {number: self._oldest(handle, number, archived) for number in numbers}
+            return {number: max(oldest[number], ends[number] + int(position)) for number in numbers}
         raise ArgumentInvalid(
-            name="start", value=position, expected="'earliest', 'latest', an offset, a time or {partition: offset}"
+            name="start",
+            value=position,
+            expected="'earliest', 'latest', an offset, minus so many rows, a time or {partition: offset}",
         )
 
     @staticmethod

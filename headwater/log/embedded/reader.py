@@ -57,16 +57,21 @@ class PartitionReader:
     def __init__(self, partition: Partition, offset: int, *, archive: Path | None = None) -> None:
         self.partition = partition
         self.offset = offset
+        #: The first offset of the frame handed out last that was still wanted: a frame may begin before it.
+        self.since = offset
         self._archive = archive
         self._chain: list[Segment] = []
         self._segment: Segment | None = None
         self._map: SegmentMap | None = None
+        self._whole = False
         self._position = 0
 
     def frames(self, stop: int | None = None) -> Iterator[tuple[Header, pa.Buffer]]:
         """Frames up to the visible end, or up to offset `stop`, with their sums checked."""
         visible = self.partition.visible()
         end = visible.offset if stop is None else min(stop, visible.offset)
+        if self._segment is None and self.offset == visible.offset:
+            self._stand_at(visible.segment, visible.position)
         while self.offset < end or (
             stop is None and self._segment is not None and self._behind(visible.position, visible.segment)
         ):
@@ -76,10 +81,18 @@ class PartitionReader:
             if segment is None:
                 return
             limit = visible.position if segment.base == visible.segment else None
+            if limit is None and not self._map_whole(segment):
+                continue
             yield from self._frames_of(segment, limit, end)
             if limit is not None or self.offset >= end:
                 return
             self._segment = None
+
+    def _stand_at(self, segment: int, position: int) -> None:
+        """Take the place at the tail, so that a punctuation that follows is seen before any row does."""
+        for one in self.partition.segments():
+            if one.base == segment:
+                self._segment, self._map, self._whole, self._position = one, None, False, position
 
     def _behind(self, position: int, segment: int) -> bool:
         # Punctuations take no offset: there may be frames to read although no row is missing.
@@ -99,12 +112,23 @@ class PartitionReader:
             if header.payload_size and not payload_is_whole(header, payload):
                 raise self._damaged(segment, "its payload does not match its sum")
             self._position += header.size
-            self.offset = max(self.offset, header.offset_next)
+            self.since, self.offset = self.offset, max(self.offset, header.offset_next)
             yield header, payload
             if self._map is not None:
                 self._map.forget_before(self._position)
         if limit is None:
             self.offset = max(self.offset, self._next_base(segment))
+
+    def _map_whole(self, segment: Segment) -> bool:
+        """Map a sealed segment to its end: what was mapped while it grew is too short. False where it was rewritten."""
+        if not self._whole:
+            try:
+                self._map = SegmentMap(segment.path)
+            except FileNotFoundError:
+                self._segment = None  # find the rewritten one, by offset
+                return False
+            self._whole = True
+        return True
 
     def _bytes_of(self, segment: Segment, limit: int | None) -> tuple[pa.Buffer, int, int]:
         """The bytes of a segment, the position of the first one, and where to stop."""
@@ -132,6 +156,7 @@ class PartitionReader:
             segment = self._chain[at]
             try:
                 self._map = SegmentMap(segment.path)
+                self._whole = segment.base != tail_segment
             except FileNotFoundError:
                 continue  # compaction or retention was quicker: look at the folder again
             limit = tail_position if segment.base == tail_segment else self._map.length
@@ -360,7 +385,7 @@ class LogReader:
             decoder = Decoder(self._topic, self._schema_of, number, self._projection)
             reader = PartitionReader(partition, start, archive=self._archives.get(number))
             for header, payload in reader.frames(stop):
-                batch = decoder.batch(header, payload, start=start, stop=stop)
+                batch = decoder.batch(header, payload, start=reader.since, stop=stop)
                 if batch is None:
                     continue
                 if left is not None and batch.punctuation_us is None:
@@ -429,7 +454,9 @@ def _first_appended_at(segment: Segment) -> int:
     return header.appended_at_us if header is not None else 2**63 - 1
 
 
-def check_range(partition: Partition, offset: int, visible: int) -> None:
-    """Refuse an offset that the partition has never given out."""
-    if offset > visible:
-        raise OffsetAhead(partition=partition.name, asked=offset, end=visible)
+def check_range(partition: Partition, offset: int, oldest: int, end: int) -> None:
+    """Refuse an offset that retention has taken, or that the partition has never given out."""
+    if offset < oldest:
+        raise OffsetExpired(partition=partition.name, asked=offset, oldest=oldest)
+    if offset > end:
+        raise OffsetAhead(partition=partition.name, asked=offset, end=end)
