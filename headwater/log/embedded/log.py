@@ -460,7 +460,8 @@ class EmbeddedLog:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         self._catalogue.close()
-        self._checked_commits.close()
+        if self._commits is not None:
+            self._commits.close()
 
     @property
     def closed(self) -> bool:
