@@ -6,9 +6,12 @@ add a field to a struct), so this module decides which pairs of types may meet, 
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.schema.nested import taken_apart
 from headwater.schema.notation import format_type, nearest
 
 
@@ -27,7 +30,7 @@ def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.
     if array.type == kind:
         return array
     if isinstance(array, pa.DictionaryArray):
-        return cast_array(array.dictionary_decode(), kind, drop=drop)
+        return cast_array(_decoded(array), kind, drop=drop)
     if pa.types.is_run_end_encoded(array.type):
         return cast_array(pc.run_end_decode(array), kind, drop=drop)
     if isinstance(array, pa.ExtensionArray):
@@ -42,6 +45,14 @@ def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.
         return _cast_leaf(array, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Misfit(f"has a value that does not fit {format_type(kind)} ({first_line(error)})") from error
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    words = array.dictionary
+    if pa.types.is_string_view(words.type) or pa.types.is_binary_view(words.type):
+        # Polars' categories come as views, for which Arrow cannot look up indices yet.
+        words = words.cast(pa.large_string() if pa.types.is_string_view(words.type) else pa.large_binary())
+    return words.take(array.indices)
 
 
 def first_line(error: BaseException) -> str:
@@ -180,36 +191,37 @@ def _cast_struct(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
     for part in array.type:
         if part.name not in names and not drop:
             raise Misfit(f"has a field {part.name!r} that is not in the schema{nearest(part.name, names)}")
+    # `flatten` gives null for the fields of a null struct, whatever lies there.
+    parts = dict(zip([part.name for part in array.type], array.flatten(), strict=True))
     children = [
-        cast_array(array.field(part.name), part.type, drop=drop)
-        if array.type.get_field_index(part.name) >= 0
-        else pa.nulls(len(array), part.type)
+        cast_array(parts[part.name], part.type, drop=drop) if part.name in parts else pa.nulls(len(array), part.type)
         for part in kind
     ]
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=_mask(array))
 
 
 def _cast_list(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.large_list(array.type.value_field))
-    values = cast_array(array.values, kind.value_type, drop=drop)
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_large_list(kind):
-        return pa.LargeListArray.from_arrays(_own_offsets(array, pa.int64()), values, type=kind, mask=mask)
-    try:
-        return pa.ListArray.from_arrays(_own_offsets(array, pa.int32()), values, type=kind, mask=mask)
-    except pa.ArrowInvalid as error:
-        raise Misfit(f"has too many items for {format_type(kind)}; use large_list") from error
+    [items], counts = taken_apart(array)
+    items = cast_array(items, kind.value_type, drop=drop)
+    build, width = (pa.LargeListArray, 64) if pa.types.is_large_list(kind) else (pa.ListArray, 32)
+    return build.from_arrays(_offsets(counts, kind, width), items, type=kind, mask=_mask(array))
 
 
 def _cast_map(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
-    # `offsets` of a slice still count from the start of the whole, as `keys` and `items` do.
-    keys = cast_array(array.keys, kind.key_type, drop=drop)
-    items = cast_array(array.items, kind.item_type, drop=drop)
-    mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(_own_offsets(array, pa.int32()), keys, items, kind, mask=mask)
+    [keys, items], counts = taken_apart(array)
+    keys = cast_array(keys, kind.key_type, drop=drop)
+    items = cast_array(items, kind.item_type, drop=drop)
+    return pa.MapArray.from_arrays(_offsets(counts, kind, 32), keys, items, kind, mask=_mask(array))
 
 
-def _own_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The offsets as an array that begins at 0: Arrow takes no mask beside a slice of offsets."""
-    return pa.array(array.offsets.to_numpy(), kind)
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _offsets(counts: npt.NDArray[np.int64], kind: pa.DataType, width: int) -> pa.Array:
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    if width == 32 and offsets[-1] > 2**31 - 1:
+        raise Misfit(f"has too many items for {format_type(kind)}; use large_list")
+    return pa.array(offsets, pa.int32() if width == 32 else pa.int64())
