@@ -50,11 +50,19 @@ class Module:
                 return names
         return []
 
-    def find(self, name: str) -> tuple[Module, Definition]:
-        """Where a name is defined, following imports inside the package."""
+    def public(self) -> list[str]:
+        """What `__all__` says or, in a module without one, whatever is defined here and not private."""
+        defined = [node.name for node in self.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        return self.listed() or [name for name in defined if not name.startswith("_")]
+
+    def find(self, name: str) -> tuple[Module, Definition | None]:
+        """Where a name is defined, following imports inside the package; a module by itself has no definition."""
         for node in self.nodes:
             if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
-                return Module(source_of(node.module or "")).find(name)
+                submodule = source_of(f"{node.module}.{name}")
+                return (
+                    (Module(submodule), None) if submodule.exists() else Module(source_of(node.module or "")).find(name)
+                )
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
                 return self, node
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
@@ -109,23 +117,31 @@ def code(text: str) -> str:
     return f"```py\n{text}\n```"
 
 
-def entry(module: Module, name: str, node: Definition) -> Iterator[str]:
-    """The paragraphs about one public name."""
-    yield f"## {name}"
-    if isinstance(node, ast.FunctionDef):
-        yield code(signature(module, node))
-        yield markdown(ast.get_docstring(node) or "")
+def entry(door: Module, name: str, *, level: int = 2, inside: str = "") -> Iterator[str]:
+    """The paragraphs about one public name, and about what it has inside."""
+    module, node = door.find(name)
+    yield f"{'#' * level} {inside}{name}"
+    if node is None:
+        yield markdown(module.doc)
+        for inner in module.public():
+            yield from entry(module, inner, level=min(level + 1, 4), inside=f"{inside}{name}.")
+    elif isinstance(node, ast.FunctionDef):
+        yield from function_entry(module, node)
     elif isinstance(node, ast.ClassDef):
         yield code(outline(module, node))
         yield markdown(ast.get_docstring(node) or "")
         for method in node.body:
             if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
-                yield f"### {name}.{method.name}"
-                yield code(signature(module, method))
-                yield markdown(ast.get_docstring(method) or "")
+                yield f"{'#' * (level + 1)} {inside}{name}.{method.name}"
+                yield from function_entry(module, method)
     else:
         yield code(module.quote(node.lineno, node.end_lineno or node.lineno, node.end_col_offset or 0))
         yield markdown(constant_doc(module, node))
+
+
+def function_entry(module: Module, node: ast.FunctionDef) -> Iterator[str]:
+    yield code(signature(module, node))
+    yield markdown(ast.get_docstring(node) or "")
 
 
 def constant_doc(module: Module, node: ast.stmt) -> str:
@@ -145,13 +161,8 @@ def page(paragraphs: Iterator[str] | list[str]) -> str:
 
 
 def package_page(package: str, door: Module) -> str:
-    names = [paragraph for name in door.listed() for paragraph in entry(*_found(door, name))]
+    names = [paragraph for name in door.listed() for paragraph in entry(door, name)]
     return page([f"# {package}", markdown(door.doc), *names])
-
-
-def _found(door: Module, name: str) -> tuple[Module, str, Definition]:
-    module, node = door.find(name)
-    return module, name, node
 
 
 def errors_page() -> str:
