@@ -1,0 +1,1 @@
+"""Measurements, ours beside limits and peers, in one run: `make bench NAME=log`."""

@@ -1,0 +1,1 @@
+"""The log beside its limits and its peers."""
