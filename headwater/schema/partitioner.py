@@ -69,7 +69,7 @@ def key_hash(keys: Sequence[pa.Array]) -> Hashes:
     array = _plain(keys[0])
     words = _words(array)
     if words is None:
-        return _hash_encoded(array)
+        return _hash_distinct(array)
     hashes = _hash_words(words)
     if array.null_count:
         hashes[np.asarray(array.is_null())] = xxhash.xxh64_intdigest(NULL)
@@ -79,7 +79,11 @@ def key_hash(keys: Sequence[pa.Array]) -> Hashes:
 def _plain(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if pa.types.is_nested(array.type):
+        raise ArgumentInvalid(name="key", value=str(array.type), expected="a column of numbers, text, bytes or times")
+    return array
 
 
 def _words(array: pa.Array) -> Hashes | None:
@@ -135,7 +139,7 @@ def _rotate(words: Hashes, bits: int) -> Hashes:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
 
 
-def _hash_encoded(array: pa.Array) -> Hashes:
+def _hash_distinct(array: pa.Array) -> Hashes:
     """Hash each distinct value once."""
     encoded = array.dictionary_encode()
     distinct = _hash_texts([NULL if value is None else value for value in _texts(encoded.dictionary)])
@@ -165,8 +169,9 @@ def _texts(array: pa.Array) -> list[bytes | None]:
     words = _words(array)
     if words is None:
         raise ArgumentInvalid(name="key", value=str(kind), expected="a column of numbers, text, bytes or times")
+    packed = words.astype("<u8").tobytes()
     nulls = array.is_null().to_pylist()
-    return [None if null else word.tobytes() for word, null in zip(words.astype("<u8"), nulls, strict=True)]
+    return [None if null else packed[8 * i : 8 * i + 8] for i, null in enumerate(nulls)]
 
 
 def _decimal_text(value: decimal.Decimal) -> bytes:
