@@ -1,0 +1,43 @@
+"""The application: all commands together, and how a run of one of them ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from headwater.cli import consume, produce, tail, topic
+from headwater.cli.commands import remember_flags
+from headwater.cli.failures import report
+
+HELP = "Headwater: an event log that is just a folder. Data goes to stdout, everything else to stderr."
+
+
+def build() -> typer.Typer:
+    """The application, made anew."""
+    app = typer.Typer(
+        name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+    )
+    app.callback()(remember_flags())
+    for module in (topic, produce, consume, tail):
+        module.register(app)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command, and give its exit code."""
+    verbose = bool({"-v", "--verbose"} & set(arguments))
+    try:
+        code = build()(list(arguments), prog_name="headwater", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except typer.Abort:
+        print("Nothing was changed.", file=sys.stderr)
+        return 1
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    # Whatever else happens is told in one place; nothing is swallowed, for the exit code says that it failed.
+    except Exception as error:
+        return report(error, color="--no-color" not in arguments, verbose=verbose)

@@ -1,0 +1,72 @@
+"""What a person sees when a command fails: one message with the problem and the remedy, and an exit code that scripts know.
+
+0 done, 1 an error, 2 wrong usage, 3 not found, 4 not allowed, 5 a conflict, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from headwater import errors
+from headwater.cli.terminal import is_terminal, painted
+from headwater.errors import HeadwaterError
+
+# Some remedies are written for programs; people at a terminal have other means.
+_REMEDIES: dict[type[HeadwaterError], str] = {
+    errors.LogNotFound: "Mend the path (`--log PATH` or HEADWATER_LOG), or make a log there with `headwater topic create NAME`.",
+    errors.OffsetExpired: "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
+    errors.OffsetAhead: "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
+    errors.SchemaConflict: "Add nullable columns or widen types; to drop a column, say `--force`; otherwise make a new topic.",
+    errors.GroupActive: "Stop them first; each lets go of its partitions when it ends.",
+    errors.ReadOnly: "Work as a user who may, or change the folder's permissions.",
+}
+
+
+def report(error: BaseException, *, color: bool, verbose: bool) -> int:
+    """Say on stderr what went wrong, and give the exit code for it."""
+    if verbose:
+        traceback.print_exception(error)
+    message, code = explain(error)
+    print(f"{painted('error:', 'red', color=color and is_terminal(sys.stderr))} {message}", file=sys.stderr)
+    return code
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code of a failure.
+
+    >>> explain(errors.TopicNotFound(topic="orders"))[1]
+    3
+    """
+    if isinstance(error, HeadwaterError):
+        return _of_ours(error), error.exit_code
+    if isinstance(error, typer.TyperException):
+        return _of_usage(error), error.exit_code
+    if isinstance(error, OSError):
+        return _of_system(error)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{text}. This should not happen: please report it, with what `--verbose` shows.", 1
+
+
+def _of_ours(error: HeadwaterError) -> str:
+    remedy = next((text for kind, text in _REMEDIES.items() if isinstance(error, kind)), None)
+    return str(error) if remedy is None else f"{error.problem.format(**error.facts())} {remedy}"
+
+
+def _of_usage(error: typer.TyperException) -> str:
+    message = error.format_message().removeprefix("Invalid value: ").strip()
+    message = message if message.endswith((".", "?", "!", "`")) else f"{message}."
+    context = getattr(error, "ctx", None)
+    return f"{message} See `{context.command_path} --help`." if context is not None else message
+
+
+def _of_system(error: OSError) -> tuple[str, int]:
+    where = f"{error.filename}: " if error.filename else ""
+    message = f"{where}{error.strerror or error}."
+    if isinstance(error, FileNotFoundError):
+        return f"{message} Mend the path.", 3
+    if isinstance(error, PermissionError):
+        return f"{message} Work as a user who may, or change the permissions.", 4
+    return message, 1

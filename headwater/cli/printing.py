@@ -1,0 +1,171 @@
+"""Rows on their way out: as JSON lines, CSV, a table that grows, or as the user lays them out.
+
+All writers see the same JSON values, so that 64-bit integers are exact and times are ISO 8601 in each of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.cli.formats import Row, compile_format
+from headwater.cli.session import Record, Session, csv_cell
+from headwater.cli.tables import GAP, Column, cut, line, widths
+from headwater.cli.terminal import data_stream, width_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.log import Topic
+
+SYSTEM = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers")
+_TITLES = {"_partition": "PART", "_offset": "OFFSET", "_appended_at": "APPENDED"}
+
+
+class Writer(Protocol):
+    """Takes batches that have all columns which `columns` names."""
+
+    columns: list[str]
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+
+def writer_for(session: Session, topic: Topic, *, columns: Sequence[str] | None, layout: str | None) -> Writer:
+    """The writer that the flags ask for; chosen columns are the only ones shown."""
+    everything = [*topic.schema.names, *SYSTEM, *(["_tombstone"] if topic.compact else [])]
+    if layout is not None:
+        return _LayoutWriter(topic, layout)
+    if session.output in ("json", "jsonl"):
+        return _JsonWriter(list(columns or everything))
+    if session.output == "csv":
+        return _CsvWriter(list(columns or everything))
+    own = [name for name in everything if name not in ("_sent_at", "_headers", "_partition", "_offset", "_appended_at")]
+    return _TableWriter(session, topic, list(columns or ["_partition", "_offset", "_appended_at", *own]))
+
+
+def records(batch: pa.RecordBatch) -> list[Record]:
+    """The rows of a batch as JSON values."""
+    import orjson
+
+    from headwater.schema import encodings
+
+    return [orjson.loads(text) for text in encodings.json.encode_rows(batch)]
+
+
+class _JsonWriter:
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        from headwater.schema import encodings
+
+        data_stream().write(b"".join(text + b"\n" for text in encodings.json.encode_rows(batch.select(self.columns))))
+
+
+class _CsvWriter:
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
+        self._titled = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._titled:
+            writer.writerow(self.columns)
+            self._titled = True
+        writer.writerows([csv_cell(row[name]) for name in self.columns] for row in records(batch.select(self.columns)))
+        data_stream().write(text.getvalue().encode())
+
+
+class _LayoutWriter:
+    def __init__(self, topic: Topic, layout: str) -> None:
+        self.columns = [*topic.schema.names, *SYSTEM]
+        self._topic = topic
+        self._lay_out = compile_format(layout)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        own = self._topic.schema.names
+        raw = self._topic.schemaless
+        bodies = batch.select(own).to_pylist() if raw else records(batch.select(own))
+        rows = zip(records(batch.select(list(SYSTEM))), bodies, strict=True)
+        data_stream().write(b"".join(self._lay_out(self._row(place, body, raw)) for place, body in rows))
+
+    def _row(self, place: Record, body: Record, raw: bool) -> Row:
+        return Row(
+            topic=self._topic.name,
+            partition=place["_partition"],
+            offset=place["_offset"],
+            appended_at=place["_appended_at"],
+            headers=place["_headers"],
+            columns=body,
+            key=self._topic.key,
+            raw=raw,
+        )
+
+
+class _TableWriter:
+    """A table whose widths are those of the first rows; where a terminal is too narrow, each row becomes a paragraph."""
+
+    def __init__(self, session: Session, topic: Topic, columns: list[str]) -> None:
+        self.columns = columns
+        self._session = session
+        self._topic = topic
+        numbers = {column.name for column in topic.schema if _is_number(str(column.type))}
+        self._shape = [
+            Column(
+                title=_TITLES.get(name, name),
+                right=name in numbers or name in ("_partition", "_offset"),
+                cut=name not in numbers and not name.startswith("_"),  # half a number is a wrong number
+            )
+            for name in columns
+        ]
+        self._sizes: list[int] | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = [[_cell(name, row[name]) for name in self.columns] for row in records(batch.select(self.columns))]
+        if not rows:
+            return
+        width = width_of(sys.stdout)
+        if self._sizes is None:
+            self._sizes = widths(self._shape, rows, width=width)
+            if self._fits(width):
+                titles = [column.title for column in self._shape]
+                self._session.write(self._session.paint(line(titles, self._shape, self._sizes), "bold"))
+        show: Callable[[list[str]], str] = self._line if self._fits(width) else self._paragraph
+        for row in rows:
+            self._session.write(show(row))
+
+    def _fits(self, width: int) -> bool:
+        return sum(self._sizes or []) + len(GAP) * (len(self._shape) - 1) <= width
+
+    def _line(self, row: list[str]) -> str:
+        sizes = self._sizes or []
+        if width_of(sys.stdout) > 10_000:  # a pipe: nothing is cut, at the price of a crooked line
+            sizes = [max(size, len(cell)) for size, cell in zip(sizes, row, strict=True)]
+        return line(row, self._shape, sizes)
+
+    def _paragraph(self, row: list[str]) -> str:
+        named = dict(zip(self.columns, row, strict=True))
+        place = [named.pop(name, "") for name in ("_partition", "_offset", "_appended_at")]
+        head = f"{self._topic.name}[{place[0]}]@{place[1]}  {place[2]}"
+        longest = max(map(len, named), default=0)
+        room = width_of(sys.stdout) - longest - 4
+        lines = [f"  {name:<{longest}}  {cut(cell, room)}" for name, cell in named.items()]
+        return "\n".join([self._session.paint(head, "bold"), *lines])
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name == "_appended_at":
+        return str(value)[:23].replace("T", " ").rstrip("Z")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _is_number(kind: str) -> bool:
+    return kind.startswith(("int", "uint", "float", "double", "decimal"))

@@ -1,0 +1,160 @@
+"""One run of a command: its settings, the log it works on, and where its output goes."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.tables import Column, table
+from headwater.cli.terminal import data_stream, is_terminal, painted, width_of
+from headwater.config import Config
+from headwater.errors import ReadOnly
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+
+# Any: a record is JSON, whose values are of any type.
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The flags that every command takes; None and False mean that a flag was not given."""
+
+    log: str | None = None
+    json: bool = False
+    output: str | None = None
+    no_color: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    def over(self, weaker: Flags) -> Flags:
+        """These flags, and those of the weaker set that are not given here."""
+        names = self.__dataclass_fields__
+        return Flags(**{name: getattr(self, name) or getattr(weaker, name) for name in names})
+
+    def settings(self) -> Mapping[str, str | None]:
+        """The flags that are settings, by the setting's name."""
+        return {
+            "log": self.log,
+            "output": "json" if self.json else self.output,
+            "color": "never" if self.no_color else None,
+        }
+
+
+@dataclass(kw_only=True)
+class Session:
+    """What a command needs to know and to speak."""
+
+    flags: Flags
+    config: Config
+    #: Set by a command that has shown its own table of contents, so that `--json` gives one document only.
+    _color: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, flags: Flags) -> Session:
+        return cls(flags=flags, config=Config.load(flags.settings()))
+
+    @property
+    def output(self) -> str:
+        return self.config.output
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether there is a person to ask."""
+        return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+    @property
+    def shows_progress(self) -> bool:
+        return is_terminal(sys.stderr) and not self.flags.quiet
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def log(self, *, create: bool = False, write: bool = False) -> Iterator[EmbeddedLog]:
+        """The log of this run, open. A command that only reads also takes a folder that it may not write."""
+        import headwater.log
+
+        try:
+            log = headwater.log.open(self.config.log, config=self.config, create=create)
+        except ReadOnly:
+            if write or create:
+                raise
+            log = headwater.log.open(self.config.log, config=self.config, read_only=True)
+        with log:
+            yield log
+
+    # -- to people ----------------------------------------------------------------------------------------------------
+
+    def paint(self, text: str, style: str, *, error: bool = False) -> str:
+        stream = sys.stderr if error else sys.stdout
+        wanted = {"always": True, "never": False}.get(self.config.color, is_terminal(stream))
+        return painted(text, style, color=wanted)
+
+    def say(self, text: str) -> None:
+        """Tell people what happened; `-q` silences it."""
+        if not self.flags.quiet:
+            print(text, file=sys.stderr)
+
+    def warn(self, text: str) -> None:
+        print(f"{self.paint('warning:', 'yellow', error=True)} {text}", file=sys.stderr)
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def write(self, text: str) -> None:
+        """Data, as one or more lines."""
+        data_stream().write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def show(self, record: Record, lines: Sequence[str] = ()) -> None:
+        """One thing: its record to programs, some lines to people."""
+        if self.output == "table":
+            for text in lines:
+                self.write(text)
+        elif self.output == "csv":
+            self._write_csv([record])
+        else:
+            self.write(json.dumps(record, ensure_ascii=False, indent=2 if self.output == "json" else None))
+
+    def show_all(self, records: Sequence[Record], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """A list of things: records to programs, a table to people."""
+        if self.output == "table":
+            for text in self.table(columns, rows):
+                self.write(text)
+        elif self.output == "csv":
+            self._write_csv(records)
+        elif self.output == "jsonl":
+            for record in records:
+                self.write(json.dumps(record, ensure_ascii=False))
+        else:
+            self.write(json.dumps(records, ensure_ascii=False, indent=2))
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+        if not rows:
+            return []
+        title, lines = table(columns, rows, width=width_of(sys.stdout))
+        return [self.paint(title, "bold"), *lines]
+
+    def _write_csv(self, records: Sequence[Record]) -> None:
+        text = io.StringIO()
+        if records:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(records[0])
+            writer.writerows([csv_cell(value) for value in record.values()] for record in records)
+        data_stream().write(text.getvalue().encode())
+
+
+def csv_cell(value: Any) -> str:
+    """A JSON value as the text of a CSV cell: null is empty, what is nested stays JSON.
+
+    >>> csv_cell(73314510714175488), csv_cell(None), csv_cell(True), csv_cell(["a"])
+    ('73314510714175488', '', 'true', '["a"]')
+    """
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

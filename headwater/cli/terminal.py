@@ -1,0 +1,66 @@
+"""What the two output streams are: terminals that want colour and a width, or pipes that want plain bytes.
+
+Data goes to stdout as bytes, everything else goes to stderr as text.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+from typing import IO, BinaryIO
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+WIDTH_OF_A_PIPE = 100_000
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def width_of(stream: IO[str]) -> int:
+    """How many columns a line may have: those of the terminal, those that `COLUMNS` says, or any number in a pipe."""
+    if is_terminal(stream) or os.environ.get("COLUMNS", "").isdecimal():
+        return max(20, shutil.get_terminal_size().columns)
+    return WIDTH_OF_A_PIPE
+
+
+def painted(text: str, style: str, *, color: bool) -> str:
+    """A text in a style, where colour is wanted.
+
+    >>> painted("ok", "green", color=False)
+    'ok'
+    """
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
+
+
+def data_stream() -> BinaryIO:
+    """Where data goes."""
+    return sys.stdout.buffer
+
+
+def reader_is_gone() -> bool:
+    """Whether whoever read our output has closed it, so that a command that only waits can end too."""
+    if not hasattr(select, "poll"):
+        return False
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    except (OSError, ValueError):  # a stream without a descriptor, as in tests
+        return False
+
+
+def forget_output() -> None:
+    """Send what is still buffered to nowhere, so that the interpreter does not complain of a closed pipe on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+    finally:
+        os.close(nowhere)
