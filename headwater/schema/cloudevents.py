@@ -63,9 +63,10 @@ def to_event(
     subject: str | None = None,
     headers: Mapping[str, bytes | str] | None = None,
 ) -> dict[str, Any]:
-    """An event whose data is this row. Without an id it gets a random one; the row's headers become extensions.
+    """An event whose data is this row. Without an id it gets a random one.
 
-    Headers that carry attributes themselves (`ce_subject`) set those attributes, unless an argument does.
+    The row's headers `ce_…`, `partitionkey` and `content-type` become attributes, unless an argument says otherwise;
+    its other headers are not part of the event.
 
     >>> to_event({"total": 5}, source="/shop", type="order.paid", id="1", headers={"partitionkey": "ada"})
     {'specversion': '1.0', 'id': '1', 'source': '/shop', 'type': 'order.paid', 'partitionkey': 'ada', \
@@ -243,25 +244,24 @@ def _headers(event: Mapping[str, Any], binding: Binding) -> dict[str, str]:
 
 
 def _attributes_of_headers(headers: Mapping[str, bytes | str]) -> dict[str, Any]:
-    """Attributes by name: those with a prefix, the content type, and of the rest what can be an extension."""
+    """Attributes by name: those with a prefix, the content type and the partition key; other headers say nothing."""
     attributes: dict[str, Any] = {}
     for name, value in headers.items():
         lower = name.lower()
-        text = _header_text(name, value)
-        if lower == "content-type":
-            attributes["datacontenttype"] = text
-        elif lower.startswith("ce_"):
-            attributes[lower[3:]] = text
-        elif lower.startswith("ce-"):
-            attributes[lower[3:]] = urllib.parse.unquote(text, errors="strict")
-        elif lower == "partitionkey":
-            attributes[lower] = text
+        if lower.startswith(("ce_", "ce-")):
+            attributes[lower[3:]] = _header_text(name, value, quoted=lower.startswith("ce-"))
+        elif lower in _PLAIN_HEADERS:
+            attributes[_PLAIN_HEADERS[lower]] = _header_text(name, value, quoted=False)
     return attributes
 
 
-def _header_text(name: str, value: bytes | str) -> str:
+_PLAIN_HEADERS = {"content-type": "datacontenttype", "partitionkey": "partitionkey"}
+
+
+def _header_text(name: str, value: bytes | str, *, quoted: bool) -> str:
     try:
-        return value.decode("utf-8") if isinstance(value, bytes) else value
+        text = value.decode("utf-8") if isinstance(value, bytes) else value
+        return urllib.parse.unquote(text, errors="strict") if quoted else text
     except UnicodeDecodeError as error:
         raise EncodingInvalid(encoding="CloudEvents", position=f"header {name!r}", why="it is not UTF-8") from error
 

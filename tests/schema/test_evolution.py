@@ -169,7 +169,7 @@ def test_nested_rows_follow_too() -> None:
     new = parse_schema(
         "d list<timestamp>, a list<struct<new: date, x: int64>>, m map<string, struct<x: int16, y: string>>"
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": [{"x": 1, "gone": "z"}, None], "m": {"k": {"x": 2}}, "d": [datetime.date(1970, 1, 2)]},
         {"a": None, "m": None, "d": None},
         {"a": [], "m": {}, "d": []},
