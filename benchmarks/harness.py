@@ -29,6 +29,7 @@ from typing import Any, Literal, Self
 
 MIB = 1024 * 1024
 Figure = Literal["value", "ratio", "p50", "p99", "p99_beyond_sync", "p50_beyond_sync"]
+_BLOCK = os.urandom(MIB)
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -194,31 +195,36 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
 
     def interleave(
-        self, name: str, subjects: Mapping[str, Callable[[], Sample]], *, rounds: int
+        self, name: str, subjects: Mapping[str, Callable[[], Sample]], *, rounds: int, warm_bytes: int = 0
     ) -> dict[str, list[Sample]]:
-        """Let the subjects take turns. A first, shorter look warms everything up and is not counted."""
+        """Let the subjects take turns; a first round warms everything up and is not counted.
+
+        Before each turn everything dirty is written, and `warm_bytes` of memory are made ready, for all alike.
+        """
         samples: dict[str, list[Sample]] = {subject: [] for subject in subjects}
         for number in range(-1, rounds):
             for subject, measure in subjects.items():
-                os.sync()  # nobody pays for what the one before left to be written
+                os.sync()
+                self.warm_memory(warm_bytes)
                 sample = measure()
                 if number >= 0:
                     samples[subject].append(sample)
                     self.say(f"{name} {number + 1}/{rounds} {subject}: {shown(sample.rate)}/s")
         return samples
 
-    def warm_up(self, size: int) -> None:
-        """Touch memory once by writing and deleting a file.
+    def warm_memory(self, size: int) -> None:
+        """Touch memory by writing a file and deleting it.
 
-        On a virtual machine the first touch of memory that the host has not given out yet is many times slower than
-        any later one, and would be charged to whoever comes first.
+        A virtual machine whose host takes free memory back (free page reporting) pays for the first touch of a page
+        that was free for two seconds: 0.5 GB/s instead of 4. Whoever came after a pause would be charged for it, so
+        that every turn begins with as much memory touched just before.
         """
-        self.say(f"warming up: writing and deleting {size / 1e9:.1f} GB, since the first touch of memory is slow")
-        block = os.urandom(MIB) * 8
+        if not size:
+            return
         path = self.folder / "warm-up"
         with path.open("wb", buffering=0) as file:
-            for _ in range(size // len(block)):
-                file.write(block)
+            for _ in range(size // len(_BLOCK)):
+                file.write(_BLOCK)
         path.unlink()
 
 
@@ -245,7 +251,7 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
     with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{benchmark}-", dir=options.dir) as folder:
         bench = Bench(Path(folder), quick=options.quick)
         bench.say(machine(bench.folder))
-        bench.warm_up(bench.size(8_000_000_000, 50_000_000))
+        bench.say("memory is touched before each turn, since a virtual machine's first touch of it is slow")
         for name, part in chosen.items():
             bench.say(f"{name} …")
             results += part(bench)

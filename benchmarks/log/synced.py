@@ -36,7 +36,7 @@ def append_fsync(bench: Bench) -> list[Result]:
             subjects["redis"] = lambda: _redis(server, written, count)
         except PeerUnavailable as why:
             note = f"skipped: {why}"
-        samples = bench.interleave("append.fsync", subjects, rounds=bench.size(9, 1))
+        samples = bench.interleave("append.fsync", subjects, rounds=bench.size(7, 1), warm_bytes=3 * count * SYNC_BYTES)
     redis = samples.get("redis")
     own = median_rate(samples["ours"])
     more = {"per_cpu_second": median_cpu_rate(samples["ours"])}
