@@ -22,6 +22,7 @@ from headwater.units import KIB, MIB, format_bytes, format_seconds, parse_bytes,
 Durability = Literal["fsync", "os", "memory"]
 Codec = Literal["none", "lz4", "zstd"]
 Color = Literal["auto", "always", "never"]
+Upkeep = Literal["auto", "manual"]
 Output = Literal["table", "json", "jsonl", "csv"]
 
 FILE_NAME = "headwater.toml"
@@ -165,6 +166,10 @@ _RULES = {
     "archive_dir": _Rule(
         help="Where archived segments go; none is the folder `archive` inside the log.", parse=_optional(_path)
     ),
+    "upkeep": _Rule(
+        help="Whether sealed segments are looked after behind appends (auto) or only when asked (manual).",
+        parse=_one_of(get_args(Upkeep)),
+    ),
     "color": _Rule(help="Colour in the terminal: auto, always or never.", parse=_one_of(get_args(Color))),
     "output": _Rule(help="How commands print: table, json, jsonl or csv.", parse=_one_of(get_args(Output))),
 }
@@ -198,6 +203,7 @@ class Config:
     heartbeat_seconds: float = 1.0
     open_partitions_max: int = 256
     archive_dir: Path | None = None
+    upkeep: Upkeep = "auto"
     color: Color = "auto"
     output: Output = "table"
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -228,6 +228,8 @@ def decode(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 def payload_is_whole(header: Header, payload: pa.Buffer | bytes | memoryview) -> bool:
     """Whether the payload's bytes are those that were written."""
+    if isinstance(payload, memoryview):
+        payload = pa.py_buffer(payload)  # the checksum takes buffers and bytes only; this copies nothing
     return len(payload) == header.payload_size and crc32c(payload) == header.payload_crc
 
 
@@ -256,9 +258,9 @@ def _encode(data: pa.RecordBatch, codec: str) -> pa.Buffer:
     # `serialize` cannot compress, a stream writer can: its output is the schema's message, ours, and 8 bytes of end.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
-        preamble = sink.tell()
         writer.write_batch(data)
     stream = sink.getvalue()
+    preamble = data.schema.serialize().size
     return stream.slice(preamble, stream.size - preamble - 8)
 
 

@@ -564,7 +564,7 @@ class EmbeddedLog:
             if written.tail is None:
                 duplicates += 1
             waits.append((partition, written.offset_next))
-            if written.rolled:
+            if written.rolled and self.config.upkeep == "auto":
                 self._tidier.rolled(handle, partition)
         if durable and handle.topic.durability == "fsync":
             self._sync(waits)

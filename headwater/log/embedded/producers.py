@@ -148,7 +148,7 @@ class PartitionProducers:
 
     def save(self, base: int) -> None:
         """Keep what is known beside the segment that begins at `base`."""
-        body = orjson.dumps({str(producer): list(batches) for producer, batches in self._batches.items()})
+        body = orjson.dumps({str(number): [tuple(one) for one in batches] for number, batches in self._batches.items()})
         replace_file(self._folder / f"{base:020d}{SUFFIX}", b"%08x\n" % crc32c(body) + body, durable=True)
         for path in self._snapshots()[:-SNAPSHOTS_KEPT]:
             path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,15 @@ class PartitionReader:
         return [segment for segment in archived if oldest is None or segment.base < oldest] + chain
 
     def _next_base(self, segment: Segment) -> int:
-        """Where the next segment begins: behind a gap that compaction has left at this one's end."""
+        """Where the next segment begins: behind a gap that compaction or a power cut has left at this one's end."""
         if segment.offset_next is not None:
             return segment.offset_next
-        later = [other.base for other in self._segments() if other.base > segment.base]
-        return min(later) if later else self.offset
+        chain = self._segments()
+        for before, after in pairwise(chain):
+            if before.path == segment.path:
+                return after.base
+        # It was rewritten meanwhile, perhaps together with those behind it: only its own rows are known to be read.
+        return self.offset
 
     def _damaged(self, segment: Segment, why: str) -> FrameCorrupt:
         return FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)

@@ -235,10 +235,14 @@ def _never_reuse(partition: Partition, tail: Tail) -> Tail:
 
 
 def _nothing_left(partition: Partition) -> Tail:
-    visible = partition.state.visible(partition.number) if partition.synced else None
-    if visible is not None and visible.offset > max(partition.start(), partition.floor):
-        raise SegmentMissing(partition=partition.name, offset=visible.offset)
+    """No segment at all: a partition that is new, or one whose files are gone."""
+    state = partition.state
+    known = state.visible(partition.number) if partition.synced else state.written(partition.number)
     start = partition.start()
+    if known is not None and known.offset > start:
+        if partition.synced or known.boot == boot_mark():
+            raise SegmentMissing(partition=partition.name, offset=known.offset)
+        start = known.offset  # a power cut took files that were never promised to survive one
     partition.create_segment(start)
     tail = Tail(boot_mark(), start, SEGMENT_HEADER_BYTES, start, 0)
     partition.publish(tail)

@@ -150,7 +150,7 @@ class _Inspection:
         for index, segment in enumerate(chain):
             following = chain[index + 1].base if index + 1 < len(chain) else None
             self._segment(partition, segment, visible, following)
-        self._gaps(partition, chain, visible)
+        self._gaps(partition, list_segments(partition.folder)[0], visible)
         if self._mend:
             self._settle(partition)
 
@@ -168,8 +168,8 @@ class _Inspection:
     def _segment(self, partition: Partition, segment: Segment, visible: Tail | None, following: int | None) -> None:
         self._report.segments += 1
         try:
-            data = segment.path.open("rb").read(SEGMENT_HEADER_BYTES)
-            check_segment_header(segment.path, data)
+            with segment.path.open("rb") as file:
+                check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
         except FormatUnknown as error:
             self._found(self._finding(partition, segment.path, kind="unknown format", why=str(error)))
             return

@@ -47,14 +47,18 @@ class Tail(NamedTuple):
     appended_at_us: int
 
 
+def boot_identity() -> bytes:
+    """What names this boot of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return str(round((time.time() - time.monotonic()) / 60)).encode()
+
+
 @cache
 def boot_mark() -> int:
     """A number that changes with every boot of this machine."""
-    try:
-        identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-    except OSError:
-        identity = str(round((time.time() - time.monotonic()) / 60)).encode()
-    return crc32c(identity) or 1
+    return crc32c(boot_identity()) or 1
 
 
 class StateFile:

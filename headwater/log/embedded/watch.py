@@ -1,0 +1,100 @@
+"""A sleeper that is woken by files: kept open between waits, so that nothing that happens in between is missed."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+Sign = Literal["rows", "topics", "state", "members"]
+
+#: Without inotify (another system, or a user who has used up the kernel's instances) a wait is a short sleep.
+NAP_SECONDS_MAX = 0.005
+
+
+class Watch:
+    """What has happened to the watched files since the last wait."""
+
+    def __init__(self) -> None:
+        # Any: `inotify_simple` has no types, and exists on Linux only.
+        self._inotify: Any = None
+        self._signs: dict[int, tuple[Path, Sign]] = {}
+        self._paths: dict[Path, int] = {}
+        if sys.platform == "linux":
+            from inotify_simple import INotify
+
+            try:
+                self._inotify = INotify()
+            except OSError:
+                return
+            weakref.finalize(self, self._inotify.close)
+
+    def add(self, path: Path, sign: Sign) -> None:
+        """From now on, a change of `path` ends a wait with `sign`; naming a path twice changes nothing."""
+        if self._inotify is None or path in self._paths:
+            return
+        try:
+            number = self._inotify.add_watch(path, _mask(sign))
+        except FileNotFoundError:
+            return
+        except OSError:
+            self.close()  # no more watches for this user: from now on, short sleeps
+            return
+        self._paths[path] = number
+        self._signs[number] = (path, sign)
+
+    def keep(self, wanted: Callable[[Path], bool]) -> None:
+        """Forget the paths that nobody wants any more."""
+        for path, number in list(self._paths.items()):
+            if not wanted(path):
+                del self._paths[path], self._signs[number]
+                self._drop(number)
+
+    def wait(self, *, seconds: float) -> set[Sign]:
+        """Sleep until something happens, and say what; after so many seconds, nothing."""
+        if seconds <= 0:
+            return self._read(0)
+        if self._inotify is None:
+            time.sleep(min(seconds, NAP_SECONDS_MAX))
+            return {"rows", "topics", "state", "members"}
+        return self._read(max(1, int(seconds * 1000)))
+
+    def close(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+            self._signs.clear()
+            self._paths.clear()
+
+    def _read(self, milliseconds: int) -> set[Sign]:
+        if self._inotify is None:
+            return {"rows", "topics", "state", "members"}
+        signs: set[Sign] = set()
+        for event in self._inotify.read(timeout=milliseconds):
+            if event.wd in self._signs:
+                signs.add(self._signs[event.wd][1])
+            elif event.wd < 0:  # the kernel's queue overflowed: anything may have happened
+                signs |= {"rows", "topics", "state", "members"}
+        return signs
+
+    def _drop(self, number: int) -> None:
+        from contextlib import suppress
+
+        with suppress(OSError):  # the file is gone, and its watch with it
+            self._inotify.rm_watch(number)
+
+
+def _mask(sign: Sign) -> int:
+    from inotify_simple import flags
+
+    masks: dict[Sign, int] = {
+        "rows": flags.MODIFY | flags.DELETE_SELF | flags.MOVE_SELF,
+        "topics": flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE,
+        # The state is replaced by renaming; the file that a member holds is closed when its process ends.
+        "state": flags.MOVED_TO,
+        "members": flags.CLOSE_WRITE | flags.DELETE,
+    }
+    return masks[sign]
