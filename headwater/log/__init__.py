@@ -6,7 +6,12 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.config import Config
+from headwater.log.assignment import Place
+from headwater.log.consumer import Consumer
 from headwater.log.embedded import EmbeddedLog
+from headwater.log.groups import GroupInfo, Groups, MemberInfo, SeekStep
+from headwater.log.lag import NearExpiry
+from headwater.log.limits import Limit
 from headwater.log.port import (
     Appended,
     Batch,
@@ -22,6 +27,7 @@ from headwater.log.port import (
     Topic,
     Transaction,
 )
+from headwater.log.producer import Failure, Producer, ProducerStats
 
 
 def open(
@@ -47,15 +53,26 @@ def open(
 __all__ = [
     "Appended",
     "Batch",
+    "Consumer",
     "Description",
     "EmbeddedLog",
+    "Failure",
+    "GroupInfo",
+    "Groups",
     "Lag",
+    "Limit",
     "Log",
+    "MemberInfo",
+    "NearExpiry",
     "Offsets",
     "PartitionInfo",
+    "Place",
+    "Producer",
+    "ProducerStats",
     "Reader",
     "Retention",
     "Rows",
+    "SeekStep",
     "Start",
     "Topic",
     "Transaction",

@@ -35,6 +35,7 @@ class OffsetTable:
         self._lock = threading.Lock()
         self._table: dict[tuple[str, str], Offsets] = {}
         self._next = 0
+        self._made = False
 
     def make(self) -> None:
         """Create the topic if this is the first commit ever made."""
@@ -54,8 +55,8 @@ class OffsetTable:
         )
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.make()
         if rows:
-            self.make()
             self._log.append(OFFSETS_TOPIC, rows)
             reach("offsets.appended")
 
@@ -83,7 +84,9 @@ class OffsetTable:
         self.commit(rows)
 
     def _exists(self) -> bool:
-        return OFFSETS_TOPIC in self._log.topics(OFFSETS_TOPIC, internal=True)
+        # Once made it stays; asking the catalogue would list every topic.
+        self._made = self._made or OFFSETS_TOPIC in self._log.topics(OFFSETS_TOPIC, internal=True)
+        return self._made
 
     def _catch_up(self) -> None:
         if not self._exists():

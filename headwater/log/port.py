@@ -6,13 +6,20 @@ Offsets count rows of a partition from 0 and are never used twice; `*_next` is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headwater.log.assignment import Place
+    from headwater.log.consumer import Consumer
+    from headwater.log.groups import Groups
+    from headwater.log.limits import Limit
+    from headwater.log.producer import Producer
 
 Durability = Literal["fsync", "os", "memory"]
 Codec = Literal["none", "lz4", "zstd"]
@@ -162,6 +169,16 @@ class Reader(Protocol):
     def polars(self) -> Any: ...
 
 
+class Cursor(Protocol):
+    """A place in one partition from which a consumer reads on."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def deleted(self) -> bool: ...
+    def read(self, *, rows_max: int) -> list[Batch]: ...
+
+
 class Transaction(Protocol):
     """Appends to any number of topics that readers see all at once or never."""
 
@@ -264,6 +281,41 @@ class Log(Protocol):
     def prepared(self) -> list[str]: ...
     def commit(self, transaction: str) -> dict[str, Appended]: ...
     def rollback(self, transaction: str) -> None: ...
+    def producer(
+        self,
+        topic: str | None = None,
+        *,
+        name: str | None = None,
+        linger_seconds: float | None = None,
+        batch_rows_max: int | None = None,
+        batch_bytes_max: int | None = None,
+        limit: Limit | None = None,
+        overload: Literal["block", "buffer", "drop"] = "block",
+        wait_seconds_max: float | None = None,
+        buffer_bytes_max: int = ...,
+        on_drop: Callable[[str, Rows], None] | None = None,
+    ) -> Producer: ...
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        group: str | None = None,
+        *,
+        member: str | None = None,
+        start: Start = "earliest",
+        columns: Sequence[str] | None = None,
+        auto_commit: bool = True,
+        auto_commit_seconds: float = 0.0,
+        rows_max: int | None = None,
+        session_seconds_max: float | None = None,
+        heartbeat_seconds: float | None = None,
+        heartbeat_in_background: bool = True,
+        poll_seconds_max: float = 300.0,
+        on_expired: Literal["fail", "skip"] = "fail",
+        on_revoke: Callable[[list[Place]], None] | None = None,
+    ) -> Consumer: ...
+    @property
+    def groups(self) -> Groups: ...
+    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor: ...
     def open_producer(self, name: str) -> int: ...
     def last_sequence(self, topic: str, producer: str) -> int: ...
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...

@@ -21,7 +21,8 @@ class EmbeddedCursor:
     def __init__(
         self, handle: TopicHandle, partition: Partition, offset: int, *, columns: tuple[str, ...] | None = None
     ) -> None:
-        check_range(partition, offset, partition.visible().offset)
+        # What retention has taken is said by the first read, not here: a consumer may choose to skip it.
+        check_range(partition, offset, 0, partition.visible().offset)
         self._handle = handle
         self._partition = partition
         self._columns = columns

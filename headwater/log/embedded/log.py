@@ -6,13 +6,13 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
@@ -33,6 +33,8 @@ from headwater.errors import (
     TopicExists,
 )
 from headwater.log.embedded import drafting, tidy
+from headwater.log.embedded.cursor import EmbeddedCursor
+from headwater.log.embedded.expiry import expiry_of
 from headwater.log.embedded.files import replace_file
 from headwater.log.embedded.frame import Draft, draft_punctuation
 from headwater.log.embedded.keys import key_of_rows
@@ -43,6 +45,8 @@ from headwater.log.embedded.reader import LogReader, Projection, check_range, of
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topics import Catalogue, TopicHandle, check_name, with_schema
 from headwater.log.embedded.transactions import Commits, EmbeddedTransaction
+from headwater.log.embedded.watch import Watch
+from headwater.log.lag import Expiry
 from headwater.log.offsets import OFFSETS_TOPIC, OffsetTable
 from headwater.log.port import (
     Appended,
@@ -58,7 +62,14 @@ from headwater.log.port import (
 )
 from headwater.log.retention import parse_retention
 from headwater.schema import evolve, parse_schema
-from headwater.units import parse_bytes, parse_seconds
+from headwater.units import MIB, parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from headwater.log.assignment import Place
+    from headwater.log.consumer import Consumer, OnExpired
+    from headwater.log.groups import Groups
+    from headwater.log.limits import Limit
+    from headwater.log.producer import Overload, Producer
 
 FORMAT = 1
 _open_logs: weakref.WeakSet[EmbeddedLog] = weakref.WeakSet()
@@ -106,6 +117,8 @@ class EmbeddedLog:
         self._offsets = OffsetTable(self)
         self._tidier = tidy.Tidier(self)
         self._pool: ThreadPoolExecutor | None = None
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         if not self.read_only:
             self._commits.settle()
 
@@ -258,10 +271,12 @@ class EmbeddedLog:
 
     def flush(self, topic: str) -> None:
         """Wait until every row written so far is as durable as the topic promises."""
+        waits = []
         for partition in self._handle(topic).partitions():
             written = partition.state.written(partition.number)
-            if written is not None:
-                partition.sync_to(written.offset)
+            if written is not None and partition.synced and partition.visible().offset < written.offset:
+                waits.append((partition, written.offset))
+        self._sync(waits)
 
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
@@ -412,6 +427,116 @@ class EmbeddedLog:
 
         return wait_for(arrived, [handle.state.path for handle in handles.values()], seconds=seconds)
 
+    # -- producers and consumers --------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        topic: str | None = None,
+        *,
+        name: str | None = None,
+        linger_seconds: float | None = None,
+        batch_rows_max: int | None = None,
+        batch_bytes_max: int | None = None,
+        limit: Limit | None = None,
+        overload: Overload = "block",
+        wait_seconds_max: float | None = None,
+        buffer_bytes_max: int = 64 * MIB,
+        on_drop: Callable[[str, Rows], None] | None = None,
+    ) -> Producer:
+        """Send rows in the background, in batches; with a name, none is ever doubled."""
+        from headwater.log.producer import Producer
+
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(path=str(self.path))
+        producer = Producer(
+            self,
+            topic,
+            name=name,
+            linger_seconds=linger_seconds,
+            batch_rows_max=batch_rows_max,
+            batch_bytes_max=batch_bytes_max,
+            limit=limit,
+            overload=overload,
+            wait_seconds_max=wait_seconds_max,
+            buffer_bytes_max=buffer_bytes_max,
+            on_drop=on_drop,
+        )
+        self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        group: str | None = None,
+        *,
+        member: str | None = None,
+        start: Start = "earliest",
+        columns: Sequence[str] | None = None,
+        auto_commit: bool = True,
+        auto_commit_seconds: float = 0.0,
+        rows_max: int | None = None,
+        session_seconds_max: float | None = None,
+        heartbeat_seconds: float | None = None,
+        heartbeat_in_background: bool = True,
+        poll_seconds_max: float = 300.0,
+        on_expired: OnExpired = "fail",
+        on_revoke: Callable[[list[Place]], None] | None = None,
+    ) -> Consumer:
+        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
+        from headwater.log.consumer import Consumer
+
+        self._check_open()
+        consumer = Consumer(
+            self,
+            topics,
+            group,
+            member=member,
+            start=start,
+            columns=columns,
+            auto_commit=auto_commit,
+            auto_commit_seconds=auto_commit_seconds,
+            rows_max=rows_max,
+            session_seconds_max=session_seconds_max,
+            heartbeat_seconds=heartbeat_seconds,
+            heartbeat_in_background=heartbeat_in_background,
+            poll_seconds_max=poll_seconds_max,
+            on_expired=on_expired,
+            on_revoke=on_revoke,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups of this log: who reads what, and how far behind."""
+        from headwater.log.groups import Groups
+
+        self._check_open()
+        return Groups(self)
+
+    def cursor(
+        self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None
+    ) -> EmbeddedCursor:
+        """A place in one partition from which to read on, again and again."""
+        handle = self._handle(topic)
+        names = None if columns is None else tuple(columns)
+        return EmbeddedCursor(handle, handle.partition(partition), offset, columns=names)
+
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
+        """When retention will delete the segment that holds an offset."""
+        handle = self._handle(topic)
+        return expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
+
+    def watch(self) -> Watch:
+        """A sleeper that files of this log can wake."""
+        return Watch()
+
+    def settle(self) -> None:
+        """Finish the commit of a process that died in the middle of it, if there is one."""
+        if self._checked_commits.pending():
+            self._checked_commits.settle()
+
     # -- offsets of groups --------------------------------------------------------------------------------------------
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
@@ -455,6 +580,10 @@ class EmbeddedLog:
         """Let go of all files. Rows are safe without it; it only ends background work."""
         if self._closed:
             return
+        for consumer in list(self._consumers):
+            consumer.close(commit=False)
+        for producer in list(self._producers):
+            producer.close()
         self._tidier.close()
         self._closed = True
         if self._pool is not None:
@@ -571,8 +700,9 @@ class EmbeddedLog:
         return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
 
     def _sync(self, waits: list[tuple[Partition, int]]) -> None:
-        if len(waits) == 1:
-            waits[0][0].sync_to(waits[0][1])
+        if len(waits) <= 1:
+            for partition, offset in waits:
+                partition.sync_to(offset)
             return
         with self._lock:
             if self._pool is None:
