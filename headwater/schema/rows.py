@@ -119,9 +119,15 @@ def to_batches(
     """
     if isinstance(rows, pa.RecordBatch) and (rows.schema.equals(schema) or rows.schema.equals(_plan(schema).stored)):
         job = _Job(_plan(schema), topic, key)
-        return [_passed(rows, 0, job)] if 0 < rows.num_rows <= rows_max else _passed_slices(rows, job, rows_max)
+        if 0 < rows.num_rows <= rows_max:
+            return [_passed(rows, 0, job)]
+        return _passed_table(pa.Table.from_batches([rows]), job, max(rows_max, 1))
+    if rows_max < 1:
+        raise ArgumentInvalid(name="rows_max", value=rows_max, expected="at least 1")
     plan = _plan(schema)
     job = _Job(plan, topic, key or (("key",) if plan.schemaless else ()))
+    if isinstance(rows, pa.Table) and (rows.schema.equals(schema) or rows.schema.equals(plan.stored)):
+        return _passed_table(rows, job, rows_max)
     batches: list[RowBatch] = []
     row = 0
     for columns, count in _column_sets(rows, job, rows_max):
@@ -153,8 +159,19 @@ def _passed(batch: pa.RecordBatch, row: int, job: _Job) -> RowBatch:
     return RowBatch(batch)
 
 
-def _passed_slices(batch: pa.RecordBatch, job: _Job, rows_max: int) -> list[RowBatch]:
-    return [_passed(batch.slice(start, rows_max), start, job) for start in range(0, batch.num_rows, rows_max)]
+def _passed_table(table: pa.Table, job: _Job, rows_max: int) -> list[RowBatch]:
+    batches, row = [], 0
+    for batch in _gathered(table).to_batches(max_chunksize=rows_max):
+        if batch.num_rows:
+            batches.append(_passed(batch, row, job))
+        row += batch.num_rows
+    return batches
+
+
+def _gathered(table: pa.Table) -> pa.Table:
+    """The table in fewer pieces if its pieces are small: each would become a frame of its own, and be read as one."""
+    chunks = max((column.num_chunks for column in table.columns), default=0)
+    return table.combine_chunks() if chunks > 1 and table.num_rows < chunks * 1_024 else table
 
 
 # -- any shape of rows as sets of columns -----------------------------------------------------------------------------
@@ -165,9 +182,9 @@ def _column_sets(rows: Any, job: _Job, rows_max: int) -> Iterator[tuple[dict[str
     if isinstance(rows, pa.RecordBatch):
         return _of_arrow([rows], job, rows_max)
     if isinstance(rows, pa.Table):
-        return _of_arrow(rows.to_batches(), job, rows_max)
+        return _of_arrow(_gathered(rows).to_batches(), job, rows_max)
     if _is_pandas(rows):
-        return _of_pandas(rows, rows_max)
+        return _of_pandas(rows, job, rows_max)
     if hasattr(rows, "__arrow_c_stream__"):
         return _of_arrow(pa.RecordBatchReader.from_stream(rows), job, rows_max)
     if _is_row(rows, job.plan):
@@ -217,19 +234,23 @@ def _of_arrow(batches: Iterable[pa.RecordBatch], job: _Job, rows_max: int) -> It
         if not isinstance(batch, pa.RecordBatch):
             raise _not_rows(batch)
         names = batch.schema.names
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise job.invalid(0, twice, "is there twice")
+        _check_unique(names, job)
         for start in range(0, batch.num_rows, rows_max):
             part = batch.slice(start, rows_max) if batch.num_rows > rows_max else batch
             yield dict(zip(names, part.columns, strict=True)), part.num_rows
 
 
-def _of_pandas(frame: Any, rows_max: int) -> Iterator[tuple[dict[str, Column], int]]:
+def _of_pandas(frame: Any, job: _Job, rows_max: int) -> Iterator[tuple[dict[str, Column], int]]:
     """A frame's columns; its index is not a column. What pandas calls missing (None, NaN, NaT, NA) is null."""
+    _check_unique([str(name) for name in frame.columns], job)
     for start in range(0, len(frame), rows_max):
         part = frame.iloc[start : start + rows_max]
         yield {str(name): _of_series(part.iloc[:, i]) for i, name in enumerate(part.columns)}, len(part)
+
+
+def _check_unique(names: list[str], job: _Job) -> None:
+    if len(set(names)) < len(names):
+        raise job.invalid(0, next(name for name in names if names.count(name) > 1), "is there twice")
 
 
 def _of_series(series: Any) -> Column:

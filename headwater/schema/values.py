@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.schema.casting import Misfit, first_line, is_bytes, is_text
+from headwater.schema.casting import Misfit, cast_array, first_line, is_bytes, is_text
 from headwater.schema.notation import format_type, nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -46,9 +46,12 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """
     if pa.types.is_nested(kind):
         return _to_nested(values, kind)
+    classes = set(map(type, values))
     try:
-        if set(map(type, values)) <= _own_classes(kind):
+        if classes <= _own_classes(kind):
             return pa.array(values, kind)
+        if classes <= _TEXT and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            return _of_texts(values, kind)
         return pa.array(list(map(_coercion(kind), values)), kind)
     except Misfit:
         raise
@@ -63,6 +66,15 @@ def _own_classes(kind: pa.DataType) -> frozenset[type]:
     return _OWN_CLASSES.get(kind.id, _NO_CLASSES)
 
 
+def _of_texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Times as text, which is how JSON has them: all at once if Arrow can read each, one by one otherwise."""
+    try:
+        return cast_array(pa.array(values, pa.string()), kind)
+    except Misfit:
+        return pa.array(list(map(_coercion(kind), values)), kind)
+
+
+_TEXT = {str, NoneType}
 _NO_CLASSES = frozenset({NoneType})
 _OWN_CLASSES: dict[int, frozenset[type]] = {
     kind.id: frozenset({*classes, NoneType})

@@ -131,10 +131,10 @@ def test_two_schemas_without_a_difference_are_equal(one: pa.Schema, other: pa.Sc
 def test_every_value_survives_widening(old: pa.DataType, new: pa.DataType, data: st.DataObject) -> None:
     if not widens(old, new):
         return
-    rows = [{"a": value} for value in data.draw(st.lists(values(old), max_size=5))]
-    wide = conform(batch_of(rows, pa.schema([("a", old)])), pa.schema([("a", new)]))
-    back = [_narrowed(row["a"], old) for row in wide.to_pylist()]
-    assert back == [row["a"] for row in rows]
+    batch = batch_of([{"a": value} for value in data.draw(st.lists(values(old), max_size=5))], pa.schema([("a", old)]))
+    wide = conform(batch, pa.schema([("a", new)]))
+    back = [_narrowed(value, old) for value in wide.column("a").to_pylist()]
+    assert back == batch.column("a").to_pylist()
 
 
 def _narrowed(value: Any, kind: pa.DataType) -> Any:

@@ -62,7 +62,15 @@ def test_a_cast_either_keeps_each_value_or_is_refused(old: pa.DataType, new: pa.
         there = cast_array(array, new)
     except Misfit:
         return
-    assert cast_array(there, old).equals(array)
+    if pa.types.is_temporal(new):
+        assert cast_array(there, old).equals(array)
+    else:
+        assert plain(there) == plain(array)
+
+
+def plain(array: pa.Array) -> list[Any]:
+    """Values that Python compares across types: numbers as they are, text as its bytes."""
+    return [value.encode() if isinstance(value, str) else value for value in array.to_pylist()]
 
 
 def test_a_null_list_may_point_at_items_that_mean_nothing() -> None:

@@ -311,7 +311,25 @@ def test_an_arrow_value_that_does_not_fit_is_refused(kind: str, array: pa.Array,
     assert error.row == (0 if type_alone else 1)
 
 
+def test_a_table_in_crumbs_becomes_one_batch() -> None:
+    crumbs = pa.Table.from_pylist(ROWS, schema=SCHEMA).to_batches(max_chunksize=1)
+    assert len(to_batches(pa.Table.from_batches(crumbs), SCHEMA, topic="items")) == 1
+    assert len(to_batches(pa.Table.from_batches(crumbs).select(["name", "id", "value"]), SCHEMA, topic="items")) == 1
+
+
+def test_a_table_that_fits_is_not_copied() -> None:
+    table = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+    [batch] = to_batches(table, SCHEMA, topic="items")
+    assert batch.data.column(0).buffers()[1].address == table.column(0).chunk(0).buffers()[1].address
+
+
+def test_a_batch_of_no_rows_at_most_is_refused() -> None:
+    with pytest.raises(ArgumentInvalid, match="at least 1"):
+        to_batches(ROWS, SCHEMA, topic="items", rows_max=0)
+
+
 def test_a_column_given_twice_is_refused() -> None:
+    assert "twice" in refused(pd.DataFrame([[1, 2]], columns=["id", "id"])).why
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
     assert "twice" in refused(batch).why
 

@@ -128,7 +128,7 @@ def _encoded_times(array: pa.Array) -> list[Any]:
     zone = array.type.tz
     if zone:
         array = array.cast(pa.timestamp(array.type.unit, tz="UTC")).cast(pa.timestamp(array.type.unit))
-    text = pc.strftime(array, format="%Y-%m-%dT%H:%M:%S")
+    text = pc.replace_substring(array.cast(pa.string()), " ", "T", max_replacements=1)
     text = pc.replace_substring_regex(text, _ZEROS_AT_END, r"\1")
     return list((pc.binary_join_element_wise(text, "Z", "") if zone else text).to_pylist())
 
