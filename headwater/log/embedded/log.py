@@ -39,7 +39,7 @@ from headwater.log.embedded.files import replace_file
 from headwater.log.embedded.frame import Draft, draft_punctuation
 from headwater.log.embedded.keys import key_of_rows
 from headwater.log.embedded.notify import wait_for
-from headwater.log.embedded.partition import Identity, Partition
+from headwater.log.embedded.partition import Identity, Partition, append_together
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.reader import LogReader, Projection, check_range, offset_at
 from headwater.log.embedded.state import Tail
@@ -686,9 +686,13 @@ class EmbeddedLog:
         ranges: dict[int, tuple[int, int]] = {}
         waits: list[tuple[Partition, int]] = []
         duplicates = 0
-        for number in drafts if len(drafts) == 1 else sorted(drafts):
-            partition = handle.partition(number)
-            written = partition.append(drafts[number], identity=identity, condition=condition)
+        places = [(handle.partition(number), drafts[number]) for number in sorted(drafts)]
+        if len(places) == 1:
+            results = [places[0][0].append(places[0][1], identity=identity, condition=condition)]
+        else:
+            results = append_together(places, identity)
+        for (partition, _), written in zip(places, results, strict=True):
+            number = partition.number
             ranges[number] = (written.offset, written.offset_next)
             if written.tail is None:
                 duplicates += 1

@@ -54,6 +54,20 @@ class Identity(NamedTuple):
     name: str
 
 
+class OpenFile:
+    """An open file that is closed when its last user lets go: never under the feet of another thread."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def __del__(self) -> None:
+        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class Written(NamedTuple):
     """Where an append put its frames; `tail` is the end to wait for, None where the batch was there already."""
 
@@ -91,8 +105,7 @@ class Partition:
         self.append_lock = FileLock(folder / "append.lock")
         self.sync_lock = FileLock(folder / "sync.lock")
         self.tidy_lock = FileLock(folder / "tidy.lock")
-        self._descriptors: dict[int, int] = {}
-        self._descriptor_lock = threading.Lock()
+        self._files: dict[int, OpenFile] = {}
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
         self._closed = False
@@ -175,36 +188,36 @@ class Partition:
             reach("append.locked")
             tail = self.tail()
             if identity is not None:
-                duplicate = self._check_identity(identity, tail)
+                duplicate = self.check_identity(identity, tail)
                 if duplicate is not None:
                     return Written(duplicate.offset, duplicate.offset_next, None)
             if condition is not None:
                 condition(tail)
-            end = self.write(tail, drafts, identity=identity)
+            start, end = self.write(tail, drafts, identity=identity)
             reach("append.written")
-            self.state.set_written(self.number, end)
-            if identity is not None and self._producers is not None:
-                self._producers.record(identity, self.offset_before(end, drafts), end)
+            self.publish_written(start, end, identity)
         reach("append.published")
-        return Written(self.offset_before(end, drafts), end.offset, end, end.segment != tail.segment)
+        return Written(start.offset, end.offset, end, end.segment != tail.segment)
+
+    def publish_written(self, start: Tail, end: Tail, identity: Identity | None) -> None:
+        """Move *written* over frames that are there. The caller holds the append lock."""
+        self.state.set_written(self.number, end)
+        if identity is not None and self._producers is not None:
+            self._producers.record(identity, start.offset, end)
 
     def append_punctuation(self, draft: Draft, identity: Identity | None) -> None:
         """Write a frame without rows; it takes no offset, and is not counted as a batch of its producer."""
         self.make()
         with self.append_lock:
             self.check_alive()
-            end = self.write(self.tail(), [draft], identity=identity)
+            _, end = self.write(self.tail(), [draft], identity=identity)
             self.state.set_written(self.number, end)
         self.sync_punctuation(end)
 
-    @staticmethod
-    def offset_before(end: Tail, drafts: Sequence[Draft]) -> int:
-        return end.offset - sum(draft.span for draft in drafts)
-
     def write(
         self, tail: Tail, drafts: Sequence[Draft], *, identity: Identity | None = None, transaction: int = 0
-    ) -> Tail:
-        """Put frames behind `tail`, in a new segment where they no longer fit, and return the new end; nothing moves.
+    ) -> tuple[Tail, Tail]:
+        """Put frames behind `tail`, in a new segment where they no longer fit; returns where they begin and end.
 
         The caller holds the append lock.
         """
@@ -234,19 +247,21 @@ class Partition:
                 buffers.append(padding(draft.payload_size))
             offset += draft.span
         self._store(tail, buffers, size)
-        return Tail(boot_mark(), tail.segment, tail.position + size, offset, now_us)
+        return tail, Tail(boot_mark(), tail.segment, tail.position + size, offset, now_us)
 
     def take_back(self, tail: Tail) -> None:
         """Cut what was written behind `tail` and never published. The caller holds the append lock."""
         with contextlib.suppress(OSError):
-            os.ftruncate(self.descriptor(tail.segment), tail.position)
+            file = self.file(tail.segment)
+            os.ftruncate(file.descriptor, tail.position)
 
     def tail(self) -> Tail:
         """The end of what is written, after recovery where that is needed. The caller holds the append lock."""
         tail = self.state.written(self.number)
         if tail is not None and tail.boot == boot_mark():
             try:
-                size = os.fstat(self.descriptor(tail.segment)).st_size
+                file = self.file(tail.segment)
+                size = os.fstat(file.descriptor).st_size
             except FileNotFoundError:
                 size = -1
             if size == tail.position:
@@ -286,7 +301,8 @@ class Partition:
 
     def sync_segment(self, segment: int) -> None:
         try:
-            os.fdatasync(self.descriptor(segment))
+            file = self.file(segment)
+            os.fdatasync(file.descriptor)
         except OSError as error:
             raise SyncFailed(path=str(segment_path(self.folder, segment)), why=str(error)) from error
 
@@ -314,7 +330,7 @@ class Partition:
         fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
         self.publish(fresh)
         reach("roll.published")
-        self._forget_descriptors(keep=fresh.segment)
+        self._files = {fresh.segment: self.file(fresh.segment)}
         return fresh
 
     def create_segment(self, base: int) -> None:
@@ -324,29 +340,21 @@ class Partition:
         )
         path = segment_path(self.folder, base)
         with _storage_errors(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            os.pwrite(descriptor, header, 0)
-            os.ftruncate(descriptor, len(header))
+            file = OpenFile(path, os.O_RDWR | os.O_CREAT)
+            os.pwrite(file.descriptor, header, 0)
+            os.ftruncate(file.descriptor, len(header))
             if self.synced:
-                os.fdatasync(descriptor)
+                os.fdatasync(file.descriptor)
                 sync_folder(self.folder)
-        with self._descriptor_lock:
-            old = self._descriptors.pop(base, None)
-            if old is not None:
-                os.close(old)
-            self._descriptors[base] = descriptor
+        self._files[base] = file
 
-    def descriptor(self, segment: int) -> int:
-        """An open file for the segment that begins at offset `segment`."""
-        descriptor = self._descriptors.get(segment)
-        if descriptor is None:
-            with self._descriptor_lock:
-                descriptor = self._descriptors.get(segment)
-                if descriptor is None:
-                    flags = os.O_RDONLY if self.read_only else os.O_RDWR
-                    descriptor = os.open(segment_path(self.folder, segment), flags | os.O_CLOEXEC)
-                    self._descriptors[segment] = descriptor
-        return descriptor
+    def file(self, segment: int) -> OpenFile:
+        """The open file of the segment that begins at offset `segment`. Keep it in a variable while it is used."""
+        file = self._files.get(segment)
+        if file is None:
+            file = OpenFile(segment_path(self.folder, segment), os.O_RDONLY if self.read_only else os.O_RDWR)
+            self._files[segment] = file
+        return file
 
     def index_of(self, mapped: SegmentMap, limit: int) -> SegmentIndex:
         """Where the frames of a mapped segment are; built once and carried on as the segment grows."""
@@ -369,7 +377,7 @@ class Partition:
     def forget_tails(self) -> None:
         """Let the next recovery find the end from the segments alone. For repair, under the append lock."""
         self.state.clear(self.number)
-        self._forget_descriptors(keep=None)
+        self._files = {}
 
     def restart_behind(self, offset: int) -> None:
         """Go on in a fresh segment at `offset`, where the one that held the rows before it is lost. For repair."""
@@ -386,7 +394,7 @@ class Partition:
 
     def close(self) -> None:
         self._closed = True
-        self._forget_descriptors(keep=None)
+        self._files = {}
         for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
             lock.close()
 
@@ -401,7 +409,8 @@ class Partition:
             self._made = True
 
     def _store(self, tail: Tail, buffers: list[object], size: int) -> None:
-        descriptor = self.descriptor(tail.segment)
+        file = self.file(tail.segment)
+        descriptor = file.descriptor
         path = segment_path(self.folder, tail.segment)
         try:
             if watched():
@@ -433,7 +442,8 @@ class Partition:
         reach("append.half")
         os.pwrite(descriptor, data[half:], position + half)
 
-    def _check_identity(self, identity: Identity, tail: Tail) -> ProducerBatch | None:
+    def check_identity(self, identity: Identity, tail: Tail) -> ProducerBatch | None:
+        """The batch that this one repeats, if it does. The caller holds the append lock."""
         self._check_producers(tail)
         if self._producers is None:
             return None
@@ -447,10 +457,39 @@ class Partition:
             self._producers = PartitionProducers(self.folder, is_committed=self.is_committed)
         self._producers.catch_up(tail)
 
-    def _forget_descriptors(self, *, keep: int | None) -> None:
-        with self._descriptor_lock:
-            for segment in [segment for segment in self._descriptors if segment != keep]:
-                os.close(self._descriptors.pop(segment))
+
+def append_together(places: Sequence[tuple[Partition, Sequence[Draft]]], identity: Identity | None) -> list[Written]:
+    """Append to several partitions; an error in one takes back what was written to the others.
+
+    A crash in between may still leave some of them: only a transaction is safe against that.
+    """
+    written: list[Written] = []
+    undo: list[tuple[Partition, Tail, Tail]] = []
+    with contextlib.ExitStack() as locks:
+        for partition, _ in places:
+            partition.make()
+            locks.enter_context(partition.append_lock)
+        try:
+            for partition, drafts in places:
+                partition.check_alive()
+                reach("append.locked")
+                tail = partition.tail()
+                duplicate = None if identity is None else partition.check_identity(identity, tail)
+                if duplicate is not None:
+                    written.append(Written(duplicate.offset, duplicate.offset_next, None))
+                    continue
+                start, end = partition.write(tail, drafts, identity=identity)
+                undo.append((partition, start, end))
+                written.append(Written(start.offset, end.offset, end, end.segment != tail.segment))
+        except BaseException:
+            for partition, start, _ in undo:
+                partition.take_back(start)
+            raise
+        reach("append.written")
+        for partition, start, end in undo:
+            partition.publish_written(start, end, identity)
+    reach("append.published")
+    return written
 
 
 @contextlib.contextmanager

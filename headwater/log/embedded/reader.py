@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -112,11 +112,11 @@ class PartitionReader:
             payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
             if header.payload_size and not payload_is_whole(header, payload):
                 raise self._damaged(segment, "its payload does not match its sum")
+            if self._map is not None:
+                self._map.forget_before(self._position)
             self._position += header.size
             self.since, self.offset = self.offset, max(self.offset, header.offset_next)
             yield header, payload
-            if self._map is not None:
-                self._map.forget_before(self._position)
         if limit is None:
             self.offset = max(self.offset, self._next_base(segment))
 
@@ -138,7 +138,8 @@ class PartitionReader:
             and limit - self._position <= SMALL_BYTES_MAX
             and (self._map is None or self._map.length < limit)
         ):
-            data = os.pread(self.partition.descriptor(segment.base), limit - self._position, self._position)
+            file = self.partition.file(segment.base)
+            data = os.pread(file.descriptor, limit - self._position, self._position)
             return pa.py_buffer(data), self._position, self._position + len(data)
         if self._map is None or (limit is not None and self._map.length < limit):
             self._map = SegmentMap(segment.path)
@@ -226,6 +227,24 @@ class ColumnUnknown(UsageError):
     remedy = "It has: {columns}."
 
 
+class _Layout(NamedTuple):
+    """How payloads of one schema and one set of flags become what a reader wants; found once, used for each frame."""
+
+    schema: pa.Schema
+    #: Where each wanted column lies in the payload (-1 for a system column); None where rows must be conformed first.
+    places: tuple[int, ...] | None
+    #: Whether a payload is just what is wanted.
+    ready: bool
+
+    @staticmethod
+    def of(written: pa.Schema, wanted: Projection) -> _Layout:
+        user = pa.schema([field for field in written if field.name not in SYSTEM_FIELDS])
+        if not user.equals(wanted.schema):
+            return _Layout(written, None, False)
+        places = tuple(-1 if name in SYSTEM_FIELDS else written.get_field_index(name) for name in wanted.names)
+        return _Layout(written, places, written.equals(wanted.output))
+
+
 class Decoder:
     """Turns frames into batches under the reader's schema, whatever schema they were written with."""
 
@@ -236,19 +255,22 @@ class Decoder:
         self._schema_of = schema_of
         self._partition = partition
         self._projection = projection
-        self._payload_schemas: dict[tuple[int, int], pa.Schema] = {}
+        self._layouts: dict[tuple[int, int], _Layout] = {}
 
     def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
         """The rows of a frame that lie in [start, stop); None where there are none."""
         if header.kind == KIND_PUNCTUATION:
             return self._punctuation(header)
-        data = self.rows(header, payload)
+        layout = self._layout(header)
+        data = decode(payload, layout.schema)
         offsets = data.column("_offset") if header.flags & FLAG_OFFSETS else None
         first, last = _row_range(header, offsets, start, stop)
         if first >= last:
             return None
-        columns = self._columns(header, data, offsets)
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._projection.output)
+        batch = data
+        if not layout.ready:
+            columns = self._columns(header, layout, data, offsets)
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._projection.output)
         if first or last < header.rows:
             batch = batch.slice(first, last - first)
         offset = max(start, header.offset_base)
@@ -264,11 +286,15 @@ class Decoder:
 
     def rows(self, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
         """A payload's rows as they were written, system columns included."""
+        return decode(payload, self._layout(header).schema)
+
+    def _layout(self, header: Header) -> _Layout:
         key = (header.schema_version, header.flags)
-        schema = self._payload_schemas.get(key)
-        if schema is None:
-            schema = self._payload_schemas[key] = payload_schema(self._schema_of(header.schema_version), header.flags)
-        return decode(payload, schema)
+        layout = self._layouts.get(key)
+        if layout is None:
+            written = payload_schema(self._schema_of(header.schema_version), header.flags)
+            layout = self._layouts[key] = _Layout.of(written, self._projection)
+        return layout
 
     def _punctuation(self, header: Header) -> Batch:
         return Batch(
@@ -281,19 +307,19 @@ class Decoder:
             producer=header.producer,
         )
 
-    def _columns(self, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> list[pa.Array]:
-        wanted = self._projection
-        user = data
-        if header.flags & (FLAG_HEADERS | FLAG_OFFSETS | FLAG_TIMES | FLAG_TOMBSTONES):
+    def _columns(
+        self, header: Header, layout: _Layout, data: pa.RecordBatch, offsets: pa.Array | None
+    ) -> list[pa.Array]:
+        if layout.places is None:
             user = data.select([name for name in data.schema.names if name not in SYSTEM_FIELDS])
-        user = conform(user, wanted.schema)
-        columns = []
-        for name in wanted.names:
-            if name in SYSTEM_FIELDS:
-                columns.append(self._system_column(name, header, data, offsets))
-            else:
-                columns.append(user.column(name))
-        return columns
+            data_of = conform(user, self._projection.schema).column
+        else:
+            data_of = data.column
+        places = layout.places or self._projection.names
+        return [
+            self._system_column(name, header, data, offsets) if name in SYSTEM_FIELDS else data_of(place)
+            for name, place in zip(self._projection.names, places, strict=True)
+        ]
 
     def _system_column(self, name: str, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> pa.Array:
         count = header.rows

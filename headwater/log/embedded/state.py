@@ -74,8 +74,18 @@ class StateFile:
 
     @staticmethod
     def make(path: Path, *, partitions: int) -> None:
-        """Write an empty state file; every record in it is invalid, which sends the first writer to the segments."""
-        path.write_bytes(MAGIC + bytes(FILE_HEADER_BYTES - len(MAGIC) + SLOT_BYTES * partitions))
+        """Make an empty state file; every record in it is invalid, which sends the first writer to the segments.
+
+        What another process has made in the meantime stays: it may have been mapped already, and must never shrink.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            size = FILE_HEADER_BYTES + SLOT_BYTES * partitions
+            if os.fstat(descriptor).st_size < size:
+                os.ftruncate(descriptor, size)
+            os.pwrite(descriptor, MAGIC, 0)
+        finally:
+            os.close(descriptor)
 
     def grow(self, partitions: int) -> None:
         """Make room for `partitions` slots and map them."""

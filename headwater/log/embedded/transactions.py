@@ -9,6 +9,9 @@ or prepared transaction never holds up a reader or a writer. To commit, one proc
 3. appends one record to `transactions/commits.log` and syncs it: **this is the commit**;
 4. moves the tails.
 
+Three counters in `transactions/state` tell everybody how far it has come: *intent* grows before 3, *started* before 4
+and *finished* after it. While the first and the last differ and nobody holds the lock, a process has died in between.
+
 Killed before 3, the frames lie behind *written* without a record and the next writer cuts them. Killed after 3, whoever
 comes next finds the record and moves the tails. Since the locks are held all the while, marked frames are always the
 last of their partition until they are settled.
@@ -16,6 +19,7 @@ last of their partition until they are settled.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import secrets
@@ -32,7 +36,7 @@ import orjson
 from google_crc32c import value as crc32c
 
 from headwater.clock import Clock
-from headwater.errors import FrameCorrupt, ProducerFenced, TransactionFinished, TransactionNotFound
+from headwater.errors import FrameCorrupt, ProducerFenced, TopicNotFound, TransactionFinished, TransactionNotFound
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, payload_is_whole
@@ -40,12 +44,13 @@ from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import walk
-from headwater.log.embedded.state import Tail
+from headwater.log.embedded.state import Tail, boot_mark
 from headwater.log.port import Appended, Offsets, Rows
 
 MAGIC = b"HWTX"
 _RECORD = struct.Struct("<4sIII")
-_STATE = struct.Struct("<QQ")
+_STATE = struct.Struct("<IIQQQ")
+_INTENT, _STARTED, _FINISHED = 8, 16, 24
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -86,6 +91,7 @@ class Commits:
         self._last: dict[str, dict[str, Any]] = {}
         self._prepared: dict[str, dict[str, Any]] = {}
         self._newest: dict[str, Any] | None = None
+        self._recent: list[dict[str, Any]] = []
         self._state, self._descriptor = self._open_state()
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -105,26 +111,25 @@ class Commits:
     def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
         """The result of `look` at a moment when no transaction is half visible."""
         while True:
-            started, finished = _STATE.unpack_from(self._state, 0)
-            if started == finished:
-                found = look()
-                if _STATE.unpack_from(self._state, 0)[0] == started:
-                    return found
-            elif self._read_only or not self.settle():
-                os.sched_yield()
+            intent, started, finished = self._counters()
+            if self._read_only or (intent != finished and self.settle()):
                 if self._read_only:
                     return look()
+                continue
+            if started == finished:
+                found = look()
+                if self._counters()[1] == started:
+                    return found
+            os.sched_yield()
 
     def pending(self) -> bool:
-        """Whether a commit has begun to show; if its process died, `settle` finishes it."""
-        started, finished = _STATE.unpack_from(self._state, 0)
-        return bool(started != finished)
+        """Whether a commit is under way; if its process died, `settle` finishes it."""
+        intent, _, finished = self._counters()
+        return intent != finished
 
     def settle(self) -> bool:
         """Finish the commit of a process that died, if there is one. False while its process is alive."""
-        if not self.pending() or self._read_only:
-            return True
-        if not self._lock.try_acquire():
+        if self._read_only or not self._lock.try_acquire():
             return False
         try:
             self._finish_last()
@@ -169,10 +174,11 @@ class Commits:
             try:
                 for part in parts:
                     partition = self._partition(part.topic, part.partition)
-                    tails.append((partition, *self._write(partition, partition.tail(), part.drafts, number)))
+                    tails.append((partition, *partition.write(partition.tail(), part.drafts, transaction=number)))
                 reach("commit.written")
                 _sync([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
+                self._count(_INTENT, self._counters()[2] + 1)
                 record |= {
                     "number": number,
                     "at_us": self._clock.now_us(),
@@ -186,20 +192,13 @@ class Commits:
                 if number not in self._numbers:
                     for partition, start, _ in tails:
                         partition.take_back(start)
+                    self._count(_INTENT, self._counters()[2])
                 raise
             reach("commit.recorded")
             self._flip([(partition, end) for partition, _, end in tails])
         reach("commit.finished")
         self._shorten()
         return _appended(record, duplicate=False)
-
-    def _write(self, partition: Partition, tail: Tail, drafts: list[Draft], number: int) -> tuple[Tail, Tail]:
-        end = partition.write(tail, drafts, transaction=number)
-        # Writing may have rolled to a new segment, whose beginning is where these frames begin.
-        start = (
-            tail if end.segment == tail.segment else Tail(tail.boot, end.segment, 64, tail.offset, tail.appended_at_us)
-        )
-        return start, end
 
     def _locked(self, topic: str, number: int) -> FileLock:
         partition = self._partition(topic, number)
@@ -214,37 +213,36 @@ class Commits:
         return _Held(lock)  # type: ignore[return-value]
 
     def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
-        started, _ = _STATE.unpack_from(self._state, 0)
-        os.pwrite(self._descriptor, struct.pack("<Q", started + 1), 0)
+        intent, _, _ = self._counters()
+        self._count(_STARTED, intent)
         for partition, end in tails:
             partition.publish(end)
             reach("commit.flipped")
-        os.pwrite(self._descriptor, struct.pack("<Q", started + 1), 8)
+        self._count(_FINISHED, intent)
 
     def _finish_last(self) -> None:
         """Move the tails that a dead process recorded but did not move. The caller holds the lock."""
         self._catch_up()
-        started, finished = _STATE.unpack_from(self._state, 0)
-        newest = self._newest
-        if newest is not None and (started != finished or not self._is_shown(newest)):
-            for topic, number, _start, _end in newest["parts"]:
-                try:
-                    partition = self._partition(topic, number)
-                except Exception:
-                    continue
-                partition.settle()
-        if started != finished:
-            os.pwrite(self._descriptor, struct.pack("<Q", started), 8)
+        intent, _, finished = self._counters()
+        boot = _STATE.unpack_from(self._state, 0)[0]
+        if intent == finished and boot == boot_mark():
+            return
+        self._count(_STARTED, intent)
+        # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
+        records = [self._newest] if boot == boot_mark() else list(self._recent)
+        places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
+        for topic, number in sorted(places):
+            with contextlib.suppress(TopicNotFound):  # deleted since: nothing to show
+                self._partition(topic, number).settle()
+        self._count(_FINISHED, intent)
+        os.pwrite(self._descriptor, struct.pack("<I", boot_mark()), 0)
 
-    def _is_shown(self, record: dict[str, Any]) -> bool:
-        for topic, number, _start, end in record["parts"]:
-            try:
-                tail = self._partition(topic, number).state.written(number)
-            except Exception:
-                continue
-            if tail is None or tail.offset < end:
-                return False
-        return True
+    def _counters(self) -> tuple[int, int, int]:
+        _, _, intent, started, finished = _STATE.unpack_from(self._state, 0)
+        return intent, started, finished
+
+    def _count(self, at: int, value: int) -> None:
+        os.pwrite(self._descriptor, struct.pack("<Q", value), at)
 
     def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> dict[str, Any] | None:
         if prepared and name in self._prepared:
@@ -297,6 +295,7 @@ class Commits:
         if stat.st_ino != self._inode:
             self._inode, self._position = stat.st_ino, 0
             self._numbers.clear()
+            self._recent.clear()
         if stat.st_size <= self._position:
             return
         with self._path.open("rb") as file:
@@ -316,6 +315,7 @@ class Commits:
         self._numbers.add(record["number"])
         if record.get("parts") and not record.get("old"):
             self._newest = record
+            self._recent.append(record)
         if record["producer"] is not None and record["sequence"] is not None:
             self._last[record["producer"]] = record
         if record["prepared"]:
@@ -331,6 +331,8 @@ class Commits:
         for partition in self._every_partition():
             partition.settle()
             partition.state.sync()
+        if (self._folder / "prepared").is_dir():
+            sync_folder(self._folder / "prepared")  # those that were committed are gone for good
         kept = [{**record, "old": True} for record in self._last.values()]
         data = b"".join(_framed(record) for record in [{"horizon_us": horizon_us}, *kept])
         replace_file(self._path, data, durable=True)
@@ -339,7 +341,7 @@ class Commits:
     def _open_state(self) -> tuple[mmap.mmap, int]:
         path = self._folder / "state"
         if not path.exists() and not self._read_only:
-            path.write_bytes(_STATE.pack(0, 0))
+            path.write_bytes(_STATE.pack(boot_mark(), 0, 0, 0, 0))
         flags = os.O_RDONLY if self._read_only else os.O_RDWR
         descriptor = os.open(path, flags | os.O_CLOEXEC)
         return mmap.mmap(descriptor, _STATE.size, access=mmap.ACCESS_READ), descriptor
