@@ -85,11 +85,12 @@ class Consumer:
         self._watch = log.watch()
         self._catalogue: list[str] | None = None
         self._polled = time.monotonic()
+        self._beating = threading.Event()
         self._membership: Membership | None = None
         try:
             self._join(member, session_seconds_max, heartbeat_seconds, heartbeat_in_background)
         except BaseException:
-            self._watch.close()
+            self.close(commit=False)
             raise
 
     def __repr__(self) -> str:
@@ -371,7 +372,6 @@ class Consumer:
                 raise ArgumentInvalid(name="member", value=member, expected="a group along with it")
 
     def _join(self, member: str | None, session: float | None, heartbeat: float | None, background: bool) -> None:
-        self._beating = threading.Event()
         self._watch.add(self._log.path / "topics", "topics")
         if self.group is None:
             self._begin_alone()
@@ -397,7 +397,7 @@ class Consumer:
             threading.Thread(target=beat, name="headwater-heartbeat", daemon=True).start()
 
     def _begin_alone(self) -> None:
-        for topic, count in self._partitions().items():
+        for topic, count in self._partitions(True).items():
             offsets = resolve(self._log, topic, self._start)
             for number in range(count):
                 self._place(Place(topic, number), offsets[number])
@@ -417,7 +417,7 @@ class Consumer:
     def _refresh(self) -> None:
         """Follow the group, new partitions and new topics."""
         if self._membership is None:
-            self._adopt({Place(topic, n) for topic, count in self._partitions().items() for n in range(count)})
+            self._adopt({Place(topic, n) for topic, count in self._partitions(False).items() for n in range(count)})
         else:
             self._membership.refresh(look=bool(self._looks))
             self._adopt(self._membership.owned)
@@ -449,8 +449,7 @@ class Consumer:
             starts = self._log.start_offsets(topic)
             for place in sorted(place for place in fresh if place.topic == topic):
                 self._place(place, committed.get(place.partition, starts[place.partition]))
-                if place.partition in committed:
-                    self._committed[place] = committed[place.partition]
+                self._committed[place] = self._positions[place]
 
     def _place(self, place: Place, offset: int) -> None:
         self._cursors[place] = self._log.cursor(place.topic, place.partition, offset, columns=self._columns)
@@ -458,17 +457,16 @@ class Consumer:
         self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
         self._watch.add(self._log.handle(place.topic).state.path, "rows")
 
-    def _partitions(self) -> dict[str, int]:
-        """The topics that this consumer wants, with their numbers of partitions as of now."""
-        if self._catalogue is None:
+    def _partitions(self, anew: bool) -> dict[str, int]:
+        """The topics that this consumer wants, with their numbers of partitions; `anew` also lists the topics."""
+        if self._catalogue is None or anew:
             self._catalogue = sorted({topic for name in self._names for topic in self._named(name)})
         try:
             return {name: self._log.topic(name).partitions for name in self._catalogue}
         except TopicNotFound:
             if not any(_is_pattern(name) for name in self._names):
                 raise
-            self._catalogue = None  # one that matched has been deleted
-            return self._partitions()
+            return self._partitions(True)  # one that matched has been deleted
 
     def _named(self, name: str) -> list[str]:
         if _is_pattern(name):

@@ -22,7 +22,7 @@ import socket
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -193,7 +193,7 @@ class Membership:
         clock: Clock,
         member: str | None,
         topics: tuple[str, ...],
-        partitions: Callable[[], dict[str, int]],
+        partitions: Callable[[bool], dict[str, int]],
         session_seconds_max: float,
         heartbeat_seconds: float,
     ) -> None:
@@ -218,12 +218,12 @@ class Membership:
     def join(self, begin: Callable[[set[str]], None]) -> None:
         """Become a member. `begin` sets the first positions in topics that are new to the group."""
         self.folder.make()
-        known = self._partitions()
         with self.folder.exclusive():
             state = self.folder.load()
+            known = self._partitions(True)
             begin(set(known) - set(state.topics))
             self._enter(state)
-            self._change(state, known)
+            self._change(state)
 
     def refresh(self, *, look: bool = False) -> None:
         """Learn what changed in the group, and do this member's part in it. Costs one `stat` when nothing did.
@@ -232,7 +232,7 @@ class Membership:
         """
         now_us = self._clock.now_us()
         look = look or now_us >= self._look_at_us
-        known = self._partitions()
+        known = self._partitions(False)
         if not look and self.folder.signature() == self._seen and known == self._known:
             return
         with self.folder.shared():
@@ -244,7 +244,7 @@ class Membership:
         if gone or not self._is_in(state) or self._known_by(state) != known or state.to_take(self.id):
             with self.folder.exclusive():
                 state = self.folder.load()
-                self._change(state, known)
+                self._change(state)
         else:
             self._adopt(state, seen)
 
@@ -300,7 +300,7 @@ class Membership:
 
     # -- behind the calls ---------------------------------------------------------------------------------------------
 
-    def _change(self, state: GroupState, known: Mapping[str, int]) -> None:
+    def _change(self, state: GroupState) -> None:
         """Bring the state up to date with all that this member sees, and store it. Holds the exclusive lock."""
         if not self._is_in(state):
             self._check_replaced(state)
@@ -309,6 +309,8 @@ class Membership:
         for member in gone:
             (self.folder.members / member).unlink(missing_ok=True)
         state.remove(gone)
+        # Listed anew: what another member has just entered here may be a topic that this one has not yet noticed.
+        known = self._partitions(True)
         state.topics.update(known)
         for topic in self._known_by(state).keys() - known.keys():
             del state.topics[topic]  # deleted since

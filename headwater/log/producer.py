@@ -75,7 +75,7 @@ class Failure:
     error: HeadwaterError
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Chunk:
     """Rows that will be appended by one call."""
 
@@ -196,7 +196,18 @@ class Producer:
         if key is not None:
             rows = [{"key": key, "value": rows}]
         if type(rows) is dict:
-            self._put_row(name, partition, rows, headers, sequence)
+            if headers is not None or sequence is not None or not self._add(name, partition, rows):
+                self._put(
+                    _Chunk(
+                        topic=name,
+                        partition=partition,
+                        rows=[rows],
+                        count=1,
+                        size=_row_size(rows),
+                        headers=None if headers is None else [headers],
+                        sequence=sequence,
+                    )
+                )
             return
         for piece, count, size in self._pieces(rows, whole=sequence is not None):
             self._put(
@@ -294,23 +305,33 @@ class Producer:
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
-    def _put_row(
-        self,
-        topic: str,
-        partition: int | None,
-        row: dict[str, Any],
-        headers: Mapping[str, Any] | None,
-        number: int | None,
-    ) -> None:
-        lane = self._lanes.get((topic, partition)) or _Lane()
-        if not lane.until_sample:
-            lane.until_sample = SAMPLE_EVERY
-            lane.row_size = _row_size(row)
-        lane.until_sample -= 1
-        size = lane.row_size
-        given = None if headers is None else [headers]
-        chunk = _Chunk(topic=topic, partition=partition, rows=[row], count=1, size=size, headers=given, sequence=number)
-        self._put(chunk)
+    def _add(self, topic: str, partition: int | None, row: dict[str, Any]) -> bool:
+        """Add a row to a batch that is being collected and has room; the quick way for single rows."""
+        with self._lock:
+            lane = self._lanes.get((topic, partition))
+            if lane is None or not lane.chunks or self._limit is not None or self._closing or self._unsaid:
+                return False
+            last = lane.chunks[-1]
+            lane.until_sample -= 1
+            if lane.until_sample < 0:
+                lane.until_sample = SAMPLE_EVERY
+                lane.row_size = _row_size(row)
+            size = lane.row_size
+            if (
+                not last.open
+                or last.headers is not None
+                or last.count + 1 >= self._batch_rows_max
+                or last.size + size >= self._batch_bytes_max
+                or self._bytes + size > self._buffer_bytes_max
+            ):
+                return False
+            last.rows.append(row)
+            last.count += 1
+            last.size += size
+            self._collected += 1
+            self._accepted += 1
+            self._bytes += size
+            return True
 
     def _put(self, chunk: _Chunk) -> None:
         waited_since: float | None = None
@@ -422,8 +443,10 @@ class Producer:
             with self._lock:
                 self._flushing += 1  # somebody waits: no lingering
                 self._work.notify()
-                self._done.wait(seconds)
-                self._flushing -= 1
+                try:
+                    self._done.wait(seconds)
+                finally:
+                    self._flushing -= 1
 
     def _drop(self, chunk: _Chunk) -> None:
         with self._lock:
@@ -523,7 +546,8 @@ class Producer:
     def _wait_for_group(self, chunk: _Chunk) -> None:
         since = time.monotonic()
         limit = self._limit
-        while limit is not None:
+        # At the end the rest is appended whatever the limit: what was taken in is never lost.
+        while limit is not None and not self._closing:
             with self._lock:
                 own = sum(each.count for each in self._written)
                 own_bytes = sum(each.size for each in self._written)
