@@ -34,6 +34,8 @@ CRASH_POINTS = (
     "offsets.appended",
     "topic.made",
     "topic.published",
+    "topic.marked",
+    "topic.buried",
 )
 
 _hook: Callable[[str], None] | None = None

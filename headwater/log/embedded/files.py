@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: after a crash either the old or the new one is there, never a mixture."""
+"""Files: open ones that close themselves, and small ones that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -9,8 +9,25 @@ from pathlib import Path
 from headwater.log.embedded.faults import reach
 
 
+class OpenFile:
+    """An open file that is closed when its last user lets go: never under the feet of another thread."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def __del__(self) -> None:
+        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:
-    """Put `data` at `path` in one step; when `durable`, it is safe from a power cut on return."""
+    """Put `data` at `path` in one step; when `durable`, it is safe from a power cut on return.
+
+    After a crash either the old or the new content is there, never a mixture.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with temporary.open("wb") as file:

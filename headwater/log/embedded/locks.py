@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from headwater.errors import Locked
-
-LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+from headwater.log.embedded.files import OpenFile
 
 
 class FileLock:
@@ -21,16 +20,16 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = threading.RLock()
-        self._descriptor: int | None = None
+        self._file: OpenFile | None = None
         self._depth = 0
 
     def __enter__(self) -> Self:
         self._thread.acquire()
         try:
             if self._depth == 0:
-                if self._descriptor is None:
-                    self._descriptor = os.open(self._path, LOCK_FLAGS, 0o666)
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                if self._file is None:
+                    self._file = OpenFile(self._path, os.O_RDWR | os.O_CREAT)
+                fcntl.flock(self._file.descriptor, fcntl.LOCK_EX)
             self._depth += 1
         except BaseException:
             self._thread.release()
@@ -41,8 +40,8 @@ class FileLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
-        if self._depth == 0 and self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        if self._depth == 0 and self._file is not None:
+            fcntl.flock(self._file.descriptor, fcntl.LOCK_UN)
         self._thread.release()
 
     def try_acquire(self) -> bool:
@@ -51,9 +50,9 @@ class FileLock:
             return False
         try:
             if self._depth == 0:
-                if self._descriptor is None:
-                    self._descriptor = os.open(self._path, LOCK_FLAGS, 0o666)
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._file is None:
+                    self._file = OpenFile(self._path, os.O_RDWR | os.O_CREAT)
+                fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._thread.release()
             return False
@@ -69,6 +68,11 @@ class FileLock:
             time.sleep(0.005)
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Let go of the file; the next use opens it again."""
+        self._file = None
+
+    def abandon(self) -> None:
+        """In a forked child: forget that the parent may hold the lock. The parent keeps it."""
+        self._thread = threading.RLock()
+        self._file = None
+        self._depth = 0

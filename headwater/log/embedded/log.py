@@ -100,11 +100,18 @@ class EmbeddedLog:
 
     def _start(self) -> None:
         self._closed = False
+        self._stale = False
         self._lock = threading.Lock()
         self._registry = Registry(self.path / "producers")
         self._commits: Commits | None = None
         self._catalogue = Catalogue(
-            self.path, log_id=self.id, clock=self.clock, is_committed=self._is_committed, read_only=self.read_only
+            self.path,
+            log_id=self.id,
+            clock=self.clock,
+            is_committed=self._is_committed,
+            read_only=self.read_only,
+            archive=self.config.archive_dir or self.path / "archive",
+            open_partitions_max=self.config.open_partitions_max,
         )
         self._commits = Commits(
             self.path / "transactions",
@@ -638,6 +645,8 @@ class EmbeddedLog:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(what="log")
+        if self._stale:
+            self._start()
 
     def _is_committed(self, number: int, appended_at_us: int) -> bool:
         return self._commits is not None and self._commits.is_committed(number, appended_at_us)
@@ -699,6 +708,8 @@ class EmbeddedLog:
             waits.append((partition, written.offset_next))
             if written.rolled and self.config.upkeep == "auto":
                 self._tidier.rolled(handle, partition)
+        if handle.topic.retention.seconds_max is not None and self.config.upkeep == "auto":
+            self._tidier.appended(handle)
         if durable and handle.topic.durability == "fsync":
             self._sync(waits)
         return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
@@ -822,9 +833,13 @@ class EmbeddedLog:
         return str(body["id"])
 
     def _after_fork(self) -> None:
-        # The child shares the parent's open files, and so its locks: forget them and open everything anew.
+        # The child shares the parent's open files, and so its locks, which would outlive the parent: let go of them,
+        # and open everything anew when the child first uses this log, if it ever does.
         if not self._closed:
-            self._start()
+            self._catalogue.abandon()
+            if self._commits is not None:
+                self._commits.abandon()
+            self._stale = True
 
 
 def _reopen(path: str, config: Config, read_only: bool) -> EmbeddedLog:

@@ -18,13 +18,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import Closed, DiskFull, ProducerFenced, ReadOnly, SyncFailed, TopicNotFound
 from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
-from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.files import OpenFile, sync_folder
 from headwater.log.embedded.frame import Draft, padding
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.producers import Batch as ProducerBatch
@@ -41,6 +41,9 @@ from headwater.log.embedded.segment import (
 from headwater.log.embedded.state import StateFile, Tail, boot_mark
 from headwater.log.port import Topic
 
+if TYPE_CHECKING:
+    from headwater.log.embedded.keys import KeyOffsets
+
 IOV_MAX = 1000
 INDEXES_KEPT = 16
 
@@ -52,20 +55,6 @@ class Identity(NamedTuple):
     epoch: int
     sequence: int
     name: str
-
-
-class OpenFile:
-    """An open file that is closed when its last user lets go: never under the feet of another thread."""
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, path: Path, flags: int) -> None:
-        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
-
-    def __del__(self) -> None:
-        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 class Written(NamedTuple):
@@ -105,6 +94,7 @@ class Partition:
         self.append_lock = FileLock(folder / "append.lock")
         self.sync_lock = FileLock(folder / "sync.lock")
         self.tidy_lock = FileLock(folder / "tidy.lock")
+        self.keys: KeyOffsets | None = None
         self._files: dict[int, OpenFile] = {}
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
@@ -397,6 +387,12 @@ class Partition:
         self._files = {}
         for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
             lock.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's files without touching its locks."""
+        self._files = {}
+        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+            lock.abandon()
 
     def make(self) -> None:
         if self.read_only:

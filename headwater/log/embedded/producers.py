@@ -131,7 +131,8 @@ class PartitionProducers:
         """Read the headers of the frames that others have written since the last time."""
         if (self._segment, self._position) == (tail.segment, tail.position):
             return
-        if self._segment < 0:
+        if self._segment < tail.segment:
+            # Frames of sealed segments may have been joined or deleted since; what they said was saved before that.
             self._load(tail)
         chain = [segment for segment in list_segments(self._folder)[0] if self._segment <= segment.base <= tail.segment]
         for segment in chain:
@@ -157,15 +158,15 @@ class PartitionProducers:
         return sorted(self._folder.glob(f"*{SUFFIX}"))
 
     def _load(self, tail: Tail) -> None:
+        """Go on from the newest snapshot that is ahead of what is known."""
         for path in reversed(self._snapshots()):
             base = int(path.name[:20])
-            checksum, _, body = path.read_bytes().partition(b"\n")
-            if base <= tail.segment and int(checksum or b"0", 16) == crc32c(body):
-                for producer, batches in orjson.loads(body).items():
+            if self._segment < base <= tail.segment and (saved := _read_snapshot(path)) is not None:
+                for producer, batches in saved.items():
                     self._batches[int(producer)] = deque((Batch(*batch) for batch in batches), maxlen=BATCHES_KEPT)
-                self._segment = base
+                self._segment, self._position = base, SEGMENT_HEADER_BYTES
                 return
-        self._segment = 0
+        self._segment = max(self._segment, 0)
 
     def _remember(self, producer: int, batch: Batch) -> None:
         batches = self._batches.setdefault(producer, deque(maxlen=BATCHES_KEPT))
@@ -176,3 +177,15 @@ class PartitionProducers:
             return
         if not batches or batch.sequence > batches[-1].sequence:
             batches.append(batch)
+
+
+def _read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
+    """What a snapshot says; None where it is damaged, or was removed while we looked."""
+    try:
+        checksum, _, body = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if checksum != b"%08x" % crc32c(body):
+        return None
+    found: dict[str, list[list[int]]] = orjson.loads(body)
+    return found

@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
+from headwater.log.embedded.files import OpenFile
+
 MAGIC = b"HWSTATE1"
 FILE_HEADER_BYTES = 64
 SLOT_BYTES = 128
@@ -35,6 +37,8 @@ _WRITTEN, _VISIBLE, _START = 0, 40, 80
 _COUNTERS = struct.Struct("<II")
 _COUNTERS_AT = 8
 _TORN_SECONDS_MAX = 0.05
+#: What marks a topic as deleted: no chance pattern that a power cut may leave.
+DELETED = 0x64656164
 
 
 class Tail(NamedTuple):
@@ -68,7 +72,8 @@ class StateFile:
         self.path = path
         self.read_only = read_only
         self._lock = threading.Lock()
-        self._descriptor = os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
+        self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR)
+        self._descriptor = self._file.descriptor
         self._map: mmap.mmap
         self.grow(partitions)
 
@@ -101,7 +106,7 @@ class StateFile:
                 os.pwrite(self._descriptor, MAGIC, 0)
 
     def counters(self) -> tuple[int, int]:
-        """(changes of topic.json so far, 1 where the topic has been deleted)."""
+        """(changes of topic.json so far, `DELETED` where the topic has been deleted)."""
         changes, deleted = _COUNTERS.unpack_from(self._map, _COUNTERS_AT)
         return changes, deleted
 
@@ -135,9 +140,6 @@ class StateFile:
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
     def _load(self, partition: int, record: int) -> Tail | None:
         at = FILE_HEADER_BYTES + partition * SLOT_BYTES + record

@@ -11,6 +11,8 @@ import os
 import queue
 import shutil
 import threading
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,9 @@ from headwater.log.embedded.topics import TopicHandle
 
 if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
+
+#: How often rows that expire by age are looked for.
+AGEING_SECONDS = 30.0
 
 
 @dataclass
@@ -166,44 +171,74 @@ def _remove(handle: TopicHandle, partition: Partition, segment: Segment) -> None
 
 
 class Tidier:
-    """A thread that does the upkeep of partitions whose segments were just sealed by this process."""
+    """A thread that looks after the partitions this process writes: at once when a segment was sealed, and from time
+    to time where rows expire by age."""
 
     def __init__(self, log: EmbeddedLog) -> None:
-        self._log = log
+        self._log = weakref.ref(log)
         self._queue: queue.SimpleQueue[tuple[TopicHandle, Partition] | None] = queue.SimpleQueue()
+        self._ageing: dict[str, weakref.ref[TopicHandle]] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.errors: list[HeadwaterError] = []
+        self.errors: deque[HeadwaterError] = deque(maxlen=16)
 
     def rolled(self, handle: TopicHandle, partition: Partition) -> None:
         """A segment was sealed: look after this partition soon."""
         self._queue.put((handle, partition))
+        self._start()
+
+    def appended(self, handle: TopicHandle) -> None:
+        """Rows were appended to a topic that keeps them only for some time."""
+        if handle.topic.name not in self._ageing:
+            self._ageing[handle.topic.name] = weakref.ref(handle)
+            self._start()
+
+    def close(self) -> None:
+        """Finish what is begun, leave the rest to the next process."""
+        if self._thread is not None:
+            while not self._queue.empty():
+                with contextlib.suppress(queue.Empty):
+                    self._queue.get_nowait()
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _start(self) -> None:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="headwater-tidy", daemon=True)
                     self._thread.start()
 
-    def close(self) -> None:
-        """Finish what is begun, leave the rest to the next process."""
-        if self._thread is not None:
-            while True:
-                with contextlib.suppress(queue.Empty):
-                    self._queue.get_nowait()
-                    continue
-                break
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            handle, partition = item
+        while True:
             try:
-                tidy_partition(handle, partition, clock=self._log.clock)
-            except HeadwaterError as error:
-                # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
-                self.errors.append(error)
-            except (OSError, ValueError):
-                if not handle.deleted and not self._log.closed:
-                    raise
+                item = self._queue.get(timeout=AGEING_SECONDS)
+            except queue.Empty:
+                self._look_at_ageing()
+                continue
+            if item is None:
+                return
+            self._tidy(*item)
+
+    def _look_at_ageing(self) -> None:
+        for name, reference in list(self._ageing.items()):
+            handle = reference()
+            if handle is None or handle.deleted:
+                del self._ageing[name]
+                continue
+            for partition in handle.partitions():
+                self._tidy(handle, partition)
+
+    def _tidy(self, handle: TopicHandle, partition: Partition) -> None:
+        log = self._log()
+        if log is None or log.closed:
+            return
+        try:
+            tidy_partition(handle, partition, clock=log.clock)
+        except HeadwaterError as error:
+            # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
+            self.errors.append(error)
+        except (OSError, ValueError):
+            if not handle.deleted and not log.closed:
+                raise

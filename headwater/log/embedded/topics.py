@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
 import os
@@ -9,10 +10,12 @@ import re
 import shutil
 import threading
 import uuid
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -23,15 +26,13 @@ from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import replace_file, sync_folder
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.state import StateFile, Tail
+from headwater.log.embedded.state import DELETED, StateFile, Tail
 from headwater.log.port import Retention, Topic
 from headwater.schema import schema_from_json, schema_to_json
 
-if TYPE_CHECKING:
-    from headwater.log.embedded.keys import KeyOffsets
-
 FORMAT = 1
 INTERNAL = "__"
+T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 #: A topic kept in memory begins this much further on whenever a reboot has taken its rows: no offset is used twice.
 OFFSETS_PER_BOOT = 2**40
@@ -47,6 +48,25 @@ def check_name(kind: str, name: str, *, internal: bool = False) -> None:
         raise NameInvalid(kind=kind, name=name, why="it has characters, a beginning or a length that are not allowed")
 
 
+class Recent(Generic[T]):
+    """Keeps what was used last, so that its files stay open; whatever drops out closes when nobody uses it."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._kept: OrderedDict[int, T] = OrderedDict()
+
+    def keep(self, thing: T) -> None:
+        number = id(thing)
+        self._kept[number] = thing
+        with contextlib.suppress(KeyError):  # another thread may just have dropped it
+            self._kept.move_to_end(number)
+            while len(self._kept) > self._count_max:
+                self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
 class TopicHandle:
     """A topic that is open in this process."""
 
@@ -54,6 +74,8 @@ class TopicHandle:
         self,
         folder: Path,
         *,
+        recent: Recent[Partition],
+        archive: Path,
         clock: Clock,
         is_committed: Callable[[int, int], bool],
         root: Path,
@@ -67,8 +89,9 @@ class TopicHandle:
         self._log_id = log_id
         self._read_only = read_only
         self._lock = threading.Lock()
-        self._partitions: dict[int, Partition] = {}
-        self._keys: dict[int, KeyOffsets] = {}
+        self._recent = recent
+        self._archive = archive
+        self._partitions: weakref.WeakValueDictionary[int, Partition] = weakref.WeakValueDictionary()
         self.topic, self.schemas = load_topic(folder)
         self.storage = self._storage()
         self.state = self._open_state()
@@ -89,7 +112,7 @@ class TopicHandle:
 
     @property
     def deleted(self) -> bool:
-        return bool(self.state.counters()[1])
+        return self.state.counters()[1] == DELETED
 
     def schema_of(self, version: int) -> pa.Schema:
         if version not in self.schemas:
@@ -103,6 +126,7 @@ class TopicHandle:
                 partition = self._partitions.get(number)
                 if partition is None:
                     partition = self._partitions[number] = self._open_partition(number)
+        self._recent.keep(partition)
         return partition
 
     def partitions(self) -> list[Partition]:
@@ -114,21 +138,25 @@ class TopicHandle:
 
         partition = self.partition(number)
         partition.sync_to(tail.offset)  # rows that were written but not yet synced count too
-        keys = self._keys.get(number)
-        if keys is None:
-            keys = self._keys[number] = KeyOffsets(self, partition)
-        last = keys.last(key)
+        if partition.keys is None:
+            partition.keys = KeyOffsets(self, partition)
+        last = partition.keys.last(key)
         return -1 if last is None else last
 
     def archive(self, number: int) -> Path:
-        return self._root / "archive" / self.topic.name / str(number)
+        """Where segments of a partition go when retention takes them from a topic that is archived."""
+        return self._archive / self.topic.name / str(number)
 
     def close(self) -> None:
         with self._lock:
-            for partition in self._partitions.values():
+            for partition in list(self._partitions.values()):
                 partition.close()
             self._partitions.clear()
-            self.state.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's files."""
+        for partition in list(self._partitions.values()):
+            partition.abandon()
 
     def _open_partition(self, number: int) -> Partition:
         if not 0 <= number < self.topic.partitions:
@@ -180,7 +208,15 @@ class Catalogue:
     """All topics of a log."""
 
     def __init__(
-        self, root: Path, *, log_id: str, clock: Clock, is_committed: Callable[[int, int], bool], read_only: bool
+        self,
+        root: Path,
+        *,
+        log_id: str,
+        clock: Clock,
+        is_committed: Callable[[int, int], bool],
+        read_only: bool,
+        archive: Path,
+        open_partitions_max: int,
     ) -> None:
         self._root = root
         self._folder = root / "topics"
@@ -188,7 +224,10 @@ class Catalogue:
         self._clock = clock
         self._is_committed = is_committed
         self._read_only = read_only
-        self._handles: dict[str, TopicHandle] = {}
+        self._archive = archive
+        self._handles: weakref.WeakValueDictionary[str, TopicHandle] = weakref.WeakValueDictionary()
+        self._recent_handles: Recent[TopicHandle] = Recent(open_partitions_max)
+        self._recent_partitions: Recent[Partition] = Recent(open_partitions_max)
         self._lock = threading.RLock()
 
     def get(self, name: str) -> TopicHandle:
@@ -201,6 +240,7 @@ class Catalogue:
                     handle = None
                 if handle is None:
                     handle = self._handles[name] = self._open(name)
+        self._recent_handles.keep(handle)
         return handle
 
     def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
@@ -221,10 +261,10 @@ class Catalogue:
         check_name("topic", topic.name, internal=True)
         self._writable()
         folder = self._folder / f".new-{uuid.uuid4().hex}"
-        durable = topic.durability == "fsync"
         try:
             folder.mkdir(parents=True)
-            replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=durable)
+            # Whatever its rows are promised, a topic itself survives a power cut: half of one could not be opened.
+            replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=True)
             if topic.durability != "memory":
                 StateFile.make(folder / "state", partitions=topic.partitions)
             reach("topic.made")
@@ -234,8 +274,7 @@ class Catalogue:
             if (self._folder / topic.name).exists():
                 raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
             raise
-        if durable:
-            sync_folder(self._folder)
+        sync_folder(self._folder)
         reach("topic.published")
         return self.get(topic.name)
 
@@ -259,26 +298,37 @@ class Catalogue:
         return handle.current()
 
     def delete(self, name: str) -> None:
-        """Rename first, so that the name is free at once; then mark, so that writers elsewhere stop; then remove."""
+        """Mark first, so that writers elsewhere stop; then rename, so that the name is free; then remove.
+
+        Killed in between, the mark stands, and whoever opens the topic next finishes what was begun.
+        """
         self._writable()
         handle = self.get(name)
-        grave = self._folder / f".deleted-{uuid.uuid4().hex}"
         partitions = [partition for partition in handle.partitions() if partition.folder.is_dir()]
         for partition in partitions:
             partition.append_lock.__enter__()
         try:
-            handle.state.set_counters(handle.state.counters()[0] + 1, 1)
-            os.rename(handle.folder, grave)
+            handle.state.set_counters(handle.state.counters()[0] + 1, DELETED)
+            reach("topic.marked")
+            grave = self._bury(handle.folder)
         finally:
             for partition in partitions:
                 partition.append_lock.__exit__(None, None, None)
         with self._lock:
             self._handles.pop(name, None)
+        reach("topic.buried")
         if handle.storage != handle.folder:
             shutil.rmtree(handle.storage, ignore_errors=True)
         handle.close()
         shutil.rmtree(grave, ignore_errors=True)
+
+    def _bury(self, folder: Path) -> Path:
+        grave = self._folder / f".deleted-{uuid.uuid4().hex}"
+        with contextlib.suppress(FileNotFoundError):  # somebody else was quicker
+            os.rename(folder, grave)
+        # Durable before the first file goes: a power cut must not bring back a topic without its rows.
         sync_folder(self._folder)
+        return grave
 
     def leftovers(self) -> list[Path]:
         """Folders of topics that were half made or half deleted when a process died."""
@@ -290,23 +340,38 @@ class Catalogue:
 
     def close(self) -> None:
         with self._lock:
-            for handle in self._handles.values():
+            for handle in list(self._handles.values()):
                 handle.close()
             self._handles.clear()
+            self._recent_handles.clear()
+            self._recent_partitions.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's files, whoever still refers to them."""
+        for handle in list(self._handles.values()):
+            handle.abandon()
 
     def _open(self, name: str) -> TopicHandle:
         check_name("topic", name, internal=True)
         folder = self._folder / name
         if not (folder / "topic.json").exists():
             raise TopicNotFound(topic=name, near=self.nearest(name))
-        return TopicHandle(
+        handle = TopicHandle(
             folder,
+            recent=self._recent_partitions,
+            archive=self._archive,
             clock=self._clock,
             is_committed=self._is_committed,
             root=self._root,
             log_id=self._log_id,
             read_only=self._read_only,
         )
+        if handle.deleted:  # marked by a process that died, or that is about to rename it
+            handle.close()
+            if not self._read_only:
+                shutil.rmtree(self._bury(folder), ignore_errors=True)
+            raise TopicNotFound(topic=name, near=self.nearest(name))
+        return handle
 
     def _writable(self) -> None:
         if self._read_only:

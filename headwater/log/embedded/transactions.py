@@ -38,7 +38,7 @@ from google_crc32c import value as crc32c
 from headwater.clock import Clock
 from headwater.errors import FrameCorrupt, ProducerFenced, TopicNotFound, TransactionFinished, TransactionNotFound
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import replace_file, sync_folder
+from headwater.log.embedded.files import OpenFile, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, payload_is_whole
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
@@ -92,7 +92,7 @@ class Commits:
         self._prepared: dict[str, dict[str, Any]] = {}
         self._newest: dict[str, Any] | None = None
         self._recent: list[dict[str, Any]] = []
-        self._state, self._descriptor = self._open_state()
+        self._state, self._file = self._open_state()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -235,14 +235,14 @@ class Commits:
             with contextlib.suppress(TopicNotFound):  # deleted since: nothing to show
                 self._partition(topic, number).settle()
         self._count(_FINISHED, intent)
-        os.pwrite(self._descriptor, struct.pack("<I", boot_mark()), 0)
+        os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
 
     def _counters(self) -> tuple[int, int, int]:
         _, _, intent, started, finished = _STATE.unpack_from(self._state, 0)
         return intent, started, finished
 
     def _count(self, at: int, value: int) -> None:
-        os.pwrite(self._descriptor, struct.pack("<Q", value), at)
+        os.pwrite(self._file.descriptor, struct.pack("<Q", value), at)
 
     def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> dict[str, Any] | None:
         if prepared and name in self._prepared:
@@ -338,17 +338,19 @@ class Commits:
         replace_file(self._path, data, durable=True)
         self._catch_up()
 
-    def _open_state(self) -> tuple[mmap.mmap, int]:
+    def _open_state(self) -> tuple[mmap.mmap, OpenFile]:
         path = self._folder / "state"
         if not path.exists() and not self._read_only:
             path.write_bytes(_STATE.pack(boot_mark(), 0, 0, 0, 0))
-        flags = os.O_RDONLY if self._read_only else os.O_RDWR
-        descriptor = os.open(path, flags | os.O_CLOEXEC)
-        return mmap.mmap(descriptor, _STATE.size, access=mmap.ACCESS_READ), descriptor
+        file = OpenFile(path, os.O_RDONLY if self._read_only else os.O_RDWR)
+        return mmap.mmap(file.descriptor, _STATE.size, access=mmap.ACCESS_READ), file
 
     def close(self) -> None:
-        os.close(self._descriptor)
         self._lock.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's lock."""
+        self._lock.abandon()
 
     # -- prepared transactions ----------------------------------------------------------------------------------------
 
