@@ -407,7 +407,6 @@ class Partition:
     def _store(self, tail: Tail, buffers: list[object], size: int) -> None:
         file = self.file(tail.segment)
         descriptor = file.descriptor
-        path = segment_path(self.folder, tail.segment)
         try:
             if watched():
                 self._store_in_halves(descriptor, buffers, tail.position)
@@ -417,7 +416,7 @@ class Partition:
                 self._store_rest(descriptor, buffers, tail.position, written)
         except OSError as error:
             self.take_back(tail)
-            raise _translated(error, path) from error
+            raise _translated(error, segment_path(self.folder, tail.segment)) from error
 
     @staticmethod
     def _store_rest(descriptor: int, buffers: list[object], position: int, written: int) -> None:
