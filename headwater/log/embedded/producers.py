@@ -102,6 +102,17 @@ class PartitionProducers:
         """Whether a snapshot stands in this folder."""
         return any(name.endswith(SUFFIX) for name in os.listdir(folder))
 
+    @staticmethod
+    def saved_behind(folder: Path, offset: int) -> bool:
+        """Whether a snapshot tells of everything before `offset`."""
+        return any(
+            int(path.name[:20]) >= offset and _read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
+        )
+
+    def any(self) -> bool:
+        """Whether any idempotent producer has written here."""
+        return bool(self._batches)
+
     def epoch(self, producer: int) -> int:
         batches = self._batches.get(producer)
         return batches[-1].epoch if batches else 0

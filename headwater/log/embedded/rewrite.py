@@ -209,6 +209,14 @@ def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset
 def keep_producers(partition: Partition, headers: Sequence[Header], offset_next: int) -> None:
     """Save what idempotent producers wrote before their frames are joined with others'."""
     if any(header.producer for header in headers):
-        known = PartitionProducers(partition.folder, is_committed=partition.is_committed)
-        known.catch_up(Tail(0, offset_next, 64, offset_next, 0))
+        save_producers(partition, offset_next)
+
+
+def save_producers(partition: Partition, offset_next: int) -> None:
+    """Save what idempotent producers wrote before `offset_next`, unless that was done when the segment was sealed."""
+    if PartitionProducers.saved_behind(partition.folder, offset_next):
+        return
+    known = PartitionProducers(partition.folder, is_committed=partition.is_committed)
+    known.catch_up(Tail(0, offset_next, 64, offset_next, 0))
+    if known.any():
         known.save(offset_next)

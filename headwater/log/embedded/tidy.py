@@ -22,7 +22,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import compaction, rewrite
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.files import make_folder, sync_folder
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments, walk
 from headwater.log.embedded.topics import TopicHandle
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: How often rows that expire by age are looked for.
 AGEING_SECONDS = 30.0
+
+COPY_BYTES = 1024 * 1024
 
 
 @dataclass
@@ -146,6 +148,7 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
             gone += 1
     if not gone:
         return
+    rewrite.save_producers(partition, ends[gone - 1])
     if ends[gone - 1] > start:
         partition.state.set_start(partition.number, ends[gone - 1])
         partition.state.sync()
@@ -160,14 +163,23 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
 def _remove(handle: TopicHandle, partition: Partition, segment: Segment) -> None:
     if handle.topic.archive:
         folder = handle.archive(partition.number)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         try:
             os.rename(segment.path, folder / segment.path.name)
         except OSError:  # the archive lies on another disk
-            shutil.copyfile(segment.path, folder / f".{segment.path.name}.tmp")
-            os.replace(folder / f".{segment.path.name}.tmp", folder / segment.path.name)
+            _copy(segment.path, folder / segment.path.name)
         sync_folder(folder)
     segment.path.unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file so that it is whole and durable under its name, or not there."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    with source.open("rb") as original, temporary.open("wb") as file:
+        shutil.copyfileobj(original, file, COPY_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
 
 
 class Tidier:
