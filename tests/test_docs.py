@@ -81,7 +81,8 @@ def matches(shown: list[str], actual: list[str]) -> bool:
     >>> matches(["a … z", "…", "end"], ["a b z", "1", "2", "end"]), matches(["a"], ["a", "b"])
     (True, False)
     """
-    patterns = [r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in shown]
+    # The blanks after a wildcard only keep columns in line, so they belong to it.
+    patterns = [r"(?:.*\n)*" if line == "…" else re.sub(r"…(?:\\ )*", ".*", re.escape(line)) + r"\n" for line in shown]
     return re.fullmatch("".join(patterns), "".join(f"{line.rstrip()}\n" for line in actual)) is not None
 
 
