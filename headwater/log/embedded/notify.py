@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -95,6 +96,7 @@ def _forget_idle() -> None:
         _idle.pop().close()
 
 
+atexit.register(_forget_idle)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_idle)
 
