@@ -11,18 +11,15 @@ an error of the background reaches the caller at the next `send`, `flush` or `cl
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
-
-import pyarrow as pa
 
 from headwater.errors import (
     ArgumentInvalid,
@@ -32,14 +29,16 @@ from headwater.errors import (
     RowInvalid,
     UsageError,
 )
+from headwater.log.chunks import Chunk, Lane, fits, pieces, row_size, without
 from headwater.log.limits import GroupDistance, Limit
-from headwater.log.port import Appended, Rows
+from headwater.log.port import Rows
 from headwater.units import MIB
 
 if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
 
 Overload = Literal["block", "buffer", "drop"]
+Lack = Literal["group", "disk"]
 
 FAILURES_KEPT_MAX = 1_000
 #: So many bad rows are picked out of a batch one by one; with more, the batch fails as a whole.
@@ -73,31 +72,6 @@ class Failure:
     headers: Any
     sequence: int | None
     error: HeadwaterError
-
-
-@dataclass(kw_only=True, eq=False)
-class _Chunk:
-    """Rows that will be appended by one call."""
-
-    topic: str
-    partition: int | None
-    rows: Any
-    count: int
-    size: int
-    headers: list[Any] | None = None
-    sequence: int | None = None
-    sent_at_us: int = 0
-    open: bool = False
-    appended: Appended | None = None
-
-
-@dataclass
-class _Lane:
-    """What is collected for one topic and partition, in order."""
-
-    chunks: deque[_Chunk] = field(default_factory=deque)
-    row_size: int = 64
-    until_sample: int = 0
 
 
 class Producer:
@@ -144,8 +118,8 @@ class Producer:
         self.epoch = None if name is None else log.open_producer(name)
         self._sequences: dict[str, int] = {}
         self._distances: dict[str, GroupDistance] = {}
-        self._lanes: dict[tuple[str, int | None], _Lane] = {}
-        self._written: deque[_Chunk] = deque()
+        self._lanes: dict[tuple[str, int | None], Lane] = {}
+        self._written: deque[Chunk] = deque()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._sync = threading.Condition(self._lock)
@@ -198,20 +172,21 @@ class Producer:
         if type(rows) is dict:
             if headers is not None or sequence is not None or not self._add(name, partition, rows):
                 self._put(
-                    _Chunk(
+                    Chunk(
                         topic=name,
                         partition=partition,
                         rows=[rows],
                         count=1,
-                        size=_row_size(rows),
+                        size=row_size(rows),
                         headers=None if headers is None else [headers],
                         sequence=sequence,
                     )
                 )
             return
-        for piece, count, size in self._pieces(rows, whole=sequence is not None):
+        rows_max = None if sequence is not None else self._batch_rows_max
+        for piece, count, size in pieces(rows, rows_max=rows_max, bytes_max=self._batch_bytes_max):
             self._put(
-                _Chunk(
+                Chunk(
                     topic=name,
                     partition=partition,
                     rows=piece,
@@ -315,7 +290,7 @@ class Producer:
             lane.until_sample -= 1
             if lane.until_sample < 0:
                 lane.until_sample = SAMPLE_EVERY
-                lane.row_size = _row_size(row)
+                lane.row_size = row_size(row)
             size = lane.row_size
             if (
                 not last.open
@@ -333,7 +308,7 @@ class Producer:
             self._bytes += size
             return True
 
-    def _put(self, chunk: _Chunk) -> None:
+    def _put(self, chunk: Chunk) -> None:
         waited_since: float | None = None
         while True:
             with self._lock:
@@ -347,10 +322,11 @@ class Producer:
                 return
             now = time.monotonic()
             waited_since = now if waited_since is None else waited_since
-            self._wait_for_room(chunk, lack, waited=now - waited_since)
+            seconds = self._check_patience(chunk, lack, waited=now - waited_since)
+            self._wait_for_room(chunk.topic, lack, seconds=seconds)
 
-    def _collect(self, chunk: _Chunk) -> None:
-        lane = self._lanes.setdefault((chunk.topic, chunk.partition), _Lane())
+    def _collect(self, chunk: Chunk) -> None:
+        lane = self._lanes.setdefault((chunk.topic, chunk.partition), Lane())
         if not self._collected:
             self._first_at = time.monotonic()
             self._work.notify()
@@ -358,7 +334,7 @@ class Producer:
         self._accepted += chunk.count
         self._bytes += chunk.size
         last = lane.chunks[-1] if lane.chunks else None
-        if last is not None and last.open and _fits(last, chunk, self._batch_rows_max, self._batch_bytes_max):
+        if last is not None and last.open and fits(last, chunk, self._batch_rows_max, self._batch_bytes_max):
             last.rows += chunk.rows
             if chunk.headers is not None or last.headers is not None:
                 last.headers = (last.headers or [None] * last.count) + (chunk.headers or [None] * chunk.count)
@@ -376,31 +352,9 @@ class Producer:
         if not self._threads:
             self._start()
 
-    def _pieces(self, rows: Rows, *, whole: bool) -> Iterator[tuple[Any, int, int]]:
-        """The rows as batches of at most `batch_rows_max`, each with its count and about how many bytes."""
-        if isinstance(rows, (Mapping, str, bytes, tuple)) or (
-            dataclasses.is_dataclass(rows) and not isinstance(rows, type)
-        ):
-            rows = [rows]
-        step = self._batch_rows_max
-        if isinstance(rows, (pa.Table, pa.RecordBatch)):
-            count = rows.num_rows
-            step = count if whole else min(step, max(1, count * self._batch_bytes_max // max(1, rows.nbytes)))
-            for start in range(0, count, max(1, step)):
-                part = rows.slice(start, step)
-                yield part, part.num_rows, part.nbytes
-        elif hasattr(rows, "columns") and hasattr(rows, "__len__"):  # a pandas or polars frame
-            yield rows, len(rows), 8 * len(rows) * max(1, len(rows.columns))
-        else:
-            rows = rows if isinstance(rows, list) else list(rows)
-            step = len(rows) if whole else step
-            for start in range(0, len(rows), max(1, step)):
-                part = rows[start : start + step]
-                yield part, len(part), len(part) * _row_size(part[0])
-
     # -- overload -----------------------------------------------------------------------------------------------------
 
-    def _lack(self, chunk: _Chunk) -> Literal["group", "disk"] | None:
+    def _lack(self, chunk: Chunk) -> Lack | None:
         """What there is no room in: the group's distance, or what may wait for the disk. Holds the lock."""
         if self._bytes and self._bytes + chunk.size > self._buffer_bytes_max:
             return "disk"
@@ -412,7 +366,7 @@ class Producer:
             return None
         return "disk" if self._limit.group is None else "group"
 
-    def _allows(self, chunk: _Chunk, *, own: int, own_bytes: int | None = None) -> bool:
+    def _allows(self, chunk: Chunk, *, own: int, own_bytes: int | None = None) -> bool:
         limit = self._limit
         if limit is None:
             return True
@@ -428,27 +382,29 @@ class Producer:
             rows, size = rows + distance.rows, size + distance.bytes
         return limit.allows(rows_ahead=rows, bytes_ahead=size, rows=chunk.count, bytes=chunk.size)
 
-    def _wait_for_room(self, chunk: _Chunk, lack: Literal["group", "disk"], *, waited: float) -> None:
-        seconds = LOOK_AGAIN_SECONDS_MAX
-        if self._wait_seconds_max is not None:
-            seconds = min(seconds, self._wait_seconds_max - waited)
-            if seconds <= 0:
-                limit = (
-                    str(self._limit) if lack == "group" or self._limit else f"{self._buffer_bytes_max} bytes waiting"
-                )
-                raise ProducerOverloaded(topic=chunk.topic, limit=limit, waited=waited)
-        if lack == "group" and self._limit is not None and self._limit.group is not None:
-            self._distance(chunk.topic, self._limit.group).wait(seconds=seconds)
-        else:
-            with self._lock:
-                self._flushing += 1  # somebody waits: no lingering
-                self._work.notify()
-                try:
-                    self._done.wait(seconds)
-                finally:
-                    self._flushing -= 1
+    def _check_patience(self, chunk: Chunk, lack: Lack, *, waited: float) -> float:
+        """How long to sleep before looking again; raises when the caller would not wait any longer."""
+        if self._wait_seconds_max is None:
+            return LOOK_AGAIN_SECONDS_MAX
+        if waited >= self._wait_seconds_max:
+            full = f"{self._buffer_bytes_max} bytes waiting"
+            limit = full if self._limit is None or (lack == "disk" and self._limit.group) else str(self._limit)
+            raise ProducerOverloaded(topic=chunk.topic, limit=limit, waited=waited)
+        return min(LOOK_AGAIN_SECONDS_MAX, self._wait_seconds_max - waited)
 
-    def _drop(self, chunk: _Chunk) -> None:
+    def _wait_for_room(self, topic: str, lack: Lack, *, seconds: float) -> None:
+        if lack == "group" and self._limit is not None and self._limit.group is not None:
+            self._distance(topic, self._limit.group).wait(seconds=seconds)
+            return
+        with self._lock:
+            self._flushing += 1  # somebody waits: no lingering
+            self._work.notify()
+            try:
+                self._done.wait(seconds)
+            finally:
+                self._flushing -= 1
+
+    def _drop(self, chunk: Chunk) -> None:
         with self._lock:
             self._dropped += chunk.count
         if self._on_drop is not None:
@@ -476,7 +432,7 @@ class Producer:
             self._shipped = True
             self._sync.notify_all()
 
-    def _take(self) -> list[_Chunk] | None:
+    def _take(self) -> list[Chunk] | None:
         """Everything collected, once it has lingered, is enough, or somebody waits for it; None at the end."""
         with self._lock:
             while True:
@@ -496,7 +452,7 @@ class Producer:
             self._full = False
             return chunks
 
-    def _append(self, chunk: _Chunk) -> None:
+    def _append(self, chunk: Chunk) -> None:
         bad_rows = 0
         while chunk.count:
             try:
@@ -515,7 +471,7 @@ class Producer:
                 if not chunk.open or bad_rows > BAD_ROWS_MAX or not 0 <= error.row < chunk.count:
                     self._fail([chunk], error)
                     return
-                chunk, bad = _without(chunk, error.row)
+                chunk, bad = without(chunk, error.row)
                 self._fail([bad], error)
             except HeadwaterError as error:
                 self._fail([chunk], error)
@@ -524,7 +480,7 @@ class Producer:
                 self._fail([chunk], _wrapped(chunk, error))
                 return
 
-    def _details(self, chunk: _Chunk) -> dict[str, Any]:
+    def _details(self, chunk: Chunk) -> dict[str, Any]:
         details: dict[str, Any] = {"partition": chunk.partition, "headers": chunk.headers}
         if self.name is None:
             return details
@@ -543,8 +499,7 @@ class Producer:
             self._sequences[topic] = self._log.last_sequence(topic, self.name) + 1
         return self._sequences[topic]
 
-    def _wait_for_group(self, chunk: _Chunk) -> None:
-        since = time.monotonic()
+    def _wait_for_group(self, chunk: Chunk) -> None:
         limit = self._limit
         # At the end the rest is appended whatever the limit: what was taken in is never lost.
         while limit is not None and not self._closing:
@@ -553,7 +508,7 @@ class Producer:
                 own_bytes = sum(each.size for each in self._written)
                 if self._allows(chunk, own=own, own_bytes=own_bytes):
                     return
-            self._wait_for_room(chunk, "group" if limit.group else "disk", waited=time.monotonic() - since)
+            self._wait_for_room(chunk.topic, "group" if limit.group else "disk", seconds=LOOK_AGAIN_SECONDS_MAX)
 
     def _make_durable(self) -> None:
         while True:
@@ -566,7 +521,7 @@ class Producer:
             for topic in dict.fromkeys(chunk.topic for chunk in chunks):
                 self._flush_topic(topic, [chunk for chunk in chunks if chunk.topic == topic])
 
-    def _flush_topic(self, topic: str, chunks: list[_Chunk]) -> None:
+    def _flush_topic(self, topic: str, chunks: list[Chunk]) -> None:
         try:
             self._log.flush(topic)
         except HeadwaterError as error:
@@ -576,7 +531,7 @@ class Producer:
         else:
             self._acknowledge(topic, chunks)
 
-    def _acknowledge(self, topic: str, chunks: list[_Chunk]) -> None:
+    def _acknowledge(self, topic: str, chunks: list[Chunk]) -> None:
         with self._lock:
             distance = self._distances.get(topic)
             for chunk in chunks:
@@ -593,7 +548,7 @@ class Producer:
 
     # -- failing ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, chunks: Sequence[_Chunk], error: HeadwaterError) -> None:
+    def _fail(self, chunks: Sequence[Chunk], error: HeadwaterError) -> None:
         with self._lock:
             for chunk in chunks:
                 if chunk in self._written:
@@ -655,50 +610,7 @@ def _close_all() -> None:
         producer.close()
 
 
-def _fits(last: _Chunk, chunk: _Chunk, rows_max: int, bytes_max: int) -> bool:
-    return (
-        type(chunk.rows) is list
-        and chunk.sequence is None
-        and last.count + chunk.count <= rows_max
-        and last.size + chunk.size <= bytes_max
-    )
-
-
-def _without(chunk: _Chunk, row: int) -> tuple[_Chunk, _Chunk]:
-    """The chunk without one row, and that row alone."""
-    size = chunk.size // chunk.count
-    headers = chunk.headers
-    rest = dataclasses.replace(
-        chunk,
-        rows=chunk.rows[:row] + chunk.rows[row + 1 :],
-        headers=None if headers is None else headers[:row] + headers[row + 1 :],
-        count=chunk.count - 1,
-        size=chunk.size - size,
-    )
-    bad = dataclasses.replace(
-        chunk, rows=[chunk.rows[row]], headers=None if headers is None else [headers[row]], count=1, size=size
-    )
-    return rest, bad
-
-
-def _wrapped(chunk: _Chunk, error: Exception) -> HeadwaterError:
+def _wrapped(chunk: Chunk, error: Exception) -> HeadwaterError:
     wrapped = RowInvalid(topic=chunk.topic, row=0, column="?", why=f"could not be encoded: {error!r}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def _row_size(row: Any) -> int:
-    """About how many bytes a row takes: enough to bound memory, and far cheaper than encoding it."""
-    if isinstance(row, Mapping):
-        return 16 + sum(_value_size(value) for value in row.values())
-    return 16 + _value_size(row)
-
-
-def _value_size(value: Any) -> int:
-    if isinstance(value, (str, bytes)):
-        return 8 + len(value)
-    if isinstance(value, Mapping):
-        return sum(_value_size(key) + _value_size(inner) for key, inner in value.items())
-    if isinstance(value, (list, tuple)):
-        return 8 + sum(_value_size(inner) for inner in value)
-    return 8
