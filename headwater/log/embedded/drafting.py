@@ -77,6 +77,14 @@ def check_columns(topic: str, schema: pa.Schema, *, key: Sequence[str], time: st
             raise SchemaConflict(topic=topic, column=time, why="is the event time, but is not a timestamp")
 
 
+def check_key_types(topic: str, key: Sequence[str], old: pa.Schema, new: pa.Schema) -> None:
+    """Refuse to turn a whole-number key into a fraction: its rows would belong to other partitions from then on."""
+    for column in key:
+        if pa.types.is_integer(old.field(column).type) and pa.types.is_floating(new.field(column).type):
+            why = "is the key, and as a fraction it would go to another partition"
+            raise SchemaConflict(topic=topic, column=column, why=why)
+
+
 def draft(
     handle: TopicHandle, rows: Any, *, partition: int | None, headers: Any, sent_at_us: int, config: Config
 ) -> dict[int, list[Draft]]:

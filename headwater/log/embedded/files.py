@@ -54,10 +54,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each as durable as what will be put there."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+def make_folder(folder: Path, *, levels: int) -> None:
+    """Make a folder that is as durable as what will be put there, with the `levels` above it that may be new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for _ in range(levels):
+        # Also where it is there already: whoever made it may have died before its name was durable.
+        folder = folder.parent
+        sync_folder(folder)

@@ -211,6 +211,7 @@ class EmbeddedLog:
             parsed = parse_schema(schema)
             if evolve(topic, old.schema, parsed, force=force):
                 drafting.check_columns(topic, parsed, key=old.key, time=old.time)
+                drafting.check_key_types(topic, old.key, old.schema, parsed)
                 return with_schema(new, schemas, parsed)
             return new, schemas
 

@@ -38,7 +38,7 @@ from headwater.log.embedded.segment import (
     segment_header,
     segment_path,
 )
-from headwater.log.embedded.state import StateFile, Tail, boot_mark
+from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
 from headwater.log.port import Topic
 
 if TYPE_CHECKING:
@@ -121,7 +121,11 @@ class Partition:
     def visible(self) -> Tail:
         """How far readers may read. Recovers first where the last writer did not end well."""
         tail = self.state.visible(self.number) if self.synced else self.state.written(self.number)
-        if tail is not None and (tail.boot == boot_mark() or self.synced):
+        if tail is not None and tail.boot == boot_mark():
+            return tail
+        # After a power cut the tails of two partitions may be of different ages. Each is brought to its true end before
+        # it is believed, so that no transaction shows in one and not in the other.
+        if self.read_only and tail is not None and self.synced:
             return tail
         if self.read_only:
             return self._visible_to_a_guest()
@@ -148,14 +152,11 @@ class Partition:
         """Finish what dead writers began: adopt or cut what lies behind *written*, sync what lies behind *visible*."""
         if self.read_only or not self.folder.is_dir():
             return
-        if self.append_lock.try_acquire():
-            try:
-                self.check_alive()
-                tail = self.tail()
-            finally:
-                self.append_lock.__exit__(None, None, None)
-            if self.synced:
-                self.sync_to(tail.offset)
+        with self.append_lock:
+            self.check_alive()
+            tail = self.tail()
+        if self.synced:
+            self.sync_to(tail.offset)
 
     def _visible_to_a_guest(self) -> Tail:
         if self._virtual is None:
@@ -255,7 +256,10 @@ class Partition:
             except FileNotFoundError:
                 size = -1
             if size == tail.position:
-                return tail
+                # A process that died while it rolled has left the next segment behind: finish that first, for rows
+                # written here would have offsets that are looked for there.
+                begun = tail.offset > tail.segment and os.access(segment_path(self.folder, tail.offset), os.F_OK)
+                return self.roll(tail) if begun else tail
         return recovery.recover(self)
 
     def sync_to(self, offset: int) -> None:
@@ -310,13 +314,13 @@ class Partition:
         if self.synced:
             self.sync_segment(tail.segment)
         reach("roll.synced")
+        self.create_segment(tail.offset)
+        reach("roll.created")
         if self._producers is None and PartitionProducers.exist(self.folder):
             self._check_producers(tail)
         if self._producers is not None:
             self._producers.catch_up(tail)
             self._producers.save(tail.offset)
-        self.create_segment(tail.offset)
-        reach("roll.created")
         fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
         self.publish(fresh)
         reach("roll.published")
@@ -377,7 +381,7 @@ class Partition:
 
     def check_alive(self) -> None:
         """Refuse to write to a topic that has been deleted, or to a closed log."""
-        if self.state.counters()[1]:
+        if self.state.counters()[1] == DELETED:
             raise TopicNotFound(topic=self.topic.name)
         if self._closed:
             raise Closed(what="log")
@@ -399,9 +403,11 @@ class Partition:
             raise ReadOnly(path=str(self.folder))
         if not self._made:
             with _storage_errors(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                if self.synced:
-                    sync_folder(self.folder.parent)
+                try:
+                    # Never the folder above: it would come back as half a topic after somebody has deleted it.
+                    self.folder.mkdir(exist_ok=True)
+                except FileNotFoundError:
+                    raise TopicNotFound(topic=self.topic.name) from None
             self._made = True
 
     def _store(self, tail: Tail, buffers: list[object], size: int) -> None:

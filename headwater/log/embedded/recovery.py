@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.errors import FrameCorrupt, SegmentMissing
+from headwater.log.embedded.files import sync_folder
 from headwater.log.embedded.frame import (
     FLAG_MORE,
     FLAG_TRANSACTION,
@@ -50,6 +51,8 @@ class Scan(NamedTuple):
 def recover(partition: Partition) -> Tail:
     """Bring *written* and *visible* to the true end, and return it. The caller holds the append lock."""
     chain, superseded = list_segments(partition.folder)
+    if superseded:
+        sync_folder(partition.folder)  # whoever published what supersedes them may have died before that was durable
     for segment in superseded:
         segment.path.unlink(missing_ok=True)
     if not chain:
@@ -59,6 +62,7 @@ def recover(partition: Partition) -> Tail:
     tail = _never_reuse(partition, tail)
     if partition.synced:
         partition.sync_segment(tail.segment)
+        sync_folder(partition.folder)  # whoever made the segment may have died before its name was durable
     partition.publish(tail)
     return tail
 
@@ -155,6 +159,8 @@ def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
         return None
     for segment in chain:
         if segment.base == good.segment:
+            if segment.rewritten:
+                return None  # the position is one of the file that it replaced
             size = segment.path.stat().st_size
             if size < good.position:
                 raise FrameCorrupt(
@@ -243,6 +249,10 @@ def _nothing_left(partition: Partition) -> Tail:
         if partition.synced or known.boot == boot_mark():
             raise SegmentMissing(partition=partition.name, offset=known.offset)
         start = known.offset  # a power cut took files that were never promised to survive one
+    if partition.synced:
+        # The first rows: whoever made these folders may have died before their names were durable.
+        sync_folder(partition.folder.parent.parent)
+        sync_folder(partition.folder.parent)
     partition.create_segment(start)
     tail = Tail(boot_mark(), start, SEGMENT_HEADER_BYTES, start, 0)
     partition.publish(tail)

@@ -134,6 +134,8 @@ class Output:
                 file.write(bytes(-draft.payload_size % 8))
             file.flush()
             os.fsync(file.fileno())
+        # After a power cut, the recorded tails must not point into a file that this one replaces.
+        self.partition.state.sync()
         reach("compaction.written")
         os.replace(temporary, path)
         sync_folder(folder)

@@ -80,6 +80,8 @@ def tidy_partition(
 def remove_leftovers(partition: Partition) -> list[Path]:
     """Delete what a rewrite left behind when its process died. The caller holds the tidy lock."""
     _, superseded = list_segments(partition.folder)
+    if superseded:
+        sync_folder(partition.folder)  # whoever published what supersedes them may have died before that was durable
     found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.tmp"))
     for path in found:
         path.unlink(missing_ok=True)
@@ -151,7 +153,7 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
     rewrite.save_producers(partition, ends[gone - 1])
     if ends[gone - 1] > start:
         partition.state.set_start(partition.number, ends[gone - 1])
-        partition.state.sync()
+    partition.state.sync()
     reach("retention.marked")
     for segment in sealed[:gone]:
         report.segments_expired += 1
@@ -163,7 +165,7 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
 def _remove(handle: TopicHandle, partition: Partition, segment: Segment) -> None:
     if handle.topic.archive:
         folder = handle.archive(partition.number)
-        make_folder(folder)
+        make_folder(folder, levels=3)
         try:
             os.rename(segment.path, folder / segment.path.name)
         except OSError:  # the archive lies on another disk

@@ -38,7 +38,7 @@ from google_crc32c import value as crc32c
 from headwater.clock import Clock
 from headwater.errors import FrameCorrupt, ProducerFenced, TopicNotFound, TransactionFinished, TransactionNotFound
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import OpenFile, replace_file, sync_folder
+from headwater.log.embedded.files import OpenFile, make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, payload_is_whole
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
@@ -92,6 +92,7 @@ class Commits:
         self._prepared: dict[str, dict[str, Any]] = {}
         self._newest: dict[str, Any] | None = None
         self._recent: list[dict[str, Any]] = []
+        self._is_named = False
         self._state, self._file = self._open_state()
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -104,7 +105,11 @@ class Commits:
 
     def last_sequence(self, producer: str) -> int:
         """The number of the last transaction that `producer` committed, -1 where there is none."""
-        self._catch_up()
+        if self._read_only:
+            self._catch_up()
+        else:
+            with self._lock:  # not while a record is written but not yet durable
+                self._finish_last()
         record = self._last.get(producer)
         return -1 if record is None else int(record["sequence"])
 
@@ -273,8 +278,9 @@ class Commits:
             os.ftruncate(descriptor, self._position)
             os.pwrite(descriptor, data, self._position)
             os.fdatasync(descriptor)
-            if self._position == 0:
+            if not self._is_named:  # whoever made the file may have died before its name was durable
                 sync_folder(self._folder)
+                self._is_named = True
         except BaseException:
             os.ftruncate(descriptor, self._position)
             raise
@@ -340,9 +346,10 @@ class Commits:
 
     def _open_state(self) -> tuple[mmap.mmap, OpenFile]:
         path = self._folder / "state"
-        if not path.exists() and not self._read_only:
-            path.write_bytes(_STATE.pack(boot_mark(), 0, 0, 0, 0))
-        file = OpenFile(path, os.O_RDONLY if self._read_only else os.O_RDWR)
+        file = OpenFile(path, os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT)
+        # New, or cut short by a power cut: zeros say that it is from another boot. It never shrinks, others may map it.
+        if os.fstat(file.descriptor).st_size < _STATE.size and not self._read_only:
+            os.ftruncate(file.descriptor, _STATE.size)
         return mmap.mmap(file.descriptor, _STATE.size, access=mmap.ACCESS_READ), file
 
     def close(self) -> None:
@@ -357,7 +364,7 @@ class Commits:
     def prepare(self, name: str, parts: Sequence[Part], about: dict[str, Any]) -> None:
         """Make a transaction durable without showing it."""
         folder = self._folder / "prepared"
-        folder.mkdir(exist_ok=True)
+        make_folder(folder, levels=1)
         places = [[part.topic, part.partition, len(part.drafts)] for part in parts]
         frames = b"".join(
             bytes(piece)
@@ -370,34 +377,43 @@ class Commits:
 
     def prepared(self) -> list[str]:
         folder = self._folder / "prepared"
-        return sorted(name for name in os.listdir(folder) if not name.startswith(".")) if folder.is_dir() else []
+        self._catch_up()
+        names = os.listdir(folder) if folder.is_dir() else []
+        # One that was committed by a process that died before it removed the file is no longer waiting.
+        return sorted(name for name in names if not name.startswith(".") and name not in self._prepared)
 
     def commit_prepared(self, name: str) -> dict[str, Appended]:
         """Commit by id; a second call changes nothing, also after a crash in between."""
         path = self._folder / "prepared" / name
-        if not path.exists():
-            self._catch_up()
+        with self._lock:  # against a rollback at the same time
+            self._finish_last()
             if name in self._prepared:
-                return _appended(self._prepared[name], duplicate=True)
-            raise TransactionNotFound(transaction=name)
-        about, parts = _load_prepared(path)
-        result = self.commit(
-            parts,
-            name=name,
-            producer=about["producer"],
-            epoch=about["epoch"],
-            sequence=about["sequence"],
-            prepared=True,
-        )
-        path.unlink(missing_ok=True)
+                result = _appended(self._prepared[name], duplicate=True)
+            else:
+                if not path.exists():
+                    raise TransactionNotFound(transaction=name)
+                about, parts = _load_prepared(path)
+                result = self.commit(
+                    parts,
+                    name=name,
+                    producer=about["producer"],
+                    epoch=about["epoch"],
+                    sequence=about["sequence"],
+                    prepared=True,
+                )
+            path.unlink(missing_ok=True)
         return result
 
     def rollback_prepared(self, name: str) -> None:
         path = self._folder / "prepared" / name
-        if not path.exists():
-            raise TransactionNotFound(transaction=name)
-        path.unlink()
-        sync_folder(path.parent)
+        with self._lock:
+            self._catch_up()
+            if name in self._prepared:
+                raise TransactionFinished(transaction=name, outcome="committed")
+            if not path.exists():
+                raise TransactionNotFound(transaction=name)
+            path.unlink()
+            sync_folder(path.parent)
 
 
 class _Held:

@@ -139,6 +139,13 @@ def test_a_key_column_cannot_be_removed_even_by_force(log: EmbeddedLog) -> None:
         log.alter("orders", schema={"name": "string"}, force=True)
 
 
+def test_a_key_cannot_move_to_other_partitions_by_a_change_of_type(log: EmbeddedLog) -> None:
+    log.create("orders", {"id": "int32", "name": "string"}, key="id", partitions=4)
+    with pytest.raises(SchemaConflict, match="another partition"):
+        log.alter("orders", schema={"id": "double", "name": "string"})
+    log.alter("orders", schema={"id": "int64", "name": "string"})
+
+
 def test_partitions_can_be_added_but_not_taken_away(log: EmbeddedLog) -> None:
     log.create("orders", {"id": "int64"}, partitions=2)
     log.append("orders", [{"id": 1}], partition=1)
