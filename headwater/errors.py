@@ -2,7 +2,7 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, EncodingInvalid, ArgumentInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, EncodingInvalid, ArgumentInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound
     ├── Conflict              somebody else was first: read again, then decide again
@@ -124,6 +124,17 @@ class SchemaConflict(UsageError):
     why: str
     problem = "The schema of topic {topic!r} cannot change so: column {column!r} {why}."
     remedy = "Add nullable columns or widen types; to drop a column, say `force=True`; otherwise make a new topic."
+
+
+@dataclass(eq=False, kw_only=True)
+class ColumnUnknown(UsageError):
+    """A reader asked for a column that the topic does not have."""
+
+    topic: str
+    column: str
+    columns: str
+    problem = "Topic {topic!r} has no column {column!r}."
+    remedy = "It has: {columns}."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -350,7 +361,9 @@ class FrameCorrupt(StorageError):
     offset: int
     why: str
     problem = "The frame at byte {position} of {path} (offset {offset}) is damaged: {why}."
-    remedy = "Run `headwater log verify`; restore the segment from a copy, or `headwater log repair` sets the bytes aside."
+    remedy = (
+        "Run `headwater log verify`; restore the segment from a copy, or `headwater log repair` sets the bytes aside."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing, UsageError
+from headwater.errors import ColumnUnknown, FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing
 from headwater.log.embedded.frame import (
     FLAG_HEADERS,
     FLAG_OFFSETS,
@@ -214,35 +214,6 @@ class Projection:
             else:
                 raise ColumnUnknown(topic=topic.name, column=name, columns=", ".join([*base.names, *SYSTEM_FIELDS]))
         return Projection(base, tuple(names), pa.schema(fields))
-
-
-@dataclass(eq=False, kw_only=True)
-class ColumnUnknown(UsageError):
-    """A reader asked for a column that the topic does not have."""
-
-    topic: str
-    column: str
-    columns: str
-    problem = "Topic {topic!r} has no column {column!r}."
-    remedy = "It has: {columns}."
-
-
-class _Layout(NamedTuple):
-    """How payloads of one schema and one set of flags become what a reader wants; found once, used for each frame."""
-
-    schema: pa.Schema
-    #: Where each wanted column lies in the payload (-1 for a system column); None where rows must be conformed first.
-    places: tuple[int, ...] | None
-    #: Whether a payload is just what is wanted.
-    ready: bool
-
-    @staticmethod
-    def of(written: pa.Schema, wanted: Projection) -> _Layout:
-        user = pa.schema([field for field in written if field.name not in SYSTEM_FIELDS])
-        if not user.equals(wanted.schema):
-            return _Layout(written, None, False)
-        places = tuple(-1 if name in SYSTEM_FIELDS else written.get_field_index(name) for name in wanted.names)
-        return _Layout(written, places, written.equals(wanted.output))
 
 
 class Decoder:
