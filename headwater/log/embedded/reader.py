@@ -216,6 +216,24 @@ class Projection:
         return Projection(base, tuple(names), pa.schema(fields))
 
 
+class _Layout(NamedTuple):
+    """How payloads of one schema and one set of flags become what a reader wants; found once, used for each frame."""
+
+    schema: pa.Schema
+    #: Where each wanted column lies in the payload (-1 for a system column); None where rows must be conformed first.
+    places: tuple[int, ...] | None
+    #: Whether a payload is just what is wanted.
+    ready: bool
+
+    @staticmethod
+    def of(written: pa.Schema, wanted: Projection) -> _Layout:
+        user = pa.schema([field for field in written if field.name not in SYSTEM_FIELDS])
+        if not user.equals(wanted.schema):
+            return _Layout(written, None, False)
+        places = tuple(-1 if name in SYSTEM_FIELDS else written.get_field_index(name) for name in wanted.names)
+        return _Layout(written, places, written.equals(wanted.output))
+
+
 class Decoder:
     """Turns frames into batches under the reader's schema, whatever schema they were written with."""
 
