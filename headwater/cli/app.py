@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from headwater.cli import consume, produce, tail, topic
+from headwater.cli import config, consume, doctor, group, log, produce, schema, tail, topic, version
 from headwater.cli.commands import remember_flags
 from headwater.cli.failures import report
 
@@ -20,7 +20,7 @@ def build() -> typer.Typer:
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    for module in (topic, produce, consume, tail):
+    for module in (produce, consume, tail, topic, group, schema, log, config, doctor, version):
         module.register(app)
     return app
 

@@ -17,6 +17,10 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _listed(context, "topics") if name.startswith(incomplete)]
 
 
+def known_groups(context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _listed(context, "groups") if name.startswith(incomplete)]
+
+
 def _listed(context: typer.Context, folder: str) -> list[str]:
     try:
         given = context.params.get("flag_log") or context.find_root().params.get("flag_log")
@@ -27,5 +31,6 @@ def _listed(context: typer.Context, folder: str) -> list[str]:
 
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=known_topics)]
+Group = Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP", autocompletion=known_groups)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -11,7 +11,7 @@ import traceback
 import typer
 
 from headwater import errors
-from headwater.cli.terminal import is_terminal, painted
+from headwater.cli.terminal import painted, wants_color
 from headwater.errors import HeadwaterError
 
 # Some remedies are written for programs; people at a terminal have other means.
@@ -30,7 +30,7 @@ def report(error: BaseException, *, color: bool, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     message, code = explain(error)
-    print(f"{painted('error:', 'red', color=color and is_terminal(sys.stderr))} {message}", file=sys.stderr)
+    print(f"{painted('error:', 'red', color=color and wants_color(sys.stderr))} {message}", file=sys.stderr)
     return code
 
 

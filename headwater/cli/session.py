@@ -8,11 +8,11 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.tables import Column, table
-from headwater.cli.terminal import data_stream, is_terminal, painted, width_of
+from headwater.cli.terminal import data_stream, is_terminal, painted, wants_color, width_of
 from headwater.config import Config
 from headwater.errors import ReadOnly
 
@@ -48,14 +48,12 @@ class Flags:
         }
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Session:
     """What a command needs to know and to speak."""
 
     flags: Flags
     config: Config
-    #: Set by a command that has shown its own table of contents, so that `--json` gives one document only.
-    _color: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, flags: Flags) -> Session:
@@ -94,7 +92,7 @@ class Session:
 
     def paint(self, text: str, style: str, *, error: bool = False) -> str:
         stream = sys.stderr if error else sys.stdout
-        wanted = {"always": True, "never": False}.get(self.config.color, is_terminal(stream))
+        wanted = {"always": True, "never": False}.get(self.config.color, wants_color(stream))
         return painted(text, style, color=wanted)
 
     def say(self, text: str) -> None:

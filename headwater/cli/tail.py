@@ -8,8 +8,9 @@ import typer
 
 from headwater.cli.arguments import Topic
 from headwater.cli.commands import command
-from headwater.cli.consume import Columns, Layout, Partitions, print_rows
+from headwater.cli.consume import Columns, ExitAtEnd, Layout, Partitions
 from headwater.cli.positions import Position
+from headwater.cli.reading import Wanted, print_rows
 from headwater.cli.session import Session
 
 
@@ -26,20 +27,16 @@ def tail(
     partition: Partitions = None,
     layout: Layout = None,
     columns: Columns = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="End at the end instead of waiting for more.")
-    ] = False,
+    exit_at_end: ExitAtEnd = False,
 ) -> None:
     """Show the last rows of a topic, then every new one. Ctrl-C ends it."""
+    wanted = Wanted(
+        topic=topic,
+        position=Position(last=last),
+        partitions=partition or None,
+        columns=columns,
+        layout=layout,
+        follow=not exit_at_end,
+    )
     with session.log() as log:
-        print_rows(
-            session,
-            log,
-            topic,
-            Position(last=last),
-            partitions=partition,
-            columns=columns,
-            layout=layout,
-            count=None,
-            follow=not exit_at_end,
-        )
+        print_rows(session, log, wanted)

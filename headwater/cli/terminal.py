@@ -22,6 +22,11 @@ def is_terminal(stream: IO[str] | None) -> bool:
         return False
 
 
+def wants_color(stream: IO[str] | None) -> bool:
+    """Whether a stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def width_of(stream: IO[str]) -> int:
     """How many columns a line may have: those of the terminal, those that `COLUMNS` says, or any number in a pipe."""
     if is_terminal(stream) or os.environ.get("COLUMNS", "").isdecimal():

@@ -1,0 +1,175 @@
+"""`headwater log`: look at every byte, mend what is broken, make compact what may be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.arguments import DryRun, Yes, known_topics
+from headwater.cli.asking import confirm
+from headwater.cli.commands import command, noun
+from headwater.cli.progress import bar_of
+from headwater.cli.session import Record, Session
+from headwater.units import format_bytes
+
+if TYPE_CHECKING:
+    from headwater.log.embedded.repair import Finding, Report
+
+OneTopic = Annotated[
+    str | None,
+    typer.Argument(help="Only this topic; by default all.", metavar="TOPIC", autocompletion=known_topics),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = noun(app, "log", "Verify, repair and compact the log's files.")
+    command(group, "verify")(verify)
+    command(group, "repair")(repair)
+    command(group, "compact")(compact)
+
+
+def verify(session: Session, topic: OneTopic = None) -> None:
+    """Read every frame and check it. Changes nothing; ends with 1 if something is damaged."""
+    from headwater.log.embedded import repair as repairs
+
+    with session.log() as log, _steps(session, "verify") as progress:
+        report = repairs.verify(log, topic, progress=progress)
+    session.show(_record(report), _lines(session, report))
+    session.say(_looked_at(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Mend what can be mended. Damaged bytes are set aside in the folder `quarantine`, never deleted."""
+    from headwater.log.embedded import repair as repairs
+
+    with session.log(write=not dry_run) as log:
+        with _steps(session, "look") as progress:
+            report = repairs.repair(log, topic, dry_run=True, progress=progress)
+        if report.findings and not dry_run:
+            for text in _lines(session, report):
+                session.say(text)
+            confirm(session, f"This mends {_counted(len(report.findings), 'finding')}.", yes=yes)
+            with _steps(session, "repair") as progress:
+                report = repairs.repair(log, topic, progress=progress)
+    session.show({**_record(report), "repaired": not dry_run}, _lines(session, report))
+    session.say(_looked_at(report) if report.ok else "Would be mended." if dry_run else "Mended.")
+
+
+def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -> None:
+    """Do at once what otherwise happens behind appends: retention, joining of small frames, last row per key."""
+    with session.log(write=not dry_run) as log:
+        names = log.topics(internal=True) if topic is None else [log.topic(topic).name]
+        records = []
+        for name in names:
+            before = log.describe(name)
+            done = None if dry_run else log.tidy(name, seal=True)
+            after = log.describe(name)
+            records.append(
+                {
+                    "topic": name,
+                    "bytes_before": before.bytes,
+                    "bytes_after": after.bytes,
+                    "segments_before": sum(one.segments for one in before.partitions),
+                    "segments_after": sum(one.segments for one in after.partitions),
+                    "rows_removed": 0 if done is None else done.rows_compacted,
+                    "segments_expired": 0 if done is None else done.segments_expired,
+                    "done": not dry_run,
+                }
+            )
+    session.show_all(records, *_compacted(records, dry_run=dry_run))
+    if dry_run:
+        session.say("Nothing was changed. Whether rows go depends on each topic's retention and on `--compact`.")
+
+
+# -- for programs and for people --------------------------------------------------------------------------------------
+
+
+def _record(report: Report) -> Record:
+    return {
+        "ok": report.ok,
+        "topics": report.topics,
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "frames": report.frames,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "findings": [_finding(one) for one in report.findings],
+    }
+
+
+def _finding(one: Finding) -> Record:
+    return {
+        "kind": one.kind,
+        "path": one.path,
+        "topic": one.topic or None,
+        "partition": one.partition if one.partition >= 0 else None,
+        "position": one.position if one.position >= 0 else None,
+        "offset": one.offset if one.offset >= 0 else None,
+        "why": one.why,
+        "action": one.action or None,
+    }
+
+
+def _lines(session: Session, report: Report) -> list[str]:
+    lines = []
+    for one in report.findings:
+        place = f"{one.topic}[{one.partition}]@{one.offset}  " if one.topic and one.offset >= 0 else ""
+        byte = f" at byte {one.position}" if one.position >= 0 else ""
+        lines += [f"{session.paint(one.kind, 'red')}  {place}{one.why}", f"  {one.path}{byte}"]
+        lines += [f"  → {one.action}"] if one.action else []
+    return lines
+
+
+def _looked_at(report: Report) -> str:
+    verdict = "All is well" if report.ok else _counted(len(report.findings), "finding")
+    return (
+        f"{verdict}: {report.rows:,} rows in {_counted(report.frames, 'frame')}, {_counted(report.segments, 'segment')} "
+        f"and {_counted(report.topics, 'topic')}, {format_bytes(report.bytes)} read."
+    )
+
+
+def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list, list]:  # type: ignore[type-arg]
+    from headwater.cli.tables import Column
+
+    columns = [Column(title="TOPIC", cut=True), Column(title="SIZE", right=True), Column(title="SEGMENTS", right=True)]
+    if dry_run:
+        return columns, [
+            [one["topic"], format_bytes(one["bytes_before"]), str(one["segments_before"])] for one in records
+        ]
+    columns = [
+        columns[0],
+        Column(title="BEFORE", right=True),
+        Column(title="AFTER", right=True),
+        Column(title="SEGMENTS", right=True),
+        Column(title="ROWS REMOVED", right=True),
+    ]
+    return columns, [
+        [
+            one["topic"],
+            format_bytes(one["bytes_before"]),
+            format_bytes(one["bytes_after"]),
+            f"{one['segments_before']} → {one['segments_after']}",
+            f"{one['rows_removed']:,}",
+        ]
+        for one in records
+    ]
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+@contextlib.contextmanager
+def _steps(session: Session, title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """What `verify` and `repair` tell their progress to, on a terminal."""
+    if not session.shows_progress:
+        yield None
+        return
+    with bar_of(session) as bar:
+        task = bar.add_task(title, total=None, rows="")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
