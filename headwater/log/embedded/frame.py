@@ -35,6 +35,7 @@ CODECS = ("none", "lz4", "zstd")
 _HEADER = struct.Struct("<4sIIIqIIIHBBqqqqQqIIQ")
 _COVERED = struct.Struct("<IIqIIIHBBqqqqQqIIQ")
 _PREFIX = struct.Struct("<4sI")
+_SIZE = struct.Struct("<4s8xI")
 HEADER_BYTES = _HEADER.size
 
 HEADERS_TYPE = pa.map_(pa.string(), pa.binary())
@@ -151,6 +152,14 @@ def read_header(buffer: memoryview | bytes, position: int) -> Header | None:
     if crc32c(bytes(buffer[position + 8 : position + HEADER_BYTES])) != header.header_crc:
         return None
     return header
+
+
+def size_at(buffer: memoryview | bytes, position: int) -> int:
+    """The size that the frame at `position` says it has, its sums unchecked; 0 where none begins."""
+    if position + HEADER_BYTES > len(buffer):
+        return 0
+    magic, payload_size = _SIZE.unpack_from(buffer, position)
+    return HEADER_BYTES + aligned(payload_size) if magic == MAGIC else 0
 
 
 def draft_rows(

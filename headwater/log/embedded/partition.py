@@ -95,6 +95,8 @@ class Partition:
         self.sync_lock = FileLock(folder / "sync.lock")
         self.tidy_lock = FileLock(folder / "tidy.lock")
         self.keys: KeyOffsets | None = None
+        #: Upkeep has looked at the frames of all sealed segments before it, which do not change any more.
+        self.offset_judged = 0
         self._files: dict[int, OpenFile] = {}
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()

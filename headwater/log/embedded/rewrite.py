@@ -29,7 +29,7 @@ from headwater.log.embedded.frame import (
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
-from headwater.log.embedded.segment import Segment, SegmentMap, segment_header, segment_path, walk
+from headwater.log.embedded.segment import Segment, SegmentMap, count_frames, segment_header, segment_path, walk
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topics import TopicHandle
 
@@ -196,7 +196,10 @@ def _as_compacted(handle: TopicHandle, schema: pa.Schema) -> Any:
 
 def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> bool:
     """Join the small frames of one sealed segment; False where they are large enough."""
-    headers = [header for _, header in walk(SegmentMap(segment.path).view)]
+    mapped = SegmentMap(segment.path)
+    if count_frames(mapped.view) * SMALL_FRAME_BYTES <= mapped.length:
+        return False
+    headers = [header for _, header in walk(mapped.view)]
     rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
     if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
         return False

@@ -70,8 +70,11 @@ def tidy_partition(
             report.rows_compacted = compaction.compact(handle, partition, sealed, offset_next, now_us=clock.now_us())
             sealed, offset_next = _sealed(partition)
         for segment, end in zip(sealed, _ends(sealed, offset_next), strict=True):
-            if not segment.rewritten and rewrite.coalesce(handle, partition, segment, end):
+            if segment.base < partition.offset_judged or segment.rewritten:
+                continue
+            if rewrite.coalesce(handle, partition, segment, end):
                 report.segments_coalesced += 1
+        partition.offset_judged = offset_next
     finally:
         partition.tidy_lock.__exit__(None, None, None)
     return report
@@ -82,7 +85,7 @@ def remove_leftovers(partition: Partition) -> list[Path]:
     _, superseded = list_segments(partition.folder)
     if superseded:
         sync_folder(partition.folder)  # whoever published what supersedes them may have died before that was durable
-    found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.tmp"))
+    found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.log.tmp"))
     for path in found:
         path.unlink(missing_ok=True)
     return found
