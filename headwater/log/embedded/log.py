@@ -171,7 +171,10 @@ class EmbeddedLog:
         )
         if topic in self._catalogue.names(topic):
             return self._existing(wanted, exist_ok)
-        return self._catalogue.create(wanted).topic
+        try:
+            return self._catalogue.create(wanted).topic
+        except TopicExists:  # another process was quicker
+            return self._existing(wanted, exist_ok)
 
     def alter(
         self,

@@ -325,6 +325,8 @@ class Partition:
             self._producers.save(tail.offset)
         fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
         self.publish(fresh)
+        if self.synced:
+            self.state.sync()
         reach("roll.published")
         self._files = {fresh.segment: self.file(fresh.segment)}
         return fresh

@@ -36,6 +36,7 @@ from headwater.log.embedded.frame import (
 )
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments
+from headwater.log.embedded.state import Tail
 from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
 from headwater.schema import conform, stored_schema
 
@@ -50,6 +51,14 @@ SYSTEM_FIELDS = {
     "_headers": pa.field("_headers", HEADERS_TYPE),
     "_tombstone": pa.field("_tombstone", pa.bool_()),
 }
+
+
+def limit_of(segment: Segment, visible: Tail) -> int | None:
+    """The byte at which readers stop in the segment that is being written; None for one that is sealed.
+
+    A segment that was written anew since has the same base, but its bytes have other places.
+    """
+    return visible.position if segment.base == visible.segment and not segment.rewritten else None
 
 
 class PartitionReader:
@@ -77,14 +86,16 @@ class PartitionReader:
             stop is None and self._segment is not None and self._behind(visible.position, visible.segment)
         ):
             if self._segment is None:
-                self._seek(visible.segment, visible.position)
+                self._seek(visible)
             segment = self._segment
             if segment is None:
                 return
-            limit = visible.position if segment.base == visible.segment else None
+            limit = limit_of(segment, visible)
             if limit is None and not self._map_whole(segment):
                 continue
             yield from self._frames_of(segment, limit, end)
+            if self._segment is None:
+                continue  # it was sealed and written anew while we looked
             if limit is not None or self.offset >= end:
                 return
             self._segment = None
@@ -92,7 +103,7 @@ class PartitionReader:
     def _stand_at(self, segment: int, position: int) -> None:
         """Take the place at the tail, so that a punctuation that follows is seen before any row does."""
         for one in self.partition.segments():
-            if one.base == segment:
+            if one.base == segment and not one.rewritten:
                 self._segment, self._map, self._whole, self._position = one, None, False, position
 
     def _behind(self, position: int, segment: int) -> bool:
@@ -100,7 +111,11 @@ class PartitionReader:
         return self._segment is not None and self._segment.base == segment and self._position < position
 
     def _frames_of(self, segment: Segment, limit: int | None, end: int) -> Iterator[tuple[Header, pa.Buffer]]:
-        buffer, start, stop = self._bytes_of(segment, limit)
+        try:
+            buffer, start, stop = self._bytes_of(segment, limit)
+        except FileNotFoundError:
+            self._segment = None
+            return
         view = memoryview(buffer)
         while self._position < stop:
             at = self._position - start
@@ -145,7 +160,7 @@ class PartitionReader:
             self._map = SegmentMap(segment.path)
         return self._map.buffer, 0, limit if limit is not None else self._map.length
 
-    def _seek(self, tail_segment: int, tail_position: int) -> None:
+    def _seek(self, visible: Tail) -> None:
         """Find the segment and the frame that hold the offset, or the first ones after it (compaction leaves gaps)."""
         for _ in range(8):
             self._chain = self._segments()
@@ -158,14 +173,15 @@ class PartitionReader:
             segment = self._chain[at]
             try:
                 self._map = SegmentMap(segment.path)
-                self._whole = segment.base != tail_segment
+                limit = limit_of(segment, visible)
+                self._whole = limit is None
             except FileNotFoundError:
                 continue  # compaction or retention was quicker: look at the folder again
-            limit = tail_position if segment.base == tail_segment else self._map.length
             self._segment = segment
             self._position = SEGMENT_HEADER_BYTES
             if self.offset > segment.base:
-                self._position = self.partition.index_of(self._map, limit).position_of(self.offset)
+                known = self._map.length if limit is None else limit
+                self._position = self.partition.index_of(self._map, known).position_of(self.offset)
             return
         raise SegmentMissing(partition=self.partition.name, offset=self.offset)
 
@@ -459,7 +475,7 @@ def offset_at(partition: Partition, time_us: int) -> int:
     at = bisect_left(chain, time_us, key=_first_appended_at)
     for segment in chain[max(0, at - 1) :]:
         mapped = SegmentMap(segment.path)
-        limit = visible.position if segment.base == visible.segment else mapped.length
+        limit = limit_of(segment, visible) or mapped.length
         entries = partition.index_of(mapped, limit).entries()
         found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
         if found < len(entries):

@@ -64,6 +64,8 @@ def recover(partition: Partition) -> Tail:
         partition.sync_segment(tail.segment)
         sync_folder(partition.folder)  # whoever made the segment may have died before its name was durable
     partition.publish(tail)
+    if partition.synced:
+        partition.state.sync()  # after a power cut, what lies behind this is known to be torn, not damaged
     return tail
 
 
@@ -81,26 +83,29 @@ def scan_segment(
     partition: Partition, segment: Segment, *, position: int, offset: int, appended_at_us: int = 0
 ) -> Scan:
     """Walk frames with all their sums checked, from a place known to be good to the first one that is not."""
-    size = segment.path.stat().st_size
-    if size < SEGMENT_HEADER_BYTES:
-        return Scan(SEGMENT_HEADER_BYTES, offset, appended_at_us, "the file is shorter than its header", False)
+    if _never_began(partition, segment):
+        return Scan(SEGMENT_HEADER_BYTES, offset, appended_at_us, "the segment never began", False)
     mapped = SegmentMap(segment.path)
-    view = mapped.view
+    view, size = mapped.view, mapped.length
     why = ""
     whole = Scan(position, offset, appended_at_us, "", False)  # the end of the last append that is there to its end
     while position < size:
         header = read_header(view, position)
         if header is None or position + header.size > size:
             why = "a torn frame" if header is None or header.payload_size else "a frame cut short"
+            position += 8
             break
         if not payload_is_whole(header, view[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]):
             why = "the payload does not match its sum"
+            position += 8
             break
         if header.offset_base < offset or (header.offset_base != offset and not segment.rewritten):
             why = f"offset {header.offset_base} where {offset} was due"
+            position += 8
             break
         if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction, header.appended_at_us):
             why = "its transaction never committed"
+            position = _behind_transaction(view, position, header.transaction)
             break
         position += header.size
         offset = header.offset_next
@@ -110,7 +115,16 @@ def scan_segment(
         mapped.forget_before(position)
     if not why and whole.position < position:
         why = "an append that was not finished"
-    return whole._replace(why=why, resumes=bool(why) and next_frame(view, position + 8) is not None)
+    return whole._replace(why=why, resumes=bool(why) and next_frame(view, position) is not None)
+
+
+def _behind_transaction(view: memoryview, position: int, transaction: int) -> int:
+    """Where the frames of a transaction end: nothing may follow them until they are settled."""
+    header = read_header(view, position)
+    while header is not None and header.transaction == transaction:
+        position += header.size
+        header = read_header(view, position)
+    return position
 
 
 def next_frame(view: memoryview, position: int) -> tuple[int, Header] | None:
@@ -191,11 +205,12 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
         position, offset, appended = scan.position, scan.offset, scan.appended_at_us
         if segment.offset_next is not None:
             offset = max(offset, segment.offset_next)
-        if scan.why and scan.resumes and known is None and partition.synced:
-            # Without the record of what was visible, a bad frame with good ones behind it is damage, not a torn end.
-            raise FrameCorrupt(path=str(segment.path), position=scan.position, offset=scan.offset, why=scan.why)
         last = index == len(chain) - 1
-        if scan.why or (last and _is_shorter_than_its_header(segment)):
+        if scan.why and partition.synced and ((scan.resumes and known is None) or not last):
+            # A segment is synced before the next one is made. And without the record of what was visible, a bad frame
+            # with good ones behind it is damage, not a torn end.
+            raise FrameCorrupt(path=str(segment.path), position=scan.position, offset=scan.offset, why=scan.why)
+        if scan.why:
             _cut(partition, segment, scan)
             for later in chain[index + 1 :]:
                 set_aside(partition, later.path, 0, why="behind-the-cut")
@@ -204,17 +219,25 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
     return Tail(boot_mark(), segment.base, position, offset, appended)
 
 
-def _is_shorter_than_its_header(segment: Segment) -> bool:
+def _never_began(partition: Partition, segment: Segment) -> bool:
+    """Whether the file was made, but its maker died or lost power before its header was there."""
+    size = segment.path.stat().st_size
     with segment.path.open("rb") as file:
         data = file.read(SEGMENT_HEADER_BYTES)
-    if len(data) < SEGMENT_HEADER_BYTES or not data.strip(b"\0"):
+    if size < SEGMENT_HEADER_BYTES:
         return True
-    check_segment_header(segment.path, data)
+    try:
+        check_segment_header(segment.path, data)
+    except FrameCorrupt:
+        if partition.synced and size > SEGMENT_HEADER_BYTES:
+            raise  # the header was synced before the first frame was written
+        return True
     return False
 
 
 def _cut(partition: Partition, segment: Segment, scan: Scan) -> None:
-    if _is_shorter_than_its_header(segment):
+    if _never_began(partition, segment):
+        set_aside(partition, segment.path, 0, why=scan.why)
         partition.create_segment(segment.base)
         return
     set_aside(partition, segment.path, scan.position, why=scan.why)
@@ -256,4 +279,6 @@ def _nothing_left(partition: Partition) -> Tail:
     partition.create_segment(start)
     tail = Tail(boot_mark(), start, SEGMENT_HEADER_BYTES, start, 0)
     partition.publish(tail)
+    if partition.synced:
+        partition.state.sync()
     return tail

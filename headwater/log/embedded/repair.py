@@ -144,6 +144,13 @@ class _Inspection:
         return what
 
     def _partition(self, partition: Partition) -> None:
+        if self._log.read_only:
+            self._inspect(partition)
+            return
+        with partition.tidy_lock:  # no segment may go, or be written anew, while we look at it
+            self._inspect(partition)
+
+    def _inspect(self, partition: Partition) -> None:
         self._rewrite_leftovers(partition)
         chain, _ = list_segments(partition.folder)
         visible = self._visible(partition)
