@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import typer
 
 from headwater.cli import config, consume, doctor, group, log, produce, schema, tail, topic, version
+from headwater.cli.coercion import lighten
 from headwater.cli.commands import remember_flags
+from headwater.cli.demo import command as demo
 from headwater.cli.failures import report
 
 HELP = "Headwater: an event log that is just a folder. Data goes to stdout, everything else to stderr."
@@ -17,10 +19,10 @@ HELP = "Headwater: an event log that is just a folder. Data goes to stdout, ever
 def build() -> typer.Typer:
     """The application, made anew."""
     app = typer.Typer(
-        name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+        name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    for module in (produce, consume, tail, topic, group, schema, log, config, doctor, version):
+    for module in (produce, consume, tail, topic, group, schema, log, config, doctor, demo, version):
         module.register(app)
     return app
 
@@ -29,7 +31,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command, and give its exit code."""
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
-        code = build()(list(arguments), prog_name="headwater", standalone_mode=False)
+        command = typer.main.get_command(build())
+        lighten(command)
+        code = command.main(list(arguments), prog_name="headwater", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return 130

@@ -56,7 +56,7 @@ def command(app: typer.Typer, name: str, *aliases: str, **settings: Any) -> Call
 
 def noun(app: typer.Typer, name: str, text: str) -> typer.Typer:
     """A group of commands about one thing."""
-    group = typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
     group.callback()(remember_flags())
     app.add_typer(group)
     return group

@@ -59,7 +59,8 @@ def _of_usage(error: typer.TyperException) -> str:
     message = error.format_message().removeprefix("Invalid value: ").strip()
     message = message if message.endswith((".", "?", "!", "`")) else f"{message}."
     context = getattr(error, "ctx", None)
-    return f"{message} See `{context.command_path} --help`." if context is not None else message
+    # A message that names a command or a flag says already what to do.
+    return f"{message} See `{context.command_path} --help`." if context is not None and "`" not in message else message
 
 
 def _of_system(error: OSError) -> tuple[str, int]:
