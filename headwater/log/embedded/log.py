@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -406,7 +407,8 @@ class EmbeddedLog:
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
         """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
         time_us = _micros(time)
-        return {partition.number: offset_at(partition, time_us) for partition in self._handle(topic).partitions()}
+        handle = self._handle(topic)
+        return {partition.number: offset_at(partition, time_us, handle.schema_of) for partition in handle.partitions()}
 
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
@@ -788,7 +790,7 @@ class EmbeddedLog:
             return {number: position.get(number, self._oldest(handle, number, archived)) for number in numbers}
         if isinstance(position, datetime):
             time_us = _micros(position)
-            return {number: offset_at(handle.partition(number), time_us) for number in numbers}
+            return {number: offset_at(handle.partition(number), time_us, handle.schema_of) for number in numbers}
         if isinstance(position, (int, np.integer)) and not isinstance(position, bool):
             if position >= 0:
                 return dict.fromkeys(numbers, int(position))
@@ -852,13 +854,16 @@ def _reopen(path: str, config: Config, read_only: bool) -> EmbeddedLog:
 
 def _info(partition: Partition) -> PartitionInfo:
     visible = partition.visible()
-    segments = partition.segments()
+    sizes = []
+    for segment in partition.segments():
+        with contextlib.suppress(FileNotFoundError):  # removed or written anew while we looked
+            sizes.append(segment.path.stat().st_size)
     return PartitionInfo(
         partition=partition.number,
         offset_start=partition.start(),
         offset_next=visible.offset,
-        bytes=sum(segment.path.stat().st_size for segment in segments),
-        segments=len(segments),
+        bytes=sum(sizes),
+        segments=len(sizes),
         appended_at_us=visible.appended_at_us or None,
     )
 

@@ -467,8 +467,16 @@ def _shortened(batch: Batch, rows: int) -> Batch:
     )
 
 
-def offset_at(partition: Partition, time_us: int) -> int:
+def offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
     """The first offset appended at or after a time; the end where there is none yet."""
+    while True:
+        try:
+            return _offset_at(partition, time_us, schema_of)
+        except FileNotFoundError:
+            continue  # compaction or retention was quicker: look at the folder again
+
+
+def _offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
     visible = partition.visible()
     chain = [segment for segment in partition.segments() if segment.base < visible.offset]
     # The segment to look into is the last one whose first frame is older; append times never go back.
@@ -479,8 +487,21 @@ def offset_at(partition: Partition, time_us: int) -> int:
         entries = partition.index_of(mapped, limit).entries()
         found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
         if found < len(entries):
-            return max(entries[found].offset_base, partition.start())
+            return max(_offset_in(mapped, entries[found].position, time_us, schema_of), partition.start())
     return visible.offset
+
+
+def _offset_in(mapped: SegmentMap, position: int, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
+    """The first row of a frame that was appended at or after a time: frames joined later hold rows of many times."""
+    header = read_header(mapped.view, position)
+    if header is None or not header.flags & FLAG_TIMES:
+        return -1 if header is None else header.offset_base
+    payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
+    rows = decode(payload, payload_schema(schema_of(header.schema_version), header.flags))
+    row = int(np.searchsorted(np.asarray(rows.column("_appended_at").view(pa.int64())), time_us))
+    if header.flags & FLAG_OFFSETS:
+        return int(rows.column("_offset")[row].as_py())
+    return header.offset_base + row
 
 
 def _first_appended_at(segment: Segment) -> int:

@@ -7,6 +7,7 @@ hides a loss: each finding names the file, the byte, the offsets and what was do
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -125,7 +126,11 @@ class _Inspection:
         return self._log.path / "topics" / name
 
     def _size_of(self, name: str) -> int:
-        return sum(path.stat().st_size for path in self._folder(name).glob("*/*.log"))
+        size = 0
+        for path in self._folder(name).glob("*/*.log"):
+            with contextlib.suppress(FileNotFoundError):  # removed or written anew while we looked
+                size += path.stat().st_size
+        return size
 
     def _found(self, finding: Finding) -> None:
         self._report.findings.append(finding)

@@ -110,7 +110,8 @@ class Output:
             sent_at=None if uniform else rows.column("_sent_at"),
             span=span,
         )
-        return draft, int(appended[0])
+        # The time of the newest row: retention by age must not take it before its time.
+        return draft, int(appended[-1])
 
     def publish(self, offset_next: int, replaced: Sequence[Segment]) -> None:
         """Write, sync, rename; then unlink what is superseded."""
