@@ -12,10 +12,12 @@ from headwater.log.embedded.faults import reach
 class OpenFile:
     """An open file that is closed when its last user lets go: never under the feet of another thread."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("descriptor", "reserved")
 
     def __init__(self, path: Path, flags: int) -> None:
         self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        #: Up to where space was reserved through this file.
+        self.reserved = 0
 
     def __del__(self) -> None:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1

@@ -36,8 +36,10 @@ from headwater.log.embedded.segment import (
     SegmentMap,
     list_segments,
     segment_header,
+    segment_name,
     segment_path,
 )
+from headwater.log.embedded.space import RESERVED_FROM_BYTES, give_back, reserve
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
 from headwater.log.port import Topic
 
@@ -97,6 +99,7 @@ class Partition:
         self.keys: KeyOffsets | None = None
         #: Upkeep has looked at the frames of all sealed segments before it, which do not change any more.
         self.offset_judged = 0
+        self._folder_name = str(folder)
         self._files: dict[int, OpenFile] = {}
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
@@ -112,6 +115,10 @@ class Partition:
     @property
     def name(self) -> str:
         return f"{self.topic.name}/{self.number}"
+
+    @property
+    def folder_is_on_disk(self) -> bool:
+        return self.topic.durability != "memory"
 
     @property
     def synced(self) -> bool:
@@ -260,7 +267,9 @@ class Partition:
             if size == tail.position:
                 # A process that died while it rolled has left the next segment behind: finish that first, for rows
                 # written here would have offsets that are looked for there.
-                begun = tail.offset > tail.segment and os.access(segment_path(self.folder, tail.offset), os.F_OK)
+                begun = tail.offset > tail.segment and os.access(
+                    f"{self._folder_name}/{segment_name(tail.offset)}", os.F_OK
+                )
                 return self.roll(tail) if begun else tail
         return recovery.recover(self)
 
@@ -313,6 +322,10 @@ class Partition:
 
     def roll(self, tail: Tail) -> Tail:
         """Begin a new segment at the tail. The caller holds the append lock."""
+        if self.folder_is_on_disk:
+            with contextlib.suppress(OSError):
+                file = self.file(tail.segment)
+                give_back(file.descriptor, tail.position)
         if self.synced:
             self.sync_segment(tail.segment)
         reach("roll.synced")
@@ -417,6 +430,9 @@ class Partition:
     def _store(self, tail: Tail, buffers: list[object], size: int) -> None:
         file = self.file(tail.segment)
         descriptor = file.descriptor
+        end = tail.position + size
+        if end > file.reserved and end >= RESERVED_FROM_BYTES and self.folder_is_on_disk:
+            file.reserved = reserve(descriptor, tail.position, end, size_max=self.topic.segment_bytes_max)
         try:
             if watched():
                 self._store_in_halves(descriptor, buffers, tail.position)

@@ -50,9 +50,13 @@ class Entry(NamedTuple):
     appended_at_us: int
 
 
-def segment_path(folder: Path, base: int, offset_next: int | None = None) -> Path:
+def segment_name(base: int, offset_next: int | None = None) -> str:
     name = f"{base:020d}" if offset_next is None else f"{base:020d}-{offset_next:020d}"
-    return folder / (name + SUFFIX)
+    return name + SUFFIX
+
+
+def segment_path(folder: Path, base: int, offset_next: int | None = None) -> Path:
+    return folder / segment_name(base, offset_next)
 
 
 def list_segments(folder: Path) -> tuple[list[Segment], list[Segment]]:

@@ -54,8 +54,12 @@ class Recent(Generic[T]):
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._kept: OrderedDict[int, T] = OrderedDict()
+        self._newest: T | None = None
 
     def keep(self, thing: T) -> None:
+        if thing is self._newest:
+            return
+        self._newest = thing
         number = id(thing)
         self._kept[number] = thing
         with contextlib.suppress(KeyError):  # another thread may just have dropped it
@@ -64,6 +68,7 @@ class Recent(Generic[T]):
                 self._kept.popitem(last=False)
 
     def clear(self) -> None:
+        self._newest = None
         self._kept.clear()
 
 
