@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +30,7 @@ def append_os(bench: Bench) -> list[Result]:
     with bench.scratch("append.os") as folder, ExitStack() as stack:
         log = stack.enter_context(hwlog.open(folder / "ours"))
         subjects["ours"] = lambda: ours(log, batches(), count)
+        subjects["two processes"] = lambda: _two_processes(log, count)
         notes = _add_peers(
             stack,
             folder,
@@ -40,6 +44,8 @@ def append_os(bench: Bench) -> list[Result]:
             "append.os", samples, "redis", notes, bars=[Bar(figure="value", least=10e6), Bar(figure="ratio", least=3)]
         ),
         _result("append.os.nats", samples, "nats", notes, bars=[Bar(figure="ratio", least=5)]),
+        _result("append.os.processes", samples, "redis", notes, subject="two processes"),
+        _result("append.os.processes.nats", samples, "nats", notes, subject="two processes"),
     ]
 
 
@@ -101,6 +107,33 @@ def ours(log: hwlog.EmbeddedLog, source: list[Any], count: int) -> Sample:
         return watch.sample(count * BATCH_ROWS)
 
 
+def _two_processes(log: hwlog.EmbeddedLog, count: int) -> Sample:
+    """As many cores as a peer and its client have: two processes, each with half the batches and its own partition."""
+    with fresh_topic(log, "rows", durability="os", partitions=2):
+        words = [sys.executable, "-m", "benchmarks.log.children", "append", str(log.path)]
+        writers = [
+            subprocess.Popen(
+                [*words, str(partition), str(count // 2)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for partition in range(2)
+        ]
+        for writer in writers:
+            if writer.stdout is None or writer.stdout.readline() != "ready\n":
+                raise RuntimeError("A writing process did not start.")
+        found = [json.loads(output.splitlines()[-1]) for output in _let_go(writers)]
+    seconds = max(one["ended"] for one in found) - min(one["began"] for one in found)
+    return Sample(count // 2 * 2 * BATCH_ROWS, seconds, sum(one["cpu_seconds"] for one in found))
+
+
+def _let_go(writers: list[subprocess.Popen[str]]) -> list[str]:
+    """Let all begin at once, and return what they printed in the end."""
+    for writer in writers:
+        if writer.stdin is not None:
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+    return [writer.communicate(timeout=300)[0] for writer in writers]
+
+
 def _ours_events(log: hwlog.EmbeddedLog, count: int) -> Sample:
     """Row by row through the producer that lingers, where the log has one; else as lists of 1,000."""
     if not hasattr(log, "producer"):
@@ -142,13 +175,14 @@ def _add_peers(
 def _result(
     name: str,
     samples: dict[str, list[Sample]],
-    subject: str,
+    other: str,
     notes: dict[str, Any],
     *,
     bars: list[Bar] | None = None,
     peer: str | None = None,
+    subject: str = "ours",
 ) -> Result:
-    own, theirs = samples["ours"], samples.get(subject)
+    own, theirs = samples[subject], samples.get(other)
     more: dict[str, Any] = {"per_cpu_second": median_cpu_rate(own)}
     if theirs:
         more["peer_per_cpu_second"] = median_cpu_rate(theirs)
@@ -156,11 +190,11 @@ def _result(
         name=name,
         value=median_rate(own),
         unit="rows/s",
-        peer=peer or subject,
+        peer=peer or other,
         peer_value=median_rate(theirs) if theirs else None,
         more=more,
         bars=bars or [],
-        note=notes.get(subject.removesuffix("-py"), ""),
+        note=notes.get(other.removesuffix("-py"), ""),
     )
 
 

@@ -67,7 +67,22 @@ def open_log(folder: str) -> dict[str, Any]:
     return {"seconds": done - imported, "import_seconds": imported - began, "rows": rows}
 
 
-ACTS: dict[str, Callable[..., dict[str, Any]]] = {"scan": scan, "write": write, "open": open_log}
+def append(folder: str, partition: str, count: str) -> dict[str, Any]:
+    """Append batches to one partition; say when ready, and begin when told."""
+    import headwater.log as hwlog
+    from benchmarks.log.rows import batches
+
+    sources = batches()
+    with hwlog.open(folder) as log:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        began, cpu = time.monotonic(), time.process_time()
+        for number in range(int(count)):
+            log.append("rows", sources[number % len(sources)], partition=int(partition))
+        return {"began": began, "ended": time.monotonic(), "cpu_seconds": time.process_time() - cpu}
+
+
+ACTS: dict[str, Callable[..., dict[str, Any]]] = {"append": append, "scan": scan, "write": write, "open": open_log}
 
 
 def _peak_mb() -> float:
