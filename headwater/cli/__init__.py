@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -12,9 +13,30 @@ def main() -> NoReturn:
     if "--no-color" in sys.argv:
         # The help pages are drawn by a library that knows no flag of ours, but this one.
         os.environ["NO_COLOR"] = "1"
+    leave_pandas_out()
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # so that a group is left, and what was printed is committed
     from headwater.cli.app import run
 
     sys.exit(run(sys.argv[1:]))
+
+
+class _NoPandas:
+    """A finder that finds no pandas, and has no say about anything else."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("no command needs pandas", name=name)
+
+
+def leave_pandas_out() -> None:
+    """Keep Arrow from importing pandas into this process, as it does to see whether a value is a Series.
+
+    No command is given one, and the import takes longer than everything else together.
+    """
+    sys.meta_path.insert(0, _NoPandas)
 
 
 __all__ = ["main"]

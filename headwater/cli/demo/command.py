@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.commands import command
-from headwater.cli.demo.shop import BILLING, CUSTOMERS, SECONDS_MIN, Schedule, make_topics
+from headwater.cli.demo.shop import BILLING, CUSTOMERS, PARTITIONS, SECONDS_MIN, Schedule, make_topics
 from headwater.cli.demo.watching import Scene, Watcher
 from headwater.cli.session import Session
 from headwater.cli.terminal import is_terminal
@@ -53,7 +53,7 @@ def demo(
     with _place(folder, keep=keep) as place:
         result = _Tour(session, place, seconds).run()
         if session.output == "table":
-            session.write(str(result))
+            session.write(session.paint(str(result), "green" if result.holds else "red"))
         else:
             session.show({**vars(result), "holds": result.holds})
         if keep or folder is not None:
@@ -109,8 +109,8 @@ class _Tour:
 
     def _watch(self, log: EmbeddedLog, show: Callable[[], None]) -> None:
         watcher, scene = Watcher(log, self._scene), self._scene
-        scene.happened("four processes start: one producer, two members of billing, one of audit")
-        steps = [
+        scene.happened("four processes: a producer, two members of billing, one of audit")
+        steps: list[tuple[float, Callable[[], None]]] = [
             (self._schedule.kill_at, lambda: self._kill("billing-2")),
             (self._schedule.compact_at, lambda: self._compact(log)),
             (self._schedule.stop_at, self._stop_producer),
@@ -134,6 +134,7 @@ class _Tour:
         self._killed.add(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        self._scene.groups[BILLING].killed.append(process.pid)
         self._scene.happened(f"SIGKILL to process {process.pid} of billing, in the middle of its work")
         self._killed_at = time.monotonic()
         self._taken_over = False
@@ -143,7 +144,7 @@ class _Tour:
         if not self._killed or self._taken_over:
             return
         alive = [one for one in self._scene.groups[BILLING].members if one.alive]
-        if sum(len(one.partitions) for one in alive) == 4:
+        if sum(len(one.partitions) for one in alive) == PARTITIONS:
             took = time.monotonic() - self._killed_at
             self._taken_over = True
             self._scene.happened(f"process {alive[0].pid} has taken over its partitions, after {took:.1f} s at most")
@@ -155,7 +156,7 @@ class _Tour:
         after = log.read(CUSTOMERS, columns=["_offset"]).count()
         self._scene.compacted = (before, after)
         sizes = f"{format_bytes(size)} → {format_bytes(log.describe(CUSTOMERS).bytes)}"
-        self._scene.happened(f"customers compacted while being written: {before:,} → {after:,} rows, {sizes}")
+        self._scene.happened(f"customers compacted beside its writer: {before:,} → {after:,} rows, {sizes}")
 
     def _stop_producer(self) -> None:
         self._end("shop")

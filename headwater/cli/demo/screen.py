@@ -83,12 +83,12 @@ def _producer(scene: Scene, inner: int) -> Panel:
 
 def _group(group: Group, inner: int, sentence: str) -> Panel:
     members = Table.grid(padding=(0, 1))
+    for pid in group.killed:
+        members.add_row(Text("✗", style="bold red"), Text(f"process {pid}", style="dim strike"), "killed")
     for member in group.members:
         where = ",".join(map(str, member.partitions)) or "-"
-        mark, style = ("●", "green") if member.alive else ("✗", "bold red")
-        members.add_row(
-            Text(mark, style=style), f"process {member.pid}", f"partitions {where}" if member.alive else "killed"
-        )
+        if member.alive:
+            members.add_row(Text("●", style="green"), f"process {member.pid}", f"partitions {where}")
     lag = Text(f"lag {group.rows:>6,} rows  {group.seconds:5.2f} s", style="yellow" if group.rows > 500 else "")
     spark = Text(sparkline(group.history, inner), style="yellow")
     return _pane(f"group {group.name}", sentence, inner, members, lag, spark)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.demo.shop import AUDIT, BILLING, CUSTOMERS, INVOICES, LEDGER, ORDERS
-from headwater.cli.positions import Position, resolve
 from headwater.errors import GroupNotFound
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ class Group:
 
     name: str
     members: list[Member] = field(default_factory=list)
+    killed: list[int] = field(default_factory=list)
     rows: int = 0
     seconds: float = 0.0
     history: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
@@ -113,10 +113,10 @@ class Watcher:
         group.history.append(group.rows)
 
     def _last_rows(self) -> list[dict[str, Any]]:
-        numbers = list(self._log.end_offsets(ORDERS))
-        start = resolve(self._log, ORDERS, Position(last=TAIL_ROWS), numbers)
-        rows = self._log.read(ORDERS, start=start).rows()
-        return sorted(rows, key=lambda row: (row["_appended_at"], row["_partition"], row["_offset"]))[-TAIL_ROWS:]
+        starts, ends = self._log.start_offsets(ORDERS), self._log.end_offsets(ORDERS)
+        begins = {number: max(starts[number], end - TAIL_ROWS) for number, end in ends.items()}
+        rows = self._log.read(ORDERS, start=begins, stop=ends).rows()
+        return sorted(rows, key=lambda row: int(row["id"]))[-TAIL_ROWS:]
 
     def _look_at_files(self) -> None:
         found = [self._log.describe(name) for name in self._log.topics(internal=True)]

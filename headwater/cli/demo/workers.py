@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import headwater
+from headwater.cli import leave_pandas_out
 from headwater.cli.demo.shop import (
     AUDIT,
     BILLING,
@@ -113,6 +114,7 @@ ROLES: dict[str, Callable[[EmbeddedLog, Goes], dict[str, Any]]] = {"produce": pr
 
 
 def main(role: str, folder: str) -> None:
+    leave_pandas_out()
     told: list[int] = []
     parent = os.getppid()
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
