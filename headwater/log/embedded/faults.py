@@ -38,6 +38,9 @@ CRASH_POINTS = (
     "topic.buried",
 )
 
+#: Those of a sink's batch: reached by its tasks and its driver, which the crash tests of the log alone do not have.
+SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -199,6 +199,24 @@ def draft_rows(
     )
 
 
+def draft_of(header: Header, payload: pa.Buffer | bytes) -> Draft:
+    """The draft that a frame was made from, to give it another place."""
+    return Draft(
+        payload,
+        header.payload_crc,
+        header.payload_size,
+        header.rows,
+        header.offset_span,
+        header.schema_version,
+        header.flags,
+        header.kind,
+        header.codec,
+        header.sent_at_us,
+        header.time_min_us,
+        header.time_max_us,
+    )
+
+
 def draft_punctuation(time_us: int, *, schema_version: int, sent_at_us: int) -> Draft:
     """A frame without rows that promises: nothing earlier than `time_us` follows from this producer."""
     return Draft(

@@ -7,7 +7,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,7 @@ from headwater.errors import (
 from headwater.log.embedded import drafting, tidy
 from headwater.log.embedded.cursor import EmbeddedCursor
 from headwater.log.embedded.expiry import expiry_of
+from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import replace_file
 from headwater.log.embedded.frame import Draft, draft_punctuation
 from headwater.log.embedded.keys import key_of_rows
@@ -43,6 +44,7 @@ from headwater.log.embedded.notify import wait_for
 from headwater.log.embedded.partition import Identity, Partition, append_together
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.reader import LogReader, Projection, check_range, offset_at
+from headwater.log.embedded.staging import Area, Stage, Staged, file_name
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topics import Catalogue, TopicHandle, check_name, with_schema
 from headwater.log.embedded.transactions import Commits, EmbeddedTransaction
@@ -122,6 +124,7 @@ class EmbeddedLog:
             registry=self._registry,
             read_only=self.read_only,
         )
+        self._staging = Area(self.path / "transactions" / "staged")
         self._offsets = OffsetTable(self)
         self._tidier = tidy.Tidier(self)
         self._pool: ThreadPoolExecutor | None = None
@@ -306,13 +309,17 @@ class EmbeddedLog:
             where = handle.partition(number)
             where.append_punctuation(draft, identity)
 
-    def open_producer(self, name: str) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused."""
+    def open_producer(self, name: str, *, holder: str | None = None) -> int:
+        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused.
+
+        A `holder` (the id of one run of a program) that asks again gets the epoch that it has, so that its processes
+        need not tell each other; once another holder has come, it is refused.
+        """
         self._check_open()
         check_name("producer", name)
         if self.read_only:
             raise ReadOnly(path=str(self.path))
-        return self._registry.open(name)
+        return self._registry.open(name, holder=holder)
 
     def last_sequence(self, topic: str, producer: str) -> int:
         """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
@@ -365,6 +372,61 @@ class EmbeddedLog:
     def committed_sequence(self, producer: str) -> int:
         """The sequence of the last transaction that `producer` committed, -1 for none."""
         return self._checked_commits.last_sequence(producer)
+
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
+        """What the last transaction that `producer` committed says about itself, None where there is nothing."""
+        return self._checked_commits.last_metadata(producer)
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+        """Begin a file of rows that nobody reads until `commit_staged` takes it over, in this or another process."""
+        self._check_writable()
+        check_name("producer", name)
+        check_name("attempt", attempt)
+        return Stage(
+            self._staging,
+            name,
+            file_name(sequence, attempt),
+            draft=self._draft_by_name,
+            topic_id=lambda topic: self.topic(topic).id,
+            rows_max=self.config.frame_rows_max,
+        )
+
+    def commit_staged(
+        self,
+        staged: Iterable[Staged],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Appended]:
+        """Append all rows of staged files in one transaction, and remove the files.
+
+        With a producer and a sequence it can be repeated without doubling, and removes what other attempts have staged
+        under the producer's name up to that sequence. `metadata` is kept with the transaction, also where it has no rows.
+        """
+        self._check_writable()
+        files = list(staged)
+        if producer is not None and sequence is not None and self.committed_sequence(producer) >= sequence:
+            parts = []  # without a look at the files, which may be gone
+        else:
+            parts = self._staging.parts(files, topic_id=lambda topic: self.topic(topic).id)
+        reach("sink.before_commit")
+        name = f"{producer}.{sequence}" if producer is not None else uuid.uuid4().hex
+        result = self._checked_commits.commit(
+            parts, name=name, producer=producer, epoch=epoch, sequence=sequence, metadata=metadata
+        )
+        reach("sink.committed")
+        self._staging.discard(files)
+        if producer is not None and sequence is not None:
+            self._staging.clear(producer, sequence_max=sequence)
+        self._staging.sweep_now_and_then()
+        return result
+
+    def discard_staged(self, staged: Iterable[Staged]) -> None:
+        """Remove staged files. Whatever a transaction has taken over stays."""
+        self._check_writable()
+        self._staging.discard(staged)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -653,6 +715,11 @@ class EmbeddedLog:
             raise Closed(what="log")
         if self._stale:
             self._start()
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(path=str(self.path))
 
     def _is_committed(self, number: int, appended_at_us: int) -> bool:
         return self._commits is not None and self._commits.is_committed(number, appended_at_us)

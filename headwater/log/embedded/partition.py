@@ -350,7 +350,7 @@ class Partition:
             partition=self.number, base=base, created_us=self.clock.now_us(), topic=int(self.topic.id[:15], 16)
         )
         path = segment_path(self.folder, base)
-        with _storage_errors(path):
+        with storage_errors(path):
             file = OpenFile(path, os.O_RDWR | os.O_CREAT)
             os.pwrite(file.descriptor, header, 0)
             os.ftruncate(file.descriptor, len(header))
@@ -419,7 +419,7 @@ class Partition:
         if self.read_only:
             raise ReadOnly(path=str(self.folder))
         if not self._made:
-            with _storage_errors(self.folder):
+            with storage_errors(self.folder):
                 try:
                     # Never the folder above: it would come back as half a topic after somebody has deleted it.
                     self.folder.mkdir(exist_ok=True)
@@ -446,13 +446,14 @@ class Partition:
 
     @staticmethod
     def _store_rest(descriptor: int, buffers: list[object], position: int, written: int) -> None:
-        # More buffers than one call takes, or a short write (a nearly full disk): go on from there, in plain pieces.
-        rest = memoryview(b"".join(buffers))[written:]  # type: ignore[arg-type]
-        position += written
-        while len(rest):
-            count = os.pwrite(descriptor, rest, position)
-            rest = rest[count:]
-            position += count
+        # More buffers than one call takes, or a short write (a nearly full disk): go on from there, one by one.
+        for buffer in buffers:
+            view = memoryview(buffer)  # type: ignore[arg-type]
+            done = min(max(written, 0), len(view))
+            written -= len(view)
+            while done < len(view):
+                done += os.pwrite(descriptor, view[done:], position + done)
+            position += len(view)
 
     @staticmethod
     def _store_in_halves(descriptor: int, buffers: list[object], position: int) -> None:
@@ -514,7 +515,8 @@ def append_together(places: Sequence[tuple[Partition, Sequence[Draft]]], identit
 
 
 @contextlib.contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say in our words what the disk refuses."""
     try:
         yield
     except OSError as error:

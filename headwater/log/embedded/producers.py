@@ -13,11 +13,12 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from google_crc32c import value as crc32c
 
+from headwater.errors import ProducerFenced
 from headwater.log.embedded.files import replace_file
 from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
 from headwater.log.embedded.locks import FileLock
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 BATCHES_KEPT = 5
 SNAPSHOTS_KEPT = 3
+HOLDERS_KEPT = 100
 SUFFIX = ".producers"
 
 
@@ -51,34 +53,53 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, dict[str, Any]]] = {}
 
-    def open(self, name: str) -> int:
-        """Begin a new epoch for `name`; whoever held an older one is fenced from now on."""
+    def open(self, name: str, *, holder: str | None = None) -> int:
+        """Begin a new epoch for `name`; whoever held an older one is fenced from now on.
+
+        A holder that asks again gets the epoch that it has; one that another has replaced is refused.
+        """
+        if holder is not None and self._read(name).get("holder") == holder:
+            return self.epoch(name)
         self._folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._folder / ".lock")
         try:
             with lock:
-                epoch = self.epoch(name) + 1
-                body = orjson.dumps({"name": name, "id": producer_id(name), "epoch": epoch})
-                replace_file(self._folder / name, b"%08x\n" % crc32c(body) + body, durable=True)
+                before = self._read(name)
+                epoch = int(before.get("epoch", 0))
+                if holder is not None and before.get("holder") == holder:
+                    return epoch
+                past = before.get("past", {})
+                if holder in past:
+                    raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
+                body = {"name": name, "id": producer_id(name), "epoch": epoch + 1}
+                if holder is not None:
+                    past = {**past, before["holder"]: epoch} if "holder" in before else past
+                    body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
+                data = orjson.dumps(body)
+                replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
         finally:
             lock.close()
-        return epoch
+        return epoch + 1
 
     def epoch(self, name: str) -> int:
         """The newest epoch of `name`, 0 where it was never opened. Costs one `stat` when nothing changed."""
+        return int(self._read(name).get("epoch", 0))
+
+    # Any: the values of a small JSON object, each read in one place above.
+    def _read(self, name: str) -> dict[str, Any]:
         path = self._folder / name
         try:
             stat = os.stat(path)
         except FileNotFoundError:
-            return 0
+            return {}
         seen = self._seen.get(name)
         if seen is None or seen[0] != stat.st_ino:
             checksum, _, body = path.read_bytes().partition(b"\n")
             if int(checksum, 16) != crc32c(body):
                 raise OSError(f"{path} does not match its sum")
-            seen = self._seen[name] = (stat.st_ino, int(orjson.loads(body)["epoch"]))
+            seen = self._seen[name] = (stat.st_ino, orjson.loads(body))
         return seen[1]
 
     def names(self) -> list[str]:

@@ -39,7 +39,7 @@ from headwater.clock import Clock
 from headwater.errors import FrameCorrupt, ProducerFenced, TopicNotFound, TransactionFinished, TransactionNotFound
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import OpenFile, make_folder, replace_file, sync_folder
-from headwater.log.embedded.frame import HEADER_BYTES, Draft, payload_is_whole
+from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
@@ -113,6 +113,12 @@ class Commits:
         record = self._last.get(producer)
         return -1 if record is None else int(record["sequence"])
 
+    def last_metadata(self, producer: str) -> dict[str, Any] | None:
+        """What the last transaction of `producer` says about itself."""
+        self.last_sequence(producer)
+        record = self._last.get(producer)
+        return None if record is None else record.get("metadata")
+
     def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
         """The result of `look` at a moment when no transaction is half visible."""
         while True:
@@ -153,19 +159,22 @@ class Commits:
         epoch: int | None = None,
         sequence: int | None = None,
         prepared: bool = False,
+        metadata: dict[str, Any] | None = None,
     ) -> dict[str, Appended]:
-        """Make all parts visible at once; a transaction whose sequence was committed before changes nothing."""
+        """Make all parts visible at once; a transaction whose sequence was committed before changes nothing.
+
+        One without parts is recorded only where it has metadata to keep.
+        """
         with self._lock:
             self._finish_last()
             earlier = self._earlier(name, producer, sequence, prepared)
             if earlier is not None:
                 return _appended(earlier, duplicate=True)
             self._check_epoch(producer, epoch)
-            if not parts:
+            if not parts and metadata is None:
                 return {}
-            return self._commit(
-                parts, {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
-            )
+            record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
+            return self._commit(parts, record if metadata is None else record | {"metadata": metadata})
 
     def _commit(self, parts: Sequence[Part], record: dict[str, Any]) -> dict[str, Appended]:
         number = secrets.randbits(63) or 1
@@ -559,22 +568,7 @@ def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
             raise FrameCorrupt(
                 path=str(path), position=position, offset=-1, why="a prepared frame does not match its sum"
             )
-        drafts.append(
-            Draft(
-                payload,
-                header.payload_crc,
-                header.payload_size,
-                header.rows,
-                header.offset_span,
-                header.schema_version,
-                header.flags,
-                header.kind,
-                header.codec,
-                header.sent_at_us,
-                header.time_min_us,
-                header.time_max_us,
-            )
-        )
+        drafts.append(draft_of(header, payload))
     if sum(count for *_, count in about["parts"]) != len(drafts):
         raise FrameCorrupt(path=str(path), position=len(data), offset=-1, why="prepared frames are missing")
     parts = []
