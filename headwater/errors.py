@@ -4,11 +4,13 @@
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, EncodingInvalid, ArgumentInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed
+    ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge
 
@@ -205,6 +207,17 @@ class TransactionNotFound(NotFound):
     transaction: str
     problem = "There is no prepared transaction {transaction!r}."
     remedy = "List what is prepared with `Log.prepared()`; it may have been committed or rolled back already."
+
+
+@dataclass(eq=False, kw_only=True)
+class JavaMissing(NotFound):
+    """Spark needs a Java, and there is none that is new enough."""
+
+    release_min: int
+    found: str
+    command: str
+    problem = "Spark needs Java {release_min} or newer; {found}."
+    remedy = "Run `{command}`, or set JAVA_HOME to one."
 
 
 # -- somebody else was first ------------------------------------------------------------------------------------------
@@ -435,3 +448,75 @@ class RowTooLarge(StorageError):
     size_max: int
     problem = "A row for topic {topic!r} takes {size} bytes; a frame holds at most {size_max}."
     remedy = "Store the body elsewhere and append its address. Nothing of this call was appended."
+
+
+# -- a query cannot go on ---------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class QueryError(HeadwaterError):
+    """A streaming query cannot go on as it is."""
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceChanged(QueryError):
+    """What a query reads is no longer what its checkpoint was written for."""
+
+    topic: str
+    why: str
+    problem = "Topic {topic!r} is not what this query has been reading: {why}."
+    remedy = "Restart the query if the change is meant; where that is refused, begin with a new checkpoint."
+
+
+@dataclass(eq=False, kw_only=True)
+class StateMissing(QueryError):
+    """The state that a batch must begin with is not there."""
+
+    operator: str
+    batch: int
+    problem = "The state of operator {operator!r} before batch {batch} is gone."
+    remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint."
+
+
+@dataclass(eq=False, kw_only=True)
+class StateChanged(QueryError):
+    """The state on disk belongs to another form of the operator."""
+
+    operator: str
+    why: str
+    what: str
+    problem = "The state of operator {operator!r} does not fit: {why}."
+    remedy = "Either {what}, or start the query with a new checkpoint."
+
+
+@dataclass(eq=False, kw_only=True)
+class StateFolderUnknown(QueryError):
+    """A stateful operator runs in a session that has no place for state."""
+
+    operator: str
+    problem = "Operator {operator!r} keeps state, but the session names no folder for it."
+    remedy = "Make the session with `headwater.session(state=…)`, or set `spark.headwater.state`."
+
+
+@dataclass(eq=False, kw_only=True)
+class StepFailed(QueryError):
+    """The code of an operator's step raised an error."""
+
+    operator: str
+    batch: str
+    keys: str
+    offsets: str
+    error: str
+    problem = "Operator {operator!r} failed in batch {batch}, on keys such as {keys} ({offsets}): {error}."
+    remedy = "Mend the step and restart the query: the batch is done again from the state before it."
+
+
+@dataclass(eq=False, kw_only=True)
+class StepInvalid(QueryError):
+    """An operator's step returned something that does not fit what it declared."""
+
+    operator: str
+    what: str
+    why: str
+    problem = "The step of operator {operator!r} returned {what} that does not fit: {why}."
+    remedy = "Return tables with the declared columns and types."

@@ -1,0 +1,57 @@
+"""What an operator tells the engine: its keys, its state, its outputs, and the one pure function that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from headwater.operators.keyed.watermark import BatchTime, Policy
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step returns: the new state of the keys it was given, its output, and rows for its sides."""
+
+    state: pa.Table
+    output: pa.Table | None = None
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+Step = Callable[[pa.Table, pa.Table, BatchTime], Stepped | tuple[pa.Table, pa.Table]]
+"""`step(state, rows, time)`: both tables have `_key`, the number of the key, and are sorted by it; rows of one key are
+in the order of event time, source partition and offset. The state returned replaces the state given: a key that is
+left out has none any more. A step may be called for a key without rows; it then gives its state back, or acts on its
+timers (`_wake_at`, `_wake_at_processing`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broadcast:
+    """A table that every partition sees whole, such as rules: a topic, read up to the same offsets in all of them."""
+
+    log: str
+    topic: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contract:
+    """All that the engine needs to run a step over one partition."""
+
+    name: str
+    step: Step
+    key: tuple[str, ...]
+    rows: pa.Schema
+    state: pa.Schema
+    output: pa.Schema
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    time: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    late: Literal["side", "step"] = "side"
+    partitions: int = 1
+    broadcast: Mapping[str, Broadcast] = field(default_factory=dict)
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        return pa.schema([self.rows.field(name).with_nullable(True) for name in self.key])

@@ -1,0 +1,352 @@
+"""The engine: runs an operator's step over all keys of one partition at once, with their state.
+
+A batch goes through these steps: rows that cannot be used are put aside; the watermark follows from what earlier
+batches saw; late rows leave by their side; the rest is sorted by key, time, partition and offset; the state of the
+keys touched, by rows or by due timers, is looked up; the step runs; what changed is saved as the batch's version.
+Everything is computed from the input and version n-1, so a repeated attempt gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import HeadwaterError, StepFailed, StepInvalid
+from headwater.operators.keyed.contract import Contract, Stepped
+from headwater.operators.keyed.files import Folder
+from headwater.operators.keyed.merging import key_groups
+from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, Hashes
+from headwater.operators.keyed.store import Manifest, StateStore
+from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, merge
+
+KEY = "_key"
+INPUT = "_input"
+PUNCTUATION = "_punctuation"
+SLOT = "_slot"
+LATE_BY = "_late_by_us"
+REASON = "_reason"
+Numbers = npt.NDArray[np.int64]
+
+
+class Touched(NamedTuple):
+    """The keys of a batch, in the order of their hashes, and the rows that belong to them."""
+
+    hashes: Hashes
+    keys: pa.Table
+    rows: pa.Table
+
+
+class PartitionEngine:
+    """One partition of one operator in one query."""
+
+    def __init__(self, contract: Contract, folder: Folder, *, slot: int) -> None:
+        self._contract = contract
+        self._folder = folder
+        self._slot = slot
+        self._store = self._store_of(slot)
+
+    def run(
+        self, rows: pa.Table, *, batch: int, processing_us: int | None, broadcast: Mapping[str, pa.Table]
+    ) -> pa.Table:
+        """One batch: the output of the step, after its state is safe."""
+        contract = self._contract
+        before = self._store.load(batch)
+        watermark_us = self._watermark(batch, before, processing_us)
+        time = BatchTime(watermark_us=watermark_us, processing_us=processing_us, batch=batch, broadcast=broadcast)
+        usable, rejected = usable_rows(rows, contract)
+        seen = merge([before.seen, seen_in(rows, contract, processing_us)])
+        on_time, late = split_late(usable, contract, watermark_us)
+        due = self._store.due(before, event_us=watermark_us, processing_us=processing_us)
+        touched = touch(on_time, due, contract)
+        state = self._store.look_up(before, touched.hashes, touched.keys)
+        stepped = run_step(contract, state, touched, time)
+        sides = {**stepped.sides, "late": late, "rejected": rejected}
+        self._write_sides(batch, {name: table for name, table in sides.items() if table is not None and table.num_rows})
+        after = Manifest(
+            batch=batch,
+            partitions=contract.partitions,
+            seen=seen,
+            watermark_us=watermark_us,
+            processing_us=processing_us,
+            timers_checked=self._store.checked(before, event_us=watermark_us, processing_us=processing_us),
+            counts={
+                "rows": rows.num_rows,
+                "keys": len(touched.hashes),
+                "output": 0 if stepped.output is None else stepped.output.num_rows,
+                **{
+                    name: before.counts.get(name, 0) + table.num_rows
+                    for name, table in sides.items()
+                    if table is not None
+                },
+            },
+        )
+        self._store.save(before, after, changes(contract, touched, state, stepped.state))
+        return finished_output(contract, touched, stepped.output)
+
+    def _watermark(self, batch: int, own: Manifest, processing_us: int | None) -> int:
+        if self._contract.time is None:
+            return NEVER
+        others = [
+            own if slot == self._slot else self._store_of(slot).load(batch) for slot in range(self._contract.partitions)
+        ]
+        previous_us = max(manifest.watermark_us for manifest in others)
+        seen = [manifest.seen for manifest in others]
+        return self._contract.policy.watermark(seen, previous_us=previous_us, now_us=processing_us)
+
+    def _store_of(self, slot: int) -> StateStore:
+        contract = self._contract
+        return StateStore(
+            self._folder.within(str(slot)),
+            operator=contract.name,
+            key=contract.key_schema,
+            state=contract.state,
+            partitions=contract.partitions,
+        )
+
+    def _write_sides(self, batch: int, sides: Mapping[str, pa.Table]) -> None:
+        for name, table in sides.items():
+            self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", table)
+
+
+def run_bounded(
+    contract: Contract, rows: pa.Table, broadcast: Mapping[str, pa.Table]
+) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """The same operator over rows that are all there: one step with the rows, then one in which all time has passed."""
+    usable, rejected = usable_rows(rows, contract)
+    touched = touch(usable, no_keys(contract), contract)
+    nothing = pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]).empty_table()
+    first = run_step(contract, nothing, touched, BatchTime(broadcast=broadcast))
+    kept = with_keys(contract, touched, first.state)
+    last = Touched(touched.hashes, touched.keys, touched.rows.slice(0, 0))
+    time = BatchTime(watermark_us=EVER, processing_us=EVER, final=True, broadcast=broadcast)
+    final = run_step(contract, kept, last, time)
+    outputs = [finished_output(contract, touched, one.output) for one in (first, final)]
+    sides: dict[str, list[pa.Table]] = {"rejected": [rejected]}
+    for one in (first, final):
+        for name, table in one.sides.items():
+            sides.setdefault(name, []).append(table)
+    return pa.concat_tables(outputs), {name: pa.concat_tables(tables) for name, tables in sides.items()}
+
+
+# -- rows in ----------------------------------------------------------------------------------------------------------
+
+
+def usable_rows(rows: pa.Table, contract: Contract) -> tuple[pa.Table, pa.Table]:
+    """Rows with a key and a time, and those without, which say why they were rejected. Punctuations are neither."""
+    if PUNCTUATION in rows.column_names:
+        rows = rows.filter(pc.is_null(rows.column(PUNCTUATION)))
+    missing = np.zeros(rows.num_rows, dtype=np.int8)
+    for name in contract.key:
+        missing[np.asarray(pc.is_null(rows.column(name)).combine_chunks(), dtype=bool)] = 1
+    if contract.time is not None:
+        without_time = np.asarray(pc.is_null(rows.column(contract.time)).combine_chunks(), dtype=bool)
+        missing[without_time & (missing == 0)] = 2
+    if not missing.any():
+        return rows, with_reason(rows.slice(0, 0), [])
+    bad = missing > 0
+    reasons = [("the key is null", "the event time is null")[kind - 1] for kind in missing[bad]]
+    return rows.filter(pa.array(~bad)), with_reason(rows.filter(pa.array(bad)), reasons)
+
+
+def with_reason(rows: pa.Table, reasons: list[str]) -> pa.Table:
+    rows = rows.drop_columns([name for name in (HASH, SLOT) if name in rows.column_names])
+    return rows.append_column(REASON, pa.array(reasons, pa.string()))
+
+
+def split_late(rows: pa.Table, contract: Contract, watermark_us: int) -> tuple[pa.Table, pa.Table | None]:
+    """Rows in time, and rows behind the watermark with how late they are."""
+    if contract.time is None or contract.late == "step" or watermark_us <= NEVER:
+        return rows, None
+    times = np.asarray(micros(rows.column(contract.time)))
+    late = times < watermark_us
+    if not late.any():
+        return rows, None
+    side = rows.filter(pa.array(late)).drop_columns([name for name in (HASH, SLOT) if name in rows.column_names])
+    return rows.filter(pa.array(~late)), side.append_column(LATE_BY, pa.array(watermark_us - times[late]))
+
+
+def seen_in(rows: pa.Table, contract: Contract, processing_us: int | None) -> Seen:
+    """The latest event time of each input and source partition in this batch."""
+    if contract.time is None or not rows.num_rows:
+        return {}
+    now_us = NEVER if processing_us is None else processing_us
+    times = micros(rows.column(contract.time)).combine_chunks()
+    if PUNCTUATION in rows.column_names:
+        # A promise that nothing earlier than t follows is as good as a row that late_by after t would be.
+        promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), contract.policy.late_by_us)
+        times = pc.coalesce(promised, times)
+    table = pa.table({"time": times, "input": _text(rows, INPUT), "place": _text(rows, "_partition")})
+    table = table.filter(pc.less_equal(table.column("time"), contract.policy.bound_us(processing_us)))
+    seen: Seen = {}
+    for row in table.group_by(["input", "place"]).aggregate([("time", "max")]).to_pylist():
+        seen.setdefault(row["input"], {})[row["place"]] = (row["time_max"], now_us)
+    return seen
+
+
+def _text(rows: pa.Table, name: str) -> pa.Array:
+    if name not in rows.column_names:
+        return pa.array([""] * rows.num_rows, pa.string())
+    return pc.fill_null(rows.column(name).combine_chunks().cast(pa.string()), "")
+
+
+def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A timestamp column as microseconds."""
+    if pa.types.is_integer(column.type):
+        return column
+    zone = column.type.tz
+    return column.cast(pa.timestamp("us", tz=zone)).cast(pa.int64())
+
+
+def touch(rows: pa.Table, due: pa.Table, contract: Contract) -> Touched:
+    """Sort the rows, number their keys, and add the keys whose timers are due."""
+    rows = sorted_rows(rows, contract)
+    hashes = _hashes(rows)
+    groups = key_groups(rows, hashes, contract.key)
+    firsts = np.unique(groups, return_index=True)[1]
+    # `key_groups` numbers by first sight; with rows sorted by hash that is the order of the hashes.
+    keys = rows.select(list(contract.key)).take(pa.array(firsts)).cast(contract.key_schema)
+    own = hashes[firsts]
+    if not due.num_rows:
+        return Touched(own, keys, _numbered(rows, groups))
+    all_hashes = np.concatenate([own, np.asarray(due.column(HASH).combine_chunks())])
+    all_keys = pa.concat_tables([keys, due.select(list(contract.key)).cast(contract.key_schema)]).combine_chunks()
+    order = np.argsort(all_hashes, kind="stable")
+    merged = key_groups(all_keys.take(pa.array(order)), all_hashes[order], contract.key)
+    number_of = np.empty(len(order), np.int64)
+    number_of[order] = merged
+    representatives = order[np.unique(merged, return_index=True)[1]]
+    return Touched(
+        all_hashes[representatives], all_keys.take(pa.array(representatives)), _numbered(rows, number_of[groups])
+    )
+
+
+def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
+    """Rows by key, time, input, partition and offset: ties are settled the same way on every retry."""
+    if rows.num_rows < 2:
+        return rows
+    order_by: list[npt.NDArray[np.generic]] = []
+    for name in ("_offset", "_partition", INPUT):
+        if name in rows.column_names:
+            order_by.append(np.asarray(pc.fill_null(rows.column(name), 0)))
+    if contract.time is not None:
+        order_by.append(np.asarray(micros(rows.column(contract.time))))
+    order_by.append(_hashes(rows))
+    return rows.combine_chunks().take(pa.array(np.lexsort(order_by)))
+
+
+def _hashes(rows: pa.Table) -> Hashes:
+    return np.asarray(rows.column(HASH).combine_chunks()).astype(np.int64, copy=False).view(np.uint64)
+
+
+def _numbered(rows: pa.Table, numbers: Numbers) -> pa.Table:
+    rows = rows.drop_columns([name for name in (HASH, SLOT) if name in rows.column_names])
+    rows = rows.append_column(KEY, pa.array(numbers, pa.int64()))
+    if len(numbers) > 1 and (numbers[1:] < numbers[:-1]).any():  # two keys share a hash, and their rows are mixed
+        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+    return rows
+
+
+def no_keys(contract: Contract) -> pa.Table:
+    return pa.schema([pa.field(HASH, pa.uint64()), *contract.key_schema]).empty_table()
+
+
+# -- the step ---------------------------------------------------------------------------------------------------------
+
+
+def run_step(contract: Contract, state: pa.Table, touched: Touched, time: BatchTime) -> Stepped:
+    """Call the step; an error says which operator, batch, keys and offsets it met."""
+    if not len(touched.hashes) and not time.final:
+        return Stepped(state.slice(0, 0), None)
+    try:
+        found = contract.step(state, touched.rows, time)
+    except HeadwaterError:
+        raise
+    except Exception as error:
+        raise StepFailed(
+            operator=contract.name,
+            batch="(bounded)" if time.batch is None else str(time.batch),
+            keys=str(touched.keys.slice(0, 3).to_pylist()),
+            offsets=_offset_range(touched.rows),
+            error=f"{type(error).__name__}: {error}",
+        ) from error
+    stepped = found if isinstance(found, Stepped) else Stepped(*found)
+    return replace(stepped, state=_checked_state(contract, stepped.state, touched))
+
+
+def _offset_range(rows: pa.Table) -> str:
+    if "_offset" not in rows.column_names or not rows.num_rows:
+        return "no offsets"
+    bounds = pc.min_max(rows.column("_offset")).as_py()
+    return f"offsets {bounds['min']} to {bounds['max']}"
+
+
+def _checked_state(contract: Contract, state: pa.Table, touched: Touched) -> pa.Table:
+    wanted = pa.schema([*contract.state, pa.field(KEY, pa.int64())])
+    try:
+        state = state.select(wanted.names).cast(wanted)
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+        raise StepInvalid(operator=contract.name, what="a state", why=str(error)) from error
+    numbers = np.asarray(state.column(KEY).combine_chunks())
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(touched.hashes)):
+        raise StepInvalid(operator=contract.name, what="a state", why="`_key` names a key that was not given")
+    if len(numbers) > 1 and (numbers[1:] < numbers[:-1]).any():
+        state = state.take(pa.array(np.argsort(numbers, kind="stable")))
+    return state
+
+
+def with_keys(contract: Contract, touched: Touched, state: pa.Table) -> pa.Table:
+    """State with its key columns, as the step is given it."""
+    keys = touched.keys.take(state.column(KEY))
+    columns = [*keys.columns, *(state.column(field.name) for field in contract.state), state.column(KEY)]
+    return pa.table(columns, schema=pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]))
+
+
+def changes(contract: Contract, touched: Touched, before: pa.Table, after: pa.Table) -> pa.Table | None:
+    """What to save: the new rows of every key that has state, and a mark for every key that no longer has."""
+    if not len(touched.hashes):
+        return None
+    kept = np.asarray(after.column(KEY).combine_chunks())
+    gone = np.setdiff1d(np.unique(np.asarray(before.column(KEY).combine_chunks())), kept)
+    keys = touched.keys.take(pa.array(np.concatenate([kept, gone])))
+    numbers = np.concatenate([kept, gone])
+    empty = pa.table({field.name: pa.nulls(len(gone), field.type) for field in contract.state})
+    state = pa.concat_tables([after.select([field.name for field in contract.state]), empty.cast(contract.state)])
+    live = np.concatenate([np.ones(len(kept), bool), np.zeros(len(gone), bool)])
+    table = pa.table(
+        [pa.array(touched.hashes[numbers]), pa.array(live), *keys.columns, *state.columns],
+        names=[HASH, LIVE, *contract.key, *contract.state.names],
+    )
+    # Keys are numbered in the order of their hashes; only the dead ones stand apart.
+    return table.take(pa.array(np.argsort(numbers, kind="stable"))) if len(gone) else table
+
+
+def finished_output(contract: Contract, touched: Touched, output: pa.Table | None) -> pa.Table:
+    """The output under its declared schema; `_key` is replaced by the key's columns where they are missing."""
+    if output is None:
+        return contract.output.empty_table()
+    if KEY in output.column_names:
+        missing = [name for name in contract.key if name not in output.column_names and name in contract.output.names]
+        if missing:
+            keys = touched.keys.take(output.column(KEY).combine_chunks())
+            for name in missing:
+                output = output.append_column(name, keys.column(name))
+    try:
+        return output.select(contract.output.names).cast(contract.output)
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+        raise StepInvalid(operator=contract.name, what="an output", why=str(error)) from error
+
+
+def due_keys(state: pa.Table, time: BatchTime) -> Numbers:
+    """The numbers of the keys whose timers are due: what a step with timers asks first."""
+    found = []
+    for timer, now in ((EVENT_TIMER, time.watermark_us), (PROCESSING_TIMER, time.processing_us)):
+        if timer in state.column_names and now is not None:
+            at = pc.fill_null(micros(state.column(timer)), EVER + 1)
+            found.append(np.asarray(state.column(KEY))[np.asarray(at) <= now])
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

@@ -1,0 +1,185 @@
+"""From DataFrames to the engine: inputs are tagged and joined, rows go to the partition of their key, one call does all.
+
+inputs ──(combine)──► tagged union ──► hash of the key ──► repartition ──► mapInArrow: engine over one partition
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
+from headwater.errors import ColumnUnknown, StateFolderUnknown, StateMissing
+from headwater.operators.keyed.contract import Broadcast, Contract
+from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
+from headwater.operators.keyed.files import open_folder
+from headwater.operators.keyed.runs import HASH
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STATE_SETTING = "spark.headwater.state"
+Combine = Callable[[pa.Table], pa.Table]
+
+
+def apply(
+    contract: Callable[[pa.Schema], Contract],
+    *inputs: DataFrame,
+    combine: tuple[Combine, pa.Schema] | None = None,
+    partitions: int | None = None,
+    side: str | None = None,
+) -> DataFrame:
+    """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
+
+    With `side`, the rows of that side are the result instead of the output; for bounded input only.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    spark = inputs[0].sparkSession
+    frames = [_combined(frame, *combine) for frame in inputs] if combine is not None else list(inputs)
+    rows = frames[0] if len(frames) == 1 else _union(frames)
+    count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    made = replace(contract(to_arrow_schema(rows.schema)), partitions=count)
+    _check_columns(made)
+    state = spark.conf.get(STATE_SETTING, None)
+    streaming = rows.isStreaming
+    if streaming and state is None:
+        raise StateFolderUnknown(operator=made.name)
+    task = Task(contract=made, state=state or "", streaming=streaming, side=side)
+    placed = _placed(rows, made)
+    output = made.output if side is None else made.sides[side]
+    return placed.mapInArrow(task.run, from_arrow_schema(output))
+
+
+def _combined(frame: DataFrame, combine: Combine, schema: pa.Schema) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if found:
+            yield from combine(pa.Table.from_batches(found)).cast(schema).to_batches()
+
+    return frame.mapInArrow(run, from_arrow_schema(schema))
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+    tagged = [frame.withColumn(INPUT, F.lit(number)) for number, frame in enumerate(frames)]
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
+
+
+def _placed(rows: DataFrame, contract: Contract) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    hashed = rows.withColumn(HASH, F.xxhash64(*contract.key))
+    slotted = hashed.withColumn(SLOT, F.pmod(HASH, F.lit(contract.partitions)).cast("int"))
+    return slotted.repartitionById(contract.partitions, SLOT)
+
+
+def _check_columns(contract: Contract) -> None:
+    for name in (*contract.key, *([contract.time] if contract.time is not None else [])):
+        if name not in contract.rows.names:
+            raise ColumnUnknown(topic=contract.name, column=name, columns=", ".join(contract.rows.names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What travels to the workers: everything needed to run one partition of one batch."""
+
+    contract: Contract
+    state: str
+    streaming: bool
+    side: str | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        rows = self._rows(found)
+        batch = current_batch() if self.streaming else None
+        if batch is None:
+            output, sides = run_bounded(self.contract, rows, self._broadcast(None))
+            table = output if self.side is None else sides.get(self.side, self.contract.sides[self.side].empty_table())
+        else:
+            table = self._run_batch(rows, batch)
+        yield from table.to_batches()
+
+    def _run_batch(self, rows: pa.Table, batch: MicroBatch) -> pa.Table:
+        folder = open_folder(self.state).within(batch.query).within(self.contract.name)
+        records = Path(self.state) / batch.query / "operators"
+        self._check_known(records, batch)
+        slot = self._slot(rows, batch, records)
+        engine = PartitionEngine(self.contract, folder, slot=slot)
+        return engine.run(
+            rows,
+            batch=batch.number,
+            processing_us=batch_time_us(Path(self.state), batch),
+            broadcast=self._broadcast(batch),
+        )
+
+    def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
+        wanted = pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())])
+        if not found:
+            return wanted.empty_table()
+        return pa.Table.from_batches(found)
+
+    def _check_known(self, records: Path, batch: MicroBatch) -> None:
+        """Never begin with empty state where there should be some."""
+        if recorded(records, self.contract.name) is None:
+            if batch.number > 0:
+                raise StateMissing(operator=self.contract.name, batch=batch.number)
+            record_once(
+                records, self.contract.name, {"first_batch": batch.number, "partitions": self.contract.partitions}
+            )
+
+    def _slot(self, rows: pa.Table, batch: MicroBatch, records: Path) -> int:
+        """Which partition of the operator this task has. Rows say it; a task without rows goes by its own number.
+
+        Behind a union, Spark numbers the tasks of one branch after those of the other. The first task with rows
+        writes down by how much.
+        """
+        if rows.num_rows:
+            slot: int = rows.column(SLOT)[0].as_py()
+            record_once(records, f"{self.contract.name}-base", {"base": batch.partition - slot})
+            return slot
+        known = recorded(records, f"{self.contract.name}-base")
+        return (batch.partition - (known["base"] if known is not None else 0)) % self.contract.partitions
+
+    def _broadcast(self, batch: MicroBatch | None) -> Mapping[str, pa.Table]:
+        return {name: self._read(name, table, batch) for name, table in self.contract.broadcast.items()}
+
+    def _read(self, name: str, table: Broadcast, batch: MicroBatch | None) -> pa.Table:
+        log = _open_log(table.log)
+        ends = {str(partition): offset for partition, offset in log.end_offsets(table.topic).items()}
+        if batch is not None:
+            # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
+            folder = time_folder(Path(self.state), batch.query)
+            ends = record_once(folder, f"table-{batch.number}-{self.contract.name}-{name}", ends)
+        stop = {int(partition): offset for partition, offset in ends.items()}
+        found: pa.Table = log.read(table.topic, stop=stop).table()
+        return found
+
+
+_logs: dict[tuple[int, str], Any] = {}
+
+
+def _open_log(address: str) -> Any:
+    # Any: whatever kind of log the address names. One per process; a forked worker opens its own.
+    from headwater.log import open as open_log
+
+    key = (os.getpid(), address)
+    if key not in _logs:
+        _logs[key] = open_log(address, create=False)
+    return _logs[key]
+
+
+def default_name(operator: object) -> str:
+    """A name for an operator that was given none: its kind, and a mark of its settings."""
+    mark = hashlib.sha256(repr(operator).encode()).hexdigest()[:8]
+    return f"{type(operator).__name__.lower()}-{mark}"

@@ -1,0 +1,223 @@
+"""Versions of an operator's state: for each partition a chain of runs per batch, so that batch n can always be done
+again from version n-1.
+
+A version is a small manifest that names its runs, oldest first. Batch n adds one run with the keys it touched; runs of
+similar size are merged as they pile up, so a key is found in a handful of binary searches, however many are held, and
+the work of a batch grows with the keys it touches only. Nothing is changed in place: a killed or repeated attempt
+leaves files that no manifest names, and the next clean-up takes them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import StateChanged, StateMissing
+from headwater.operators.keyed.files import SUFFIX, Folder
+from headwater.operators.keyed.merging import merge_runs, runs_to_merge, same_keys
+from headwater.operators.keyed.runs import HASH, LIVE, TIMERS, Hashes, Rows, Run, timer_name, write_run
+from headwater.operators.keyed.watermark import NEVER, Seen
+from headwater.schema import conform
+
+VERSIONS_KEPT = 3
+
+
+@dataclass(kw_only=True)
+class Manifest:
+    """One version of one partition's state."""
+
+    batch: int
+    partitions: int
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    seen: Seen = field(default_factory=dict)
+    watermark_us: int = NEVER
+    processing_us: int | None = None
+    timers_checked: dict[str, dict[str, int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        return json.dumps(self.__dict__)
+
+    @staticmethod
+    def loads(text: str) -> Manifest:
+        body = json.loads(text)
+        body["seen"] = {
+            name: {place: (latest, at) for place, (latest, at) in places.items()}
+            for name, places in body["seen"].items()
+        }
+        return Manifest(**body)
+
+
+class StateStore:
+    """The state of one partition of one operator."""
+
+    def __init__(self, folder: Folder, *, operator: str, key: pa.Schema, state: pa.Schema, partitions: int) -> None:
+        self._folder = folder
+        self._operator = operator
+        self._key = key
+        self._schema = state
+        self._stored = pa.schema([pa.field(HASH, pa.uint64()), pa.field(LIVE, pa.bool_()), *key, *state])
+        self._partitions = partitions
+        self._opened: dict[str, Run] = {}
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def load(self, batch: int) -> Manifest:
+        """The version that batch `batch` begins with: the newest one before it."""
+        earlier = [number for number in self.versions() if number < batch]
+        if not earlier:
+            return Manifest(batch=-1, partitions=self._partitions)
+        manifest = self.manifest(max(earlier))
+        if manifest.partitions != self._partitions:
+            raise StateChanged(
+                operator=self._operator,
+                why=f"its state lies in {manifest.partitions} partitions, but the query has {self._partitions}",
+                what=f"run `headwater state rescale --partitions {self._partitions}`",
+            )
+        return manifest
+
+    def versions(self) -> list[int]:
+        return sorted(int(name.removesuffix(".json")) for name in self._folder.names() if name.endswith(".json"))
+
+    def manifest(self, batch: int) -> Manifest:
+        text = self._folder.read_text(f"{batch:012d}.json")
+        if text is None:
+            raise StateMissing(operator=self._operator, batch=batch)
+        return Manifest.loads(text)
+
+    def save(self, before: Manifest, after: Manifest, changes: pa.Table | None) -> None:
+        """Publish version `after`: the runs of `before` and one more with `changes`, sorted by hash."""
+        runs = list(before.runs)
+        if changes is not None and changes.num_rows:
+            name = f"run-{after.batch:012d}-{secrets.token_hex(4)}"
+            write_run(self._folder, name, changes.select(self._stored.names).cast(self._stored))
+            runs.append({"name": name, "rows": changes.num_rows})
+        after.runs = self._merged(runs, after.batch)
+        names = {run["name"] for run in after.runs}
+        after.timers_checked = {name: checked for name, checked in after.timers_checked.items() if name in names}
+        if after.runs:
+            self._folder.sync()  # the runs are safe before a manifest names them
+        self._folder.write_text(f"{after.batch:012d}.json", after.dumps())
+        self._folder.sync()
+        self._clean(after.batch)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def look_up(self, manifest: Manifest, hashes: Hashes, keys: pa.Table) -> pa.Table:
+        """The state of the given keys, with the number of the key as `_key`, sorted by it. Newer runs win."""
+        missing: Rows = np.arange(len(hashes))
+        pieces: list[pa.Table] = []
+        for run in reversed(self._runs(manifest)):
+            if not len(missing):
+                break
+            match = run.find(hashes[missing])
+            if not len(match.rows):
+                continue
+            numbers = missing[match.keys]
+            rows = run.table.take(pa.array(match.rows))
+            same = same_keys(rows.select(self._key.names), keys.take(pa.array(numbers)))
+            if not same.all():
+                numbers, rows = numbers[same], rows.filter(pa.array(same))
+            live = np.asarray(rows.column(LIVE).combine_chunks(), dtype=bool)
+            piece = self._conformed(rows.filter(pa.array(live)))
+            pieces.append(piece.append_column("_key", pa.array(numbers[live])))
+            missing = np.setdiff1d(missing, numbers)
+        return self._joined(pieces)
+
+    def due(self, manifest: Manifest, *, event_us: int, processing_us: int | None) -> pa.Table:
+        """The keys, with their hashes, that may have a timer due by now; some may have been moved since."""
+        found = []
+        for run in self._runs(manifest):
+            checked = manifest.timers_checked.get(run.name, {})
+            for timer, until in zip(TIMERS, (event_us, processing_us), strict=True):
+                if until is not None and until > NEVER:
+                    rows = run.due(timer, after_us=checked.get(timer), until_us=until)
+                    if len(rows):
+                        found.append(run.table.select([HASH, *self._key.names]).take(pa.array(rows)))
+        empty = pa.schema([pa.field(HASH, pa.uint64()), *self._key]).empty_table()
+        return pa.concat_tables(found) if found else empty
+
+    def checked(self, manifest: Manifest, *, event_us: int, processing_us: int | None) -> dict[str, dict[str, int]]:
+        """What to note so that the same timers are not looked at again."""
+        until = dict(zip(TIMERS, (event_us, processing_us), strict=True))
+        return {
+            run["name"]: {
+                timer: max(at, manifest.timers_checked.get(run["name"], {}).get(timer, NEVER))
+                for timer, at in until.items()
+                if at is not None
+            }
+            for run in manifest.runs
+        }
+
+    def everything(self, manifest: Manifest) -> pa.Table:
+        """All live state, with hash and key: for people who look, and for rescaling."""
+        runs = self._runs(manifest)
+        if not runs:
+            return self._stored.empty_table()
+        return merge_runs([self._stored_rows(run.table) for run in runs], key=self._key.names, drop_dead=True)
+
+    # -- behind -------------------------------------------------------------------------------------------------------
+
+    def _runs(self, manifest: Manifest) -> list[Run]:
+        return [self._open(run["name"]) for run in manifest.runs]
+
+    def _open(self, name: str) -> Run:
+        run = self._opened.get(name)
+        if run is None:
+            try:
+                run = self._opened[name] = Run(self._folder, name)
+            except FileNotFoundError:
+                raise StateMissing(operator=self._operator, batch=-1) from None
+        return run
+
+    def _merged(self, runs: list[dict[str, Any]], batch: int) -> list[dict[str, Any]]:
+        """The runs after those that have piled up were merged."""
+        while (span := runs_to_merge([run["rows"] for run in runs])) is not None:
+            first, last = span
+            tables = [self._stored_rows(self._open(run["name"]).table) for run in runs[first:last]]
+            table = merge_runs(tables, key=self._key.names, drop_dead=first == 0)
+            name = f"run-{batch:012d}-{secrets.token_hex(4)}"
+            write_run(self._folder, name, table)
+            runs = [*runs[:first], {"name": name, "rows": table.num_rows}, *runs[last:]]
+        return runs
+
+    def _stored_rows(self, table: pa.Table) -> pa.Table:
+        if table.schema.equals(self._stored):
+            return table
+        return pa.Table.from_batches([conform(batch, self._stored) for batch in table.to_batches()], self._stored)
+
+    def _conformed(self, table: pa.Table) -> pa.Table:
+        wanted = pa.schema([*self._key, *self._schema])
+        table = table.select([name for name in table.column_names if name not in (HASH, LIVE)])
+        if table.schema.equals(wanted):
+            return table
+        return pa.Table.from_batches([conform(batch, wanted) for batch in table.to_batches()], wanted)
+
+    def _joined(self, pieces: list[pa.Table]) -> pa.Table:
+        wanted = pa.schema([*self._key, *self._schema, pa.field("_key", pa.int64())])
+        if not pieces:
+            return wanted.empty_table()
+        if len(pieces) == 1:
+            return pieces[0]
+        table = pa.concat_tables(pieces).combine_chunks()
+        order = np.argsort(np.asarray(table.column("_key")), kind="stable")
+        return table.take(pa.array(order))
+
+    def _clean(self, batch: int) -> None:
+        """Remove versions that no retry can ask for, and files that no version names."""
+        kept = self.versions()[-VERSIONS_KEPT:]
+        manifests = [self.manifest(number) for number in kept]
+        wanted = {run["name"] for manifest in manifests for run in manifest.runs}
+        files = {f"{name}{SUFFIX}" for name in wanted}
+        files |= {f"{timer_name(name, timer)}{SUFFIX}" for name in wanted for timer in TIMERS}
+        for name in self._folder.names():
+            is_old_version = name.endswith(".json") and int(name.removesuffix(".json")) not in kept
+            is_old_run = name.startswith("run-") and name not in files and int(name[4:16]) < batch
+            if is_old_version or is_old_run:
+                self._folder.remove(name)
+        self._opened = {name: run for name, run in self._opened.items() if name in wanted}
