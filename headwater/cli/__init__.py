@@ -5,21 +5,30 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 
 def main() -> NoReturn:
     """Run the command line of this process, and end the process with the command's exit code."""
+    if sys.argv[1:] == ["--version"]:
+        sys.argv[1] = "version"
     if "--no-color" in sys.argv:
         # The help pages are drawn by a library that knows no flag of ours, but this one.
         os.environ["NO_COLOR"] = "1"
     leave_pandas_out()
+    warnings.showwarning = _tell
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # so that a group is left, and what was printed is committed
     from headwater.cli.app import run
 
     sys.exit(run(sys.argv[1:]))
+
+
+# Any: the signature is that of `warnings.showwarning`; where a warning was raised is of no use to a reader.
+def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 class _NoPandas:

@@ -42,6 +42,11 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
+    except typer.TyperException as error:
+        if not error.format_message().startswith("Usage:"):
+            return report(error, color="--no-color" not in arguments, verbose=verbose)
+        print(error.format_message(), file=sys.stderr)  # a noun without a verb: its commands are listed
+        return error.exit_code
     # Whatever else happens is told in one place; nothing is swallowed, for the exit code says that it failed.
     except Exception as error:
         return report(error, color="--no-color" not in arguments, verbose=verbose)

@@ -68,7 +68,7 @@ def remember_flags() -> Callable[..., None]:
     def callback(context: typer.Context, **given: Any) -> None:
         _keep(context, given)
 
-    return _signed(callback, [], {"context": typer.Context})
+    return _signed(callback, [], {})
 
 
 def flags_of(context: typer.Context) -> Flags:
@@ -92,7 +92,7 @@ def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
 
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    return _signed(run, parameters, {"context": typer.Context, **hints})
+    return _signed(run, parameters, hints)
 
 
 def _signed(

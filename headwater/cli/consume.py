@@ -43,7 +43,7 @@ def consume(
     exit_at_end: ExitAtEnd = False,
     columns: Columns = None,
 ) -> None:
-    """Read a topic from its start, or from another place, and go on as rows come.
+    """Read a topic from a place on, and go on as rows come.
 
     Rows of all partitions come in the order in which they were appended. With `--json` each row is one line.
     For a group, `--offset` says only where a new group begins.

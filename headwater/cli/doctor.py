@@ -16,6 +16,7 @@ import typer
 
 from headwater.cli.commands import command
 from headwater.cli.session import Session
+from headwater.cli.wording import counted
 from headwater.errors import HeadwaterError
 from headwater.units import GIB, MIB, format_bytes
 
@@ -111,7 +112,7 @@ def check_log(session: Session) -> Check:
     except (HeadwaterError, OSError, ValueError) as error:
         return Check(check="Log", status="error", found=str(error), remedy="`headwater log verify` says more.")
     own = [one for one in found if not one.topic.name.startswith("__")]
-    text = f"{path}: {len(own)} topics, {sum(one.rows for one in own):,} rows, {format_bytes(sum(one.bytes for one in found))}"
+    text = f"{path}: {counted(len(own), 'topic')}, {counted(sum(one.rows for one in own), 'row')}, {format_bytes(sum(one.bytes for one in found))}"
     if waiting:
         remedy = "Commit or roll them back by their ids: `Log.prepared()` lists them."
         return Check(check="Log", status="warning", found=f"{text}, {waiting} transactions prepared", remedy=remedy)

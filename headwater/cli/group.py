@@ -16,7 +16,7 @@ from headwater.cli.positions import parse_position, resolve
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
 from headwater.cli.terminal import is_terminal
-from headwater.cli.times import iso
+from headwater.cli.wording import counted, iso
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_groups(session: Session) -> None:
 
 
 def describe(session: Session, group: Group) -> None:
-    """Show one group: its members, and each partition with its reader and its lag."""
+    """Show one group: its members and its partitions."""
     with session.log() as log:
         found = log.groups.describe(group)
     columns = [
@@ -75,7 +75,7 @@ def describe(session: Session, group: Group) -> None:
     lines = [
         session.paint(found.group, "bold"),
         f"  generation  {found.generation}",
-        f"  lag         {found.rows:,} rows",
+        f"  lag         {counted(found.rows, 'row')}",
         "",
         *(session.table(columns, members) or ["No members: nobody reads for this group now."]),
         "",
@@ -89,7 +89,7 @@ def lag(
     group: Annotated[str | None, typer.Argument(help="Only this group.", metavar="GROUP")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second; Ctrl-C ends it.")] = False,
 ) -> None:
-    """Show how far groups are behind in each partition, in rows and in time."""
+    """Show how far groups are behind, in rows and in time."""
     with session.log() as log:
         while True:
             found = log.groups.lag(group)
@@ -117,14 +117,17 @@ def seek(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Move a group that nobody reads for: show where it is, where it goes, and what is read again."""
+    """Move a group that nobody reads for.
+
+    Shows where it is, where it goes, and how many rows are read again.
+    """
     position = parse_position(to, name="--to")
     with session.log(write=not dry_run) as log:
         topics = [topic] if topic is not None else _topics_of(log, group)
         wanted = {name: resolve(log, name, position, partition or _partitions(log, name)) for name in topics}
         steps = [step for name, at in wanted.items() for step in log.groups.seek(group, name, at, dry_run=True)]
         if not dry_run:
-            confirm(session, f"This moves group {group!r}: {_moved(steps)}.", yes=yes)
+            confirm(session, f"Group {group!r} {_moved(steps)}.", yes=yes)
             steps = [step for name, at in wanted.items() for step in log.groups.seek(group, name, at)]
     columns = [
         Column(title="TOPIC", cut=True),
@@ -136,15 +139,22 @@ def seek(
     ]
     rows = [[one.topic, str(one.partition), _offset(one.current), "→", str(one.new), f"{one.rows:,}"] for one in steps]
     session.show_all([_step_record(one, moved=not dry_run) for one in steps], columns, rows)
-    session.say(f"{'Would move' if dry_run else 'Moved'} group {group!r}: {_moved(steps)}.")
+    session.say(f"Group {group!r} {_moved(steps)}." + (" Nothing was changed." if dry_run else ""))
 
 
 def delete(session: Session, group: Group, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Forget a group that nobody reads for: its members and how far it has come. No rows are deleted."""
+    """Forget a group that nobody reads for.
+
+    Its members and how far it has come are forgotten. No rows are deleted.
+    """
     with session.log(write=not dry_run) as log:
         found = log.groups.describe(group)
         if not dry_run:
-            confirm(session, f"This forgets how far group {group!r} has come in {_place_count(found)}.", yes=yes)
+            confirm(
+                session,
+                f"This forgets how far group {group!r} has come in {counted(len(found.partitions), 'partition')}.",
+                yes=yes,
+            )
             log.groups.delete(group)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} group {group!r}.")
     if session.output != "table":
@@ -260,13 +270,9 @@ def _assigned(assignment: dict[str, list[int]]) -> str:
 
 def _moved(steps: list[SeekStep]) -> str:
     again, over = sum(max(0, one.rows) for one in steps), sum(max(0, -one.rows) for one in steps)
-    parts = [f"{again:,} rows are read again"] if again else []
-    parts += [f"{over:,} rows are passed over"] if over else []
-    return ", ".join(parts) or "it stays where it is"
-
-
-def _place_count(found: GroupInfo) -> str:
-    return f"{len(found.partitions)} partition{'' if len(found.partitions) == 1 else 's'}"
+    parts = [f"reads {counted(again, 'row')} again"] if again else []
+    parts += [f"passes {counted(over, 'row')} over"] if over else []
+    return " and ".join(parts) or "stays where it is"
 
 
 def _topics_of(log: EmbeddedLog, group: str) -> list[str]:

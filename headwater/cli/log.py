@@ -13,6 +13,8 @@ from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.progress import bar_of
 from headwater.cli.session import Record, Session
+from headwater.cli.tables import Column
+from headwater.cli.wording import counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(session: Session, topic: OneTopic = None) -> None:
-    """Read every frame and check it. Changes nothing; ends with 1 if something is damaged."""
+    """Read every frame and check it.
+
+    Changes nothing. Ends with 1 if something is damaged.
+    """
     from headwater.log.embedded import repair as repairs
 
     with session.log() as log, _steps(session, "verify") as progress:
@@ -44,7 +49,10 @@ def verify(session: Session, topic: OneTopic = None) -> None:
 
 
 def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Mend what can be mended. Damaged bytes are set aside in the folder `quarantine`, never deleted."""
+    """Mend what can be mended.
+
+    Damaged bytes are set aside in the folder `quarantine`, never deleted.
+    """
     from headwater.log.embedded import repair as repairs
 
     with session.log(write=not dry_run) as log:
@@ -53,7 +61,7 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
         if report.findings and not dry_run:
             for text in _lines(session, report):
                 session.say(text)
-            confirm(session, f"This mends {_counted(len(report.findings), 'finding')}.", yes=yes)
+            confirm(session, f"This mends {counted(len(report.findings), 'finding')}.", yes=yes)
             with _steps(session, "repair") as progress:
                 report = repairs.repair(log, topic, progress=progress)
     session.show({**_record(report), "repaired": not dry_run}, _lines(session, report))
@@ -61,7 +69,10 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
 
 
 def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -> None:
-    """Do at once what otherwise happens behind appends: retention, joining of small frames, last row per key."""
+    """Do at once what else happens behind appends.
+
+    That is retention, the joining of small frames, and for compacted topics the last row per key.
+    """
     with session.log(write=not dry_run) as log:
         names = log.topics(internal=True) if topic is None else [log.topic(topic).name]
         records = []
@@ -126,16 +137,14 @@ def _lines(session: Session, report: Report) -> list[str]:
 
 
 def _looked_at(report: Report) -> str:
-    verdict = "All is well" if report.ok else _counted(len(report.findings), "finding")
+    verdict = "All is well" if report.ok else counted(len(report.findings), "finding")
     return (
-        f"{verdict}: {report.rows:,} rows in {_counted(report.frames, 'frame')}, {_counted(report.segments, 'segment')} "
-        f"and {_counted(report.topics, 'topic')}, {format_bytes(report.bytes)} read."
+        f"{verdict}: {counted(report.rows, 'row')} in {counted(report.frames, 'frame')}, {counted(report.segments, 'segment')} "
+        f"and {counted(report.topics, 'topic')}, {format_bytes(report.bytes)} read."
     )
 
 
-def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list, list]:  # type: ignore[type-arg]
-    from headwater.cli.tables import Column
-
+def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list[Column], list[list[str]]]:
     columns = [Column(title="TOPIC", cut=True), Column(title="SIZE", right=True), Column(title="SEGMENTS", right=True)]
     if dry_run:
         return columns, [
@@ -158,10 +167,6 @@ def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list, list]:  #
         ]
         for one in records
     ]
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

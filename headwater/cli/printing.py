@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.cli.formats import Row, compile_format
@@ -108,45 +108,35 @@ class _LayoutWriter:
 
 
 class _TableWriter:
-    """A table whose widths are those of the first rows; where a terminal is too narrow, each row becomes a paragraph."""
+    """A table that grows with its rows; where a terminal is too narrow for it, each row becomes a paragraph."""
 
     def __init__(self, session: Session, topic: Topic, columns: list[str]) -> None:
         self.columns = columns
         self._session = session
         self._topic = topic
-        numbers = {column.name for column in topic.schema if _is_number(str(column.type))}
-        self._shape = [
-            Column(
-                title=_TITLES.get(name, name),
-                right=name in numbers or name in ("_partition", "_offset"),
-                cut=name not in numbers and not name.startswith("_"),  # half a number is a wrong number
-            )
-            for name in columns
-        ]
-        self._sizes: list[int] | None = None
+        kinds = {column.name: str(column.type) for column in topic.schema}
+        self._shape = [_column(name, kinds.get(name, "")) for name in columns]
+        # Times are long: room is kept for them, even if the first rows have none.
+        self._widest = ["9" * (20 if kinds.get(name, "").startswith("timestamp") else 0) for name in columns]
+        self._titled = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = [[_cell(name, row[name]) for name in self.columns] for row in records(batch.select(self.columns))]
         if not rows:
             return
+        self._widest = [max(cells, key=len) for cells in zip(self._widest, *rows, strict=True)]
         width = width_of(sys.stdout)
-        if self._sizes is None:
-            self._sizes = widths(self._shape, rows, width=width)
-            if self._fits(width):
-                titles = [column.title for column in self._shape]
-                self._session.write(self._session.paint(line(titles, self._shape, self._sizes), "bold"))
-        show: Callable[[list[str]], str] = self._line if self._fits(width) else self._paragraph
+        sizes = widths(self._shape, [self._widest], width=width)
+        if sum(sizes) + len(GAP) * (len(sizes) - 1) > width:
+            for row in rows:
+                self._session.write(self._paragraph(row))
+            return
+        if not self._titled:
+            titles = [column.title for column in self._shape]
+            self._session.write(self._session.paint(line(titles, self._shape, sizes), "bold"))
+            self._titled = True
         for row in rows:
-            self._session.write(show(row))
-
-    def _fits(self, width: int) -> bool:
-        return sum(self._sizes or []) + len(GAP) * (len(self._shape) - 1) <= width
-
-    def _line(self, row: list[str]) -> str:
-        sizes = self._sizes or []
-        if width_of(sys.stdout) > 10_000:  # a pipe: nothing is cut, at the price of a crooked line
-            sizes = [max(size, len(cell)) for size, cell in zip(sizes, row, strict=True)]
-        return line(row, self._shape, sizes)
+            self._session.write(line(row, self._shape, sizes))
 
     def _paragraph(self, row: list[str]) -> str:
         named = dict(zip(self.columns, row, strict=True))
@@ -158,6 +148,15 @@ class _TableWriter:
         return "\n".join([self._session.paint(head, "bold"), *lines])
 
 
+def _column(name: str, kind: str) -> Column:
+    is_number = kind.startswith(("int", "uint", "float", "double", "decimal"))
+    return Column(
+        title=_TITLES.get(name, name),
+        right=is_number or name in ("_partition", "_offset"),
+        cut=not is_number and not name.startswith("_"),  # half a number is a wrong number
+    )
+
+
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
@@ -165,7 +164,3 @@ def _cell(name: str, value: Any) -> str:
         return str(value)[:23].replace("T", " ").rstrip("Z")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else text.encode("unicode_escape").decode()
-
-
-def _is_number(kind: str) -> bool:
-    return kind.startswith(("int", "uint", "float", "double", "decimal"))

@@ -27,6 +27,7 @@ from headwater.cli.inputs import (
 )
 from headwater.cli.progress import Progress, progress_of
 from headwater.cli.session import Session
+from headwater.cli.wording import counted
 from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid, TopicNotFound
 from headwater.units import format_seconds
 
@@ -76,9 +77,9 @@ def produce(
         str, typer.Option("--on-error", help="stop at a bad line, or skip it.", metavar="stop|skip")
     ] = "stop",
 ) -> None:
-    """Append rows from a file or stdin: JSON lines, CSV, Parquet, or plain lines for a topic without a schema.
+    """Append rows from a file or stdin.
 
-    Rows are safe when the command ends; where they went is printed. A line that does not fit stops it, and is named;
+    Takes JSON lines, CSV, Parquet, and plain lines for a topic without a schema. Rows are safe when the command ends; where they went is printed. A line that does not fit stops it, and is named;
     what stands before it is kept.
     """
     if on_error not in ("stop", "skip"):
@@ -192,7 +193,7 @@ class _Job:
     def _tell_created(self, made: hw.Topic) -> None:
         from headwater.schema import format_schema
 
-        count = f"{made.partitions} partition{'' if made.partitions == 1 else 's'}"
+        count = counted(made.partitions, "partition")
         origin = "" if made.schemaless else ", as the first rows suggest"
         self._session.say(f"Made topic {self._name!r} ({format_schema(made.schema)}; {count}){origin}.")
 
@@ -233,11 +234,15 @@ class _Job:
         for block in blocks:
             fitted = Block(rows=[], numbers=[], bad=list(block.bad), bytes=block.bytes)
             for number, row in zip(block.numbers, block.rows, strict=True):
+                values: dict[str, Any] = {}
                 try:
-                    fitted.rows.append({name: readers.get(name, str)(text) for name, text in row.items()})
-                    fitted.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
+                    for name, text in row.items():
+                        values[name] = readers.get(name, str)(text)
                 except ValueError as error:
-                    fitted.bad.append(Bad(number=number, why=str(error)))
+                    fitted.bad.append(Bad(number=number, why=f"column {name!r}: {error}"))
+                    continue
+                fitted.rows.append(values)
+                fitted.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
             yield fitted
 
     def run(self, target: _Target, *, rate: float | None, skip: bool) -> None:
@@ -290,7 +295,7 @@ class _Job:
 
     def _conclude(self, target: _Target) -> None:
         session = self._session
-        for bad in self._skipped:
+        for bad in sorted(self._skipped, key=lambda bad: bad.number):
             session.warn(f"line {bad.number} was skipped: {bad.why}")
         if self._count_skipped > len(self._skipped):
             session.warn(f"{self._count_skipped:,} lines were skipped in all.")
@@ -304,7 +309,7 @@ class _Job:
         session.show(record, [_place(self._name, one, start, stop) for one, (start, stop) in ranges])
         if target.count != 1:
             took = format_seconds(round(time.monotonic() - self._started, 3))
-            session.say(f"Appended {target.count:,} rows to {self._name!r} in {took}.")
+            session.say(f"Appended {counted(target.count, 'row')} to {self._name!r} in {took}.")
 
 
 def _place(topic: str, partition: int, start: int, stop: int) -> str:

@@ -55,7 +55,10 @@ def check(
     schema: Annotated[str, typer.Argument(help="The new schema, as text or in a file.", metavar="TEXT|FILE")],
     force: Annotated[bool, typer.Option("--force", help="As if columns might be dropped.")] = False,
 ) -> None:
-    """Say whether a topic could take a new schema. Nothing is changed; ends with an error if it could not."""
+    """Say whether a topic could take a new schema.
+
+    Nothing is changed. Ends with an error if the topic could not take it.
+    """
     from headwater import schema as schemas
 
     new = given_schema(schema)

@@ -12,7 +12,7 @@ from headwater.cli.commands import command, noun
 from headwater.cli.schemas import given_schema
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
-from headwater.cli.times import iso, shown
+from headwater.cli.wording import counted, iso, shown
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def create(
             archive=bool(archive),
             exist_ok=if_not_exists,
         )
-        session.say(f"Topic {topic!r} is ready in {session.config.log}: {_counted(made.partitions, 'partition')}.")
+        session.say(f"Topic {topic!r} is ready in {session.config.log}: {counted(made.partitions, 'partition')}.")
         if session.output != "table":
             session.show(declared(made))
 
@@ -126,7 +126,7 @@ def list_topics(
 
 
 def describe(session: Session, topic: Topic) -> None:
-    """Show one topic: how it is declared, and what each partition holds."""
+    """Show one topic: its declaration and its partitions."""
     with session.log() as log:
         found = log.describe(topic)
     record = {**declared(found.topic), **_holdings(found)}
@@ -151,7 +151,10 @@ def alter(
     force: Annotated[bool, typer.Option("--force", help="Let a schema drop columns.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Change a topic while it is in use; other processes see it at their next call."""
+    """Change a topic while it is in use.
+
+    Other processes see the change at their next call.
+    """
     changes = {
         "partitions": partitions,
         "retention": retention,
@@ -183,7 +186,9 @@ def delete(
     """Delete topics with all their rows. There is no way back."""
     with session.log(write=not dry_run) as log:
         found = [log.describe(name) for name in topics]
-        listed = ", ".join(f"{one.topic.name!r} ({one.rows:,} rows, {format_bytes(one.bytes)})" for one in found)
+        listed = ", ".join(
+            f"{one.topic.name!r} ({counted(one.rows, 'row')}, {format_bytes(one.bytes)})" for one in found
+        )
         if not dry_run:
             confirm(session, f"This deletes {listed} for ever.", yes=yes)
             for name in topics:
@@ -319,10 +324,6 @@ def _partition_table(found: hw.Description) -> tuple[list[Column], list[list[str
 
 def _appended_at(found: hw.Description) -> int | None:
     return max((one.appended_at_us or 0 for one in found.partitions), default=0) or None
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _names(text: str | None) -> list[str] | None:

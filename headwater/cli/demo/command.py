@@ -45,7 +45,7 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
 ) -> None:
-    """Take a live tour of the log: producer, groups, a killed process, a compaction.
+    """Take a live tour of the log, in which a process is killed.
 
     Several processes share one folder. Halfway, one of them is killed with SIGKILL. At the end everything is counted;
     the command fails if an order was lost or billed twice.

@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Group as Lines
 from rich.layout import Layout
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from headwater.cli.demo.shop import AUDIT, BILLING, CUSTOMERS, INVOICES, LEDGER
@@ -32,7 +32,6 @@ SENTENCES = {
     ),
     "log": ("No server: files in one folder.", "There is no server. All of this is files in one folder."),
 }
-WIDE = 56
 
 
 def draw(scene: Scene, *, width: int, height: int) -> Layout:
@@ -52,7 +51,7 @@ def draw(scene: Scene, *, width: int, height: int) -> Layout:
         Layout(_group(scene.groups[AUDIT], inner, "audit"), ratio=2, minimum_size=6),
     )
     body["right"].split_column(
-        Layout(_tail(scene, inner), ratio=1, minimum_size=6),
+        Layout(_tail(scene, inner, height - events - 16), ratio=1, minimum_size=6),
         Layout(_customers(scene, inner), size=4),
         Layout(_together(scene, inner), size=4),
         Layout(_files(scene, inner), size=4),
@@ -72,7 +71,7 @@ def _title(scene: Scene, width: int) -> Text:
 
 def _pane(title: str, sentence: str, inner: int, *content: Text | Table) -> Panel:
     short, long = SENTENCES[sentence]
-    text = Text(long if inner >= WIDE else short, style="dim italic", no_wrap=True, overflow="ellipsis")
+    text = Text(long if len(long) <= inner else short, style="dim italic", no_wrap=True, overflow="ellipsis")
     return Panel(Lines(text, *content), title=f"[bold]{title}", title_align="left", box=box.ROUNDED, padding=(0, 1))
 
 
@@ -94,9 +93,10 @@ def _group(group: Group, inner: int, sentence: str) -> Panel:
     return _pane(f"group {group.name}", sentence, inner, members, lag, spark)
 
 
-def _tail(scene: Scene, inner: int) -> Panel:
+def _tail(scene: Scene, inner: int, rows: int) -> Panel:
     table = Table.grid(padding=(0, 1))
-    for row in scene.tail:
+    table.columns = [Column(), Column(), Column(), Column(justify="right")]
+    for row in scene.tail[-rows:]:
         cells = [f"[{row['_partition']}]@{row['_offset']}", row["customer"], row["item"], f"{row['amount']:,.2f}"]
         table.add_row(*(Text(cell, no_wrap=True, overflow="crop") for cell in cells))
     return _pane("tail orders", "tail", inner, table)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
 
 HISTORY = 60
-TAIL_ROWS = 8
+TAIL_ROWS = 16
 BARS = "▁▂▃▄▅▆▇█"
 
 

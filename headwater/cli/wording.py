@@ -1,4 +1,4 @@
-"""Times as programs and people read them."""
+"""Times and counts as programs and people read them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def shown(time_us: int | None) -> str:
     ('2023-11-14 22:13:20', '-')
     """
     return "-" if time_us is None else datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
