@@ -109,6 +109,8 @@ class _Inspection:
             try:
                 partitions = self._log.handle(name).partitions()
             except (HeadwaterError, ValueError, KeyError) as error:
+                if not self._folder(name).exists():
+                    continue  # its deletion was begun by a process that died, and has been finished just now
                 self._found(Finding(path=str(self._folder(name)), topic=name, kind="topic unreadable", why=str(error)))
                 continue
             for partition in partitions:

@@ -1,0 +1,115 @@
+"""What a workload tried, what was acknowledged and what readers saw: lines of a file that outlives the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+IDS_PER_ACT = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows for one topic; `partition` is None where the log chooses."""
+
+    topic: str
+    partition: int | None
+    ids: list[int]
+    keys: list[str]
+    dead: list[bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """One thing that a writer tried."""
+
+    number: int
+    kind: str
+    writer: str
+    parts: list[Part] = field(default_factory=list)
+    producer: str | None = None
+    sequence: int | None = None
+    offsets: dict[str, int] = field(default_factory=dict)
+    topic: str = ""
+
+    @property
+    def ids(self) -> list[int]:
+        return [row for part in self.parts for row in part.ids]
+
+
+@dataclass
+class Outcome:
+    """What is known of an act."""
+
+    act: Act
+    acknowledged: bool = False
+    ranges: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    prepared: str = ""
+    resolving: str = ""
+    resolved: str = ""
+    at_us: int = 0
+
+
+class Journal:
+    """Append-only, one `write` per line: a line is there whole or not at all, also after `kill -9`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        os.write(self._descriptor, orjson.dumps({"kind": kind, **facts}, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+
+    def tried(self, act: Act, *, at_us: int) -> None:
+        self.tell("tried", act=asdict(act), at_us=at_us)
+
+    def acknowledged(self, act: Act, ranges: dict[str, dict[int, tuple[int, int]]] | None = None) -> None:
+        self.tell("acknowledged", number=act.number, ranges=ranges or {})
+
+    def saw(self, reader: str, turn: int, topic: str, rows: Sequence[tuple[int, int, int]]) -> None:
+        self.tell("saw", reader=reader, turn=turn, topic=topic, rows=rows)
+
+
+@dataclass
+class Story:
+    """A journal read back."""
+
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    sights: list[dict[str, Any]] = field(default_factory=list)
+    turns: set[tuple[str, int]] = field(default_factory=set)
+    now_us: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Story:
+        story = cls()
+        for line in path.read_bytes().splitlines():
+            story._learn(orjson.loads(line))
+        return story
+
+    def _learn(self, line: dict[str, Any]) -> None:
+        match line["kind"]:
+            case "tried":
+                body = line["act"]
+                act = Act(**{**body, "parts": [Part(**part) for part in body["parts"]]})
+                self.outcomes.setdefault(act.number, Outcome(act)).at_us = line["at_us"]
+                self.now_us = max(self.now_us, line["at_us"])
+            case "acknowledged":
+                outcome = self.outcomes[line["number"]]
+                outcome.acknowledged, outcome.ranges = True, line["ranges"]
+            case "prepared" | "resolving" | "resolved":
+                setattr(self.outcomes[line["number"]], line["kind"], line["value"])
+            case "saw":
+                self.sights.append(line)
+            case "turn":
+                self.turns.add((line["reader"], line["turn"]))
+            case "clock":
+                self.now_us = max(self.now_us, line["at_us"])
+
+    @property
+    def number_next(self) -> int:
+        return max(self.outcomes, default=0) + 1
