@@ -16,6 +16,7 @@ from typing import Any
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class MicroBatch:
     number: int
     partition: int = 0
     attempt: int = 0
+    run: str = ""
+    """The id of this run of the query: a restart from the same checkpoint has another."""
 
 
 def current_batch() -> MicroBatch | None:
@@ -40,7 +43,11 @@ def current_batch() -> MicroBatch | None:
     if query is None or number is None:
         return None
     return MicroBatch(
-        query=query, number=int(number), partition=context.partitionId(), attempt=context.taskAttemptId()
+        query=query,
+        number=int(number),
+        partition=context.partitionId(),
+        attempt=context.taskAttemptId(),
+        run=context.getLocalProperty(RUN_ID) or "",
     )
 
 

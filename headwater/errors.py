@@ -2,7 +2,8 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, EncodingInvalid, ArgumentInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit,
+    │   │   EncodingInvalid, ArgumentInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing
     ├── Conflict              somebody else was first: read again, then decide again
@@ -137,6 +138,17 @@ class ColumnUnknown(UsageError):
     columns: str
     problem = "Topic {topic!r} has no column {column!r}."
     remedy = "It has: {columns}."
+
+
+@dataclass(eq=False, kw_only=True)
+class ColumnMisfit(UsageError):
+    """A DataFrame's column cannot be written to the topic that it is meant for."""
+
+    topic: str
+    column: str
+    why: str
+    problem = "Column {column!r} does not fit topic {topic!r}: it {why}."
+    remedy = "Select, rename or cast it in the DataFrame, or change the topic's schema. Nothing was written."
 
 
 @dataclass(eq=False, kw_only=True)
