@@ -173,7 +173,7 @@ class EmbeddedLog:
             archive=archive,
             created_us=self.clock.now_us(),
         )
-        if topic in self._catalogue.names(topic):
+        if self._catalogue.has(topic):
             return self._existing(wanted, exist_ok)
         try:
             return self._catalogue.create(wanted).topic

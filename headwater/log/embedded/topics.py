@@ -248,6 +248,10 @@ class Catalogue:
         self._recent_handles.keep(handle)
         return handle
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a topic; unlike `names` it costs the same however many there are."""
+        return (self._folder / name).exists()
+
     def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
         try:
             found = os.listdir(self._folder)
