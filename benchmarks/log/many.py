@@ -61,7 +61,7 @@ def topics(bench: Bench) -> list[Result]:
             written = sum(log.read(name).count() for name in set(chosen))
             _check(written == count)
     return [
-        Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s", bars=[Bar(figure="value", least=0)])
+        Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s", bars=[Bar(figure="value", least=200)])
         for act, rate in rates.items()
     ]
 
@@ -71,6 +71,7 @@ def start_cli(bench: Bench) -> list[Result]:
     program = shutil.which("headwater", path=str(Path(sys.executable).parent))
     results = []
     with bench.scratch("start") as folder:
+        hwlog.open(folder / "data").close()
         for command in (["version"], ["topic", "list"]):
             name = f"start.cli.{'_'.join(command)}"
             seconds = [_wall(program, command, folder) for _ in range(bench.size(10, 2))] if program else [None]
