@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def contract(**changes: Any) -> Contract:
 
 
 def table(
-    rows: list[tuple[str | None, int]],
+    rows: Sequence[tuple[str | None, int]],
     *,
     first: int = 0,
     times: list[int] | None = None,

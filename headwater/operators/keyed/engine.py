@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError, StepFailed, StepInvalid
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
-from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, Hashes
+from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, TIMERS, Hashes
 from headwater.operators.keyed.store import Manifest, StateStore
 from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, merge
 
@@ -117,18 +117,20 @@ class PartitionEngine:
 def run_bounded(
     contract: Contract, rows: pa.Table, broadcast: Mapping[str, pa.Table]
 ) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """The same operator over rows that are all there: one step with the rows, then one in which all time has passed."""
+    """The same operator over rows that are all there: one step with the rows, and where there are timers one more in
+    which all time has passed."""
     usable, rejected = usable_rows(rows, contract)
     touched = touch(usable, no_keys(contract), contract)
     nothing = pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]).empty_table()
-    first = run_step(contract, nothing, touched, BatchTime(broadcast=broadcast))
-    kept = with_keys(contract, touched, first.state)
-    last = Touched(touched.hashes, touched.keys, touched.rows.slice(0, 0))
-    time = BatchTime(watermark_us=EVER, processing_us=EVER, final=True, broadcast=broadcast)
-    final = run_step(contract, kept, last, time)
-    outputs = [finished_output(contract, touched, one.output) for one in (first, final)]
+    steps = [run_step(contract, nothing, touched, BatchTime(broadcast=broadcast))]
+    if any(timer in contract.state.names for timer in TIMERS):
+        kept = with_keys(contract, touched, steps[0].state)
+        last = Touched(touched.hashes, touched.keys, touched.rows.slice(0, 0))
+        time = BatchTime(watermark_us=EVER, processing_us=EVER, final=True, broadcast=broadcast)
+        steps.append(run_step(contract, kept, last, time))
+    outputs = [finished_output(contract, touched, one.output) for one in steps]
     sides: dict[str, list[pa.Table]] = {"rejected": [rejected]}
-    for one in (first, final):
+    for one in steps:
         for name, table in one.sides.items():
             sides.setdefault(name, []).append(table)
     return pa.concat_tables(outputs), {name: pa.concat_tables(tables) for name, tables in sides.items()}

@@ -46,7 +46,7 @@ def apply(
     frames = [_combined(frame, *combine) for frame in inputs] if combine is not None else list(inputs)
     rows = frames[0] if len(frames) == 1 else _union(frames)
     count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    made = replace(contract(to_arrow_schema(rows.schema)), partitions=count)
+    made = replace(contract(to_arrow_schema(rows.schema, timezone="UTC")), partitions=count)
     _check_columns(made)
     state = spark.conf.get(STATE_SETTING, None)
     streaming = rows.isStreaming
@@ -134,9 +134,8 @@ class Task:
         if recorded(records, self.contract.name) is None:
             if batch.number > 0:
                 raise StateMissing(operator=self.contract.name, batch=batch.number)
-            record_once(
-                records, self.contract.name, {"first_batch": batch.number, "partitions": self.contract.partitions}
-            )
+            about = {"first_batch": batch.number, "key": list(self.contract.key)}
+            record_once(records, self.contract.name, about)
 
     def _slot(self, rows: pa.Table, batch: MicroBatch, records: Path) -> int:
         """Which partition of the operator this task has. Rows say it; a task without rows goes by its own number.
