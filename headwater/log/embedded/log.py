@@ -277,8 +277,12 @@ class EmbeddedLog:
         handle = self._handle(topic)
         if expected_key_offset is not None and not isinstance(rows, (list, Mapping, pa.Table, pa.RecordBatch)):
             rows = list(rows)  # looked at twice: once for the frames, once for the key
-        drafts = self._draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
         identity = None if producer is None else self._identity(handle, producer, sequence, epoch)
+        topic_now = handle.current()
+        if identity is not None and partition is None and not topic_now.key:
+            # Taking turns would send a retried batch to a partition that does not know it.
+            partition = identity.sequence % topic_now.partitions
+        drafts = self._draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
         condition = None
         if expected_offset is not None or expected_key_offset is not None:
             condition = self._condition(handle, rows, drafts, expected_offset, expected_key_offset)
@@ -874,7 +878,8 @@ class EmbeddedLog:
         if archived:
             from headwater.log.embedded.segment import list_segments
 
-            chain, _ = list_segments(handle.archive(number))
+            # Segments that retention has marked, but whose process died before it archived them, are read where they are.
+            chain = list_segments(handle.archive(number))[0] or handle.partition(number).segments()
             if chain:
                 return chain[0].base
         return handle.partition(number).start()
