@@ -61,7 +61,7 @@ def topics(bench: Bench) -> list[Result]:
             written = sum(log.read(name).count() for name in set(chosen))
             _check(written == count)
     return [
-        Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s", bars=[Bar(figure="value", least=200)])
+        Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s")
         for act, rate in rates.items()
     ]
 
