@@ -250,7 +250,8 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{benchmark}-", dir=options.dir) as folder:
         bench = Bench(Path(folder), quick=options.quick)
-        bench.say(machine(bench.folder))
+        where = machine(bench.folder)
+        bench.say(where)
         bench.say("memory is touched before each turn, since a virtual machine's first touch of it is slow")
         for name, part in chosen.items():
             bench.say(f"{name} …")
@@ -259,7 +260,8 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
         exact = [result for result in results if any(_belongs(result.name, one) for one in wanted)]
         results = exact or results
     _print_table(results)
-    print(json.dumps({"benchmark": benchmark, "results": [result.as_json() for result in results]}), flush=True)
+    body = {"benchmark": benchmark, "machine": where, "results": [result.as_json() for result in results]}
+    print(json.dumps(body), flush=True)
 
 
 def machine(folder: Path) -> str:

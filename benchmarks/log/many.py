@@ -60,10 +60,7 @@ def topics(bench: Bench) -> list[Result]:
             rates["read"] = _rate(bench, "read", count, lambda: _each(chosen, lambda name: log.read(name).table()))
             written = sum(log.read(name).count() for name in set(chosen))
             _check(written == count)
-    return [
-        Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s")
-        for act, rate in rates.items()
-    ]
+    return [Result(name=f"topics.{count}.{act}", value=rate, unit="topics/s") for act, rate in rates.items()]
 
 
 def start_cli(bench: Bench) -> list[Result]:
