@@ -2,8 +2,7 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit,
-    │   │   EncodingInvalid, ArgumentInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing
     ├── Conflict              somebody else was first: read again, then decide again

@@ -1,13 +1,15 @@
 """What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
 
 from headwater.schema import cloudevents, encodings
+from headwater.schema.casting import misfit
 from headwater.schema.cloudevents import CLOUDEVENT_SCHEMA
 from headwater.schema.evolution import Change, conform, diff, evolve
 from headwater.schema.partitioner import key_hash, partition_of
-from headwater.schema.rows import HEADERS_TYPE, RowBatch, stored_schema, to_batches, to_rows
+from headwater.schema.rows import ASSIGNED_COLUMNS, HEADERS_TYPE, RowBatch, stored_schema, to_batches, to_rows
 from headwater.schema.types import SCHEMALESS, format_schema, parse_schema, schema_from_json, schema_to_json
 
 __all__ = [
+    "ASSIGNED_COLUMNS",
     "CLOUDEVENT_SCHEMA",
     "HEADERS_TYPE",
     "SCHEMALESS",
@@ -20,6 +22,7 @@ __all__ = [
     "evolve",
     "format_schema",
     "key_hash",
+    "misfit",
     "parse_schema",
     "partition_of",
     "schema_from_json",

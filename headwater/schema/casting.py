@@ -47,6 +47,19 @@ def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.
         raise Misfit(f"has a value that does not fit {format_type(kind)} ({first_line(error)})") from error
 
 
+def misfit(old: pa.DataType, new: pa.DataType) -> str | None:
+    """Why a column of one type can never be stored as another; None where that depends on its values, or always works.
+
+    >>> misfit(pa.string(), pa.int64())
+    'is string, and the schema says int64'
+    """
+    try:
+        cast_array(pa.array([], old), new)
+    except Misfit as error:
+        return str(error)
+    return None
+
+
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
     words = array.dictionary
     if pa.types.is_string_view(words.type) or pa.types.is_binary_view(words.type):

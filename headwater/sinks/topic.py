@@ -1,0 +1,227 @@
+"""The topic sink: a DataFrame's rows become rows of topics, exactly once.
+
+Tasks stage their rows in files that nobody reads; the driver takes over the files of those attempts that reached it, in
+one transaction of the log. It is named by the query's id and the batch's number, so:
+
+- a batch that Spark repeats after a crash finds its name committed, and changes nothing;
+- a batch that fails leaves nothing, whichever of its tasks had come to an end;
+- a driver that was replaced by another on the same checkpoint is refused, for each run of a query has an epoch.
+
+It costs one more copy of the rows than an append: from the staged file into the partitions.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headwater.batches import MicroBatch, current_batch
+from headwater.errors import ArgumentInvalid
+from headwater.log.embedded.staging import Staged
+from headwater.sinks.progress import checkpoint_of, driver_batch, source_offsets
+from headwater.sinks.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Select = Callable[["DataFrame"], "DataFrame"]
+ExtraParts = Callable[[MicroBatch], Iterable[tuple[str, pa.RecordBatch]]]
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What a task tells the driver: the file that it has staged, and for which batch."""
+
+    staged: Staged
+    batch: MicroBatch | None = None
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Append mode: `df.writeStream.format("headwater").option("log", …).option("topic", …)`."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.target = Target.of_options(options)
+        self.checkpoint = options.get("checkpointLocation") or options.get("checkpointlocation")
+        self.target.check(arrow_schema(schema))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        batch = current_batch()
+        if batch is None:
+            raise ArgumentInvalid(name="trigger", value="continuous", expected="one that runs micro-batches")
+        return Message(stage_batch(self.target, batch, iterator), batch)
+
+    # Spark names it so, and calls it by keyword or by position as it likes.
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        told = _told(messages)
+        if told and told[0].batch is not None:  # at least one task runs, also for a batch without rows
+            batch = told[0].batch
+            commit_batch(self.target, batch, [one.staged for one in told], source_offsets(self.checkpoint, batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        # Also called when `commit` failed after the transaction was recorded. Staged files are no part of it.
+        self.target.open().discard_staged(one.staged for one in _told(messages))
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """A whole DataFrame at once: `df.write.format("headwater").mode("append")`; all of its rows, or none.
+
+    With the options `producer` and `sequence`, a write that was committed before changes nothing; use them where the
+    program that writes may be repeated.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool = False) -> None:
+        if overwrite:
+            raise ArgumentInvalid(name="mode", value="overwrite", expected="'append': a log has no rows to replace")
+        self.target = Target.of_options(options)
+        self.producer = options.get("producer")
+        self.sequence = _sequence(options.get("sequence"), self.producer)
+        self.name = self.producer or uuid.uuid4().hex
+        self.target.check(arrow_schema(schema))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return Message(_stage(self.target, self.name, self.sequence or 0, f"batch.{secrets.token_hex(8)}", iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        staged = [one.staged for one in _told(messages)]
+        self.target.open().commit_staged(staged, producer=self.producer, sequence=self.sequence)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.target.open().discard_staged(one.staged for one in _told(messages))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSink:
+    """Any output mode, and any number of topics: `df.writeStream.foreachBatch(TopicSink(log=…, topic=…))`.
+
+    `topics` maps the name of each topic to a function that makes its rows from the batch, or to None for all of them.
+    `extra_parts` may add rows that were computed elsewhere for the same batch. All of it becomes visible in one
+    transaction. The price: the batch is computed once and kept until all topics are staged.
+    """
+
+    log: str | Path
+    topic: str | None = None
+    topics: Mapping[str, Select | None] = field(default_factory=dict)
+    create: bool = False
+    key: str | Sequence[str] | None = None
+    partitions: int | None = None
+    extra_parts: ExtraParts | None = None
+
+    def __post_init__(self) -> None:
+        if self.topic is not None and self.topics:
+            raise ArgumentInvalid(name="topics", value=list(self.topics), expected="either `topic` or `topics`")
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        batch = driver_batch(rows.sparkSession)
+        if batch is None or batch.number != batch_id:
+            raise ArgumentInvalid(name="batch_id", value=batch_id, expected="a call by `writeStream.foreachBatch`")
+        outputs = [(self._target(topic), select) for topic, select in self.topics.items()]
+        outputs = outputs or [(self._target(self.topic), None)]
+        log = outputs[0][0].open()
+        if log.committed_sequence(batch.query) >= batch.number:
+            # Run it all the same: stateful operators and watermarks below must come to the end of this batch.
+            rows.write.format("noop").mode("overwrite").save()
+            return
+        staged = self._staged(rows, batch, outputs)
+        offsets = source_offsets(checkpoint_of(rows.sparkSession, batch.query), batch.number)
+        try:
+            commit_batch(outputs[0][0], batch, staged, offsets)
+        finally:
+            log.discard_staged(staged)
+
+    def _target(self, topic: str | None) -> Target:
+        return Target.of(log=self.log, topic=topic, create=self.create, key=self.key, partitions=self.partitions)
+
+    def _staged(
+        self, rows: DataFrame, batch: MicroBatch, outputs: Sequence[tuple[Target, Select | None]]
+    ) -> list[Staged]:
+        selected = [(target, rows if select is None else select(rows)) for target, select in outputs]
+        for target, output in selected:
+            target.check(arrow_schema(output.schema))
+        if len(outputs) > 1:
+            rows.persist()
+        try:
+            staged = [one for target, output in selected for one in _staged_by_tasks(target, output)]
+        finally:
+            if len(outputs) > 1:
+                rows.unpersist()
+        if self.extra_parts is not None:
+            staged.append(_staged_by_driver(outputs[0][0], batch, self.extra_parts(batch)))
+        return staged
+
+
+def stage_batch(target: Target, batch: MicroBatch, rows: Iterable[pa.RecordBatch]) -> Staged:
+    """Stage the rows of one task; nothing where an earlier run has committed this batch."""
+    log = target.open()
+    if batch.run:
+        log.open_producer(batch.query, holder=batch.run)  # refused where a newer run of the query is at work
+    if log.committed_sequence(batch.query) >= batch.number:
+        for _ in rows:  # to the end: stateful operators below commit their state there
+            pass
+        rows = ()
+    attempt = f"{batch.partition}.{batch.attempt}.{secrets.token_hex(4)}"
+    return _stage(target, batch.query, batch.number, attempt, rows)
+
+
+def commit_batch(target: Target, batch: MicroBatch, staged: Sequence[Staged], offsets: list[Any]) -> None:
+    """Take over what the tasks have staged, as the transaction of this batch."""
+    log = target.open()
+    epoch = log.open_producer(batch.query, holder=batch.run) if batch.run else None
+    metadata = {"query": batch.query, "run": batch.run, "batch": batch.number, "sources": offsets}
+    log.commit_staged(staged, producer=batch.query, sequence=batch.number, epoch=epoch, metadata=metadata)
+
+
+def _stage(target: Target, name: str, sequence: int, attempt: str, rows: Iterable[pa.RecordBatch]) -> Staged:
+    log = target.open()
+    with log.stage(name, sequence=sequence, attempt=attempt) as stage:
+        for batch in rows:
+            for topic, part in target.sorted(log, batch):
+                stage.append(topic, part)
+        return stage.finish()
+
+
+def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
+    answers = rows.mapInArrow(partial(_stage_in_task, target), "staged binary").collect()
+    return [pickle.loads(answer.staged) for answer in answers]
+
+
+def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    batch = current_batch()
+    if batch is None:
+        raise ArgumentInvalid(name="batch", value=None, expected="a call inside of `foreachBatch`")
+    staged = stage_batch(target, batch, rows)
+    yield pa.record_batch([pa.array([pickle.dumps(staged)], pa.binary())], names=["staged"])
+
+
+def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:
+    with target.open().stage(batch.query, sequence=batch.number, attempt=f"driver.{secrets.token_hex(4)}") as stage:
+        for topic, rows in parts:
+            stage.append(topic, rows)
+        return stage.finish()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The columns as tasks get them; the session's time zone only says how a moment is shown."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _told(messages: Iterable[WriterCommitMessage | None]) -> list[Message]:
+    return [message for message in messages if isinstance(message, Message)]
+
+
+def _sequence(text: str | None, producer: str | None) -> int | None:
+    if text is None and producer is None:
+        return None
+    if text is None or producer is None or not text.isdigit():
+        raise ArgumentInvalid(name="sequence", value=text, expected="a whole number, together with a `producer`")
+    return int(text)
