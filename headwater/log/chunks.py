@@ -58,6 +58,11 @@ def pieces(rows: Rows, *, rows_max: int | None, bytes_max: int) -> Iterator[tupl
             yield rows, len(rows), 8 * len(rows) * max(1, len(rows.columns))
     else:
         listed = rows if isinstance(rows, list) else list(rows)
+        if listed and isinstance(listed[0], pa.RecordBatch):
+            tables = [pa.Table.from_batches([batch]) for batch in listed]
+            whole = pa.concat_tables(tables, promote_options="permissive")
+            yield from pieces(whole, rows_max=rows_max, bytes_max=bytes_max)
+            return
         step = rows_max or max(1, len(listed))
         for start in range(0, len(listed), step):
             part = listed[start : start + step]

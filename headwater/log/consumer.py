@@ -37,6 +37,7 @@ class Consumer:
 
     Rows of a partition come in offset order; partitions take turns. At least once: with `auto_commit` a poll commits
     what the poll before it handed out, so that a process that dies between two polls sees its last rows again.
+    A consumer belongs to one thread at a time; it says by itself that it lives, for `poll_seconds_max` after a poll.
     """
 
     def __init__(
@@ -441,8 +442,9 @@ class Consumer:
             self._committed.pop(place, None)
             self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
         for place in list(self._cursors):
-            if self._cursors[place].deleted:
-                self._place(place, 0)  # the topic was made anew under the same name
+            if self._cursors[place].deleted:  # and a topic was made anew under the same name
+                self._watch.forget(self._log.handle(place.topic).state.path)
+                self._place(place, 0)
         fresh = owned - self._cursors.keys()
         for topic in sorted({place.topic for place in fresh}):
             committed = {} if self.group is None else self._log.committed(self.group, topic)
@@ -509,7 +511,10 @@ def resolve(log: EmbeddedLog, topic: str, to: Start) -> Offsets:
         return log.offset_at(topic, to)
     if isinstance(to, Mapping):
         return {**starts, **to}
-    return dict.fromkeys(starts, to)
+    if isinstance(to, int) and not isinstance(to, bool):
+        return dict.fromkeys(starts, to)
+    expected = "'earliest', 'latest', an offset, a time or {partition: offset}"
+    raise ArgumentInvalid(name="start", value=to, expected=expected)
 
 
 def _is_pattern(name: str) -> bool:

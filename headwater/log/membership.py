@@ -211,6 +211,7 @@ class Membership:
         self._heart = threading.Lock()
         self._descriptor: int | None = None
         self._close: weakref.finalize[Any, Any] | None = None
+        _memberships.add(self)
         self._seen: tuple[int, int] | None = None
         self._known: dict[str, int] = {}
         self._look_at_us = 0
@@ -298,6 +299,13 @@ class Membership:
             self._descriptor = None
         self.owned, self.releasing = set(), set()
 
+    def disown(self) -> None:
+        """Let go of the parent's file in a forked child; the parent's lock is not touched."""
+        self._heart = threading.Lock()
+        if self._close is not None and self._close.detach() is not None and self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
     # -- behind the calls ---------------------------------------------------------------------------------------------
 
     def _change(self, state: GroupState) -> None:
@@ -365,6 +373,18 @@ class Membership:
 
     def _fenced(self, why: str) -> MemberFenced:
         return MemberFenced(group=self.folder.group, member=self.id, why=why)
+
+
+_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    # A child that kept the parent's file open would keep its lock too, after the parent has died.
+    for membership in list(_memberships):
+        membership.disown()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _matching(patterns: Collection[str], topics: Iterable[str]) -> list[str]:

@@ -266,6 +266,8 @@ def test_names_that_are_wrong_are_refused(log: EmbeddedLog, topic: str) -> None:
         log.consumer(topic, member="alone")
     with pytest.raises(ArgumentInvalid):
         log.consumer([])
+    with pytest.raises(ArgumentInvalid):
+        log.consumer(topic, start="newest")  # type: ignore[arg-type]
 
 
 def test_a_deleted_topic_is_said(log: EmbeddedLog, topic: str) -> None:
@@ -273,6 +275,20 @@ def test_a_deleted_topic_is_said(log: EmbeddedLog, topic: str) -> None:
         log.delete(topic)
         with pytest.raises(TopicNotFound):
             consumer.poll(seconds=0)
+
+
+@pytest.mark.parametrize("group", [None, "billing"])
+def test_a_topic_made_anew_is_read_from_its_beginning(log: EmbeddedLog, topic: str, group: str | None) -> None:
+    with log.consumer(topic, group) as consumer:
+        log.append(topic, ids(3))
+        assert read(consumer) == [0, 1, 2]
+        log.delete(topic)
+        log.create(topic, SCHEMA)
+        assert read(consumer) == []
+        writer = threading.Timer(0.02, lambda: log.append(topic, ids(1, start=7)))
+        writer.start()
+        assert read(consumer, seconds=20) == [7]
+        writer.join()
 
 
 def test_a_closed_consumer_refuses(log: EmbeddedLog, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import tempfile
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.clock import ManualClock
 from headwater.config import Config
@@ -24,6 +25,8 @@ from tests.log.processes import child
 
 SCHEMA = {"id": "int64"}
 SESSION = 10.0
+MEMBERS_MAX = 3
+NUMBERS = st.integers(0, MEMBERS_MAX - 1)
 
 
 def ids(count: int, start: int = 0) -> list[dict[str, int]]:
@@ -243,6 +246,26 @@ def test_a_forgotten_consumer_leaves_its_group(orders: EmbeddedLog) -> None:
     assert owned(other) == {0, 1, 2, 3}
 
 
+def test_a_forked_child_does_not_keep_its_parents_place(orders: EmbeddedLog) -> None:
+    dead, living = member(orders), member(orders)
+    settle(dead, living)
+    from_child, to_parent = os.pipe()
+    from_parent, to_child = os.pipe()
+    child_id = os.fork()
+    if child_id == 0:  # it says that it lives, and waits for its end
+        os.write(to_parent, b".")
+        os.read(from_parent, 1)
+        os._exit(0)
+    os.read(from_child, 1)
+    die(dead)
+    settle(living)
+    assert owned(living) == {0, 1, 2, 3}
+    os.write(to_child, b".")
+    os.waitpid(child_id, 0)
+    for descriptor in (from_child, to_parent, from_parent, to_child):
+        os.close(descriptor)
+
+
 # -- real processes ---------------------------------------------------------------------------------------------------
 
 MEMBER = """
@@ -368,8 +391,6 @@ def test_a_deleted_group_can_be_joined_again(orders: EmbeddedLog) -> None:
 class GroupMachine(RuleBasedStateMachine):
     """Whatever members do and suffer, what is committed was delivered, and in the end everything was."""
 
-    members = Bundle("members")
-
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-groups-"))
@@ -378,54 +399,96 @@ class GroupMachine(RuleBasedStateMachine):
         self.log.create("orders", SCHEMA, partitions=3, durability="os")
         self.delivered: set[tuple[int, int]] = set()
         self.committed = dict.fromkeys(range(3), 0)
-        self.alive: list[Consumer] = []
+        self.alive = [member(self.log, auto_commit=False) for _ in range(2)]
         self.names = 0
 
-    @rule(target=members, static=st.booleans())
-    def join(self, static: bool) -> Consumer:
+    def chosen(self, number: int) -> Consumer:
+        return self.alive[number % len(self.alive)]
+
+    @precondition(lambda self: len(self.alive) < MEMBERS_MAX)
+    @rule(static=st.booleans())
+    def join(self, static: bool) -> None:
         self.names += 1
-        consumer = member(self.log, f"worker-{self.names}" if static else None, auto_commit=False)
-        self.alive.append(consumer)
-        return consumer
+        self.alive.append(member(self.log, f"worker-{self.names}" if static else None, auto_commit=False))
 
     @rule(partition=st.integers(0, 2), count=st.integers(1, 3))
     def append(self, partition: int, count: int) -> None:
         self.log.append("orders", ids(count), partition=partition)
 
-    @rule(consumer=members)
-    def poll(self, consumer: Consumer) -> None:
+    @rule(number=NUMBERS)
+    def poll(self, number: int) -> None:
+        consumer = self.chosen(number)
+        before = self.owned_by_others(consumer)
         batches = consumer.poll(seconds=0)
         state = GroupFolder(self.log.path, "billing").load()
+        assert before.items() <= state.owners.items()
         for batch in batches:
             assert state.owners[Place("orders", batch.partition)] == consumer.member
             self.delivered |= {(batch.partition, row["_offset"]) for row in batch.rows()}
 
-    @rule(consumer=members)
-    def commit(self, consumer: Consumer) -> None:
+    def owned_by_others(self, consumer: Consumer) -> dict[Place, str]:
+        """What other living members own, which only they may give up."""
+        folder = GroupFolder(self.log.path, "billing")
+        state, now_us = folder.load(), self.clock.now_us()
+        living = {
+            each.member
+            for each in self.alive
+            if each is not consumer and now_us - folder.heartbeat_us(str(each.member)) <= SESSION * 1e6
+        }
+        return {place: owner for place, owner in state.owners.items() if owner in living}
+
+    @rule(number=NUMBERS)
+    def commit(self, number: int) -> None:
         before = self.log.committed("billing", "orders")
         try:
-            consumer.commit()
+            self.chosen(number).commit()
         except MemberFenced:
             assert self.log.committed("billing", "orders") == before
+        self.what_is_committed_was_delivered_and_stays()
 
-    @rule(consumer=consumes(members))
-    def leave(self, consumer: Consumer) -> None:
+    @rule(number=NUMBERS)
+    def work(self, number: int) -> None:
+        self.poll(number)
+        self.commit(number)
+
+    @rule(number=NUMBERS)
+    def oversleep(self, number: int) -> None:
+        """One holds rows for too long, another takes over and gets further, and then the first commits."""
+        for reader in (number, number + 1):
+            for partition in range(3):
+                self.append(partition, 1)
+            self.poll(reader)
+            self.clock.advance(seconds=SESSION + 1)
+        self.work(number + 1)
+        self.commit(number)
+
+    @precondition(lambda self: len(self.alive) > 1)
+    @rule(number=NUMBERS)
+    def leave(self, number: int) -> None:
+        consumer = self.chosen(number)
         self.alive.remove(consumer)
         consumer.close()
 
-    @rule(consumer=consumes(members))
-    def kill(self, consumer: Consumer) -> None:
+    @precondition(lambda self: len(self.alive) > 1)
+    @rule(number=NUMBERS)
+    def kill(self, number: int) -> None:
+        """The dead are found by their locks, while the clock stands still; static ones are waited for."""
+        consumer = self.chosen(number)
         self.alive.remove(consumer)
         die(consumer)
+        self.poll(number)
+        state = GroupFolder(self.log.path, "billing").load()
+        assert consumer._membership is not None
+        assert consumer._membership.static or consumer.member not in state.members
 
-    @rule(target=members, consumer=consumes(members))
-    def restart(self, consumer: Consumer) -> Consumer:
+    @rule(number=NUMBERS)
+    def restart(self, number: int) -> None:
+        consumer = self.chosen(number)
         self.alive.remove(consumer)
         die(consumer)
         assert consumer._membership is not None
-        again = member(self.log, consumer.member if consumer._membership.static else None, auto_commit=False)
-        self.alive.append(again)
-        return again
+        name = consumer.member if consumer._membership.static else None
+        self.alive.append(member(self.log, name, auto_commit=False))
 
     @rule(seconds=st.sampled_from([1.5, SESSION + 1]))
     def hang(self, seconds: float) -> None:
@@ -445,10 +508,10 @@ class GroupMachine(RuleBasedStateMachine):
             return
         try:
             self.clock.advance(seconds=SESSION + 1)  # static members that did not come back are given up
-            self.join(static=False)
+            self.alive.append(member(self.log, auto_commit=False))
             for _ in range(4):
-                for consumer in self.alive:
-                    self.poll(consumer)
+                for number in range(len(self.alive)):
+                    self.poll(number)
                 self.clock.advance(seconds=1.5)
             ends = self.log.end_offsets("orders")
             assert self.delivered == {(number, offset) for number, end in ends.items() for offset in range(end)}
@@ -459,5 +522,5 @@ class GroupMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestGroups = GroupMachine.TestCase

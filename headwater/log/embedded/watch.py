@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,12 +46,13 @@ class Watch:
         self._paths[path] = number
         self._signs[number] = (path, sign)
 
-    def keep(self, wanted: Callable[[Path], bool]) -> None:
-        """Forget the paths that nobody wants any more."""
-        for path, number in list(self._paths.items()):
-            if not wanted(path):
-                del self._paths[path], self._signs[number]
-                self._drop(number)
+    def forget(self, path: Path) -> None:
+        """Watch a path no longer; what stands there later can be added anew."""
+        number = self._paths.pop(path, None)
+        if number is not None:
+            del self._signs[number]
+            with contextlib.suppress(OSError):  # the file is gone, and its watch with it
+                self._inotify.rm_watch(number)
 
     def wait(self, *, seconds: float) -> set[Sign]:
         """Sleep until something happens, and say what; after so many seconds, nothing."""
@@ -79,12 +80,6 @@ class Watch:
             elif event.wd < 0:  # the kernel's queue overflowed: anything may have happened
                 signs |= {"rows", "topics", "state", "members"}
         return signs
-
-    def _drop(self, number: int) -> None:
-        from contextlib import suppress
-
-        with suppress(OSError):  # the file is gone, and its watch with it
-            self._inotify.rm_watch(number)
 
 
 def _mask(sign: Sign) -> int:
