@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.log import Log, Retention, open
+    from headwater.runtime import session
 
     __version__: str
 
-__all__ = ["Config", "Log", "Retention", "__version__", "open"]
+__all__ = ["Config", "Log", "Retention", "__version__", "open", "session"]
 
-_HOMES = {"Config": "headwater.config", "Log": "headwater.log", "Retention": "headwater.log", "open": "headwater.log"}
+_HOMES = {
+    "Config": "headwater.config",
+    "Log": "headwater.log",
+    "Retention": "headwater.log",
+    "open": "headwater.log",
+    "session": "headwater.runtime",
+}
 
 
 # Any: what a name stands for is known to type checkers from the imports above.

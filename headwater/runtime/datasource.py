@@ -1,0 +1,69 @@
+"""`format("headwater")`: the one place where sources and sinks, strangers to each other, meet."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from headwater.sources.bounded import TopicReader
+from headwater.sources.logs import shared_log
+from headwater.sources.options import Options
+from headwater.sources.stream import TopicStreamReader
+from headwater.sources.topics import read_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class HeadwaterSource(DataSource):
+    """Topics to read and to write. Each session registers a class of its own that knows the session's folders."""
+
+    state: ClassVar[str] = ".headwater/state"
+    log: ClassVar[str | None] = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.options = options
+
+    @classmethod
+    def bound(cls, *, state: Path, log: str | None = None) -> type[HeadwaterSource]:
+        """The class for a session: Spark's planner is a process of its own, and learns the folders only by it."""
+        return type("HeadwaterSource", (cls,), {"state": str(state), "log": log})
+
+    @classmethod
+    def name(cls) -> str:
+        return "headwater"
+
+    def schema(self) -> StructType:
+        options = self._reading()
+        return read_schema(shared_log(options.log), options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TopicReader(self._reading(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return TopicStreamReader(self._reading(), schema, state=Path(self.state))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headwater.sinks.topic import TopicBatchWriter
+
+        return TopicBatchWriter(self._writing(), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        from headwater.sinks.topic import TopicStreamWriter
+
+        return TopicStreamWriter(self._writing(), schema)
+
+    def _writing(self) -> dict[str, str]:
+        return ({"log": self.log} if self.log is not None else {}) | dict(self.options)
+
+    def _reading(self) -> Options:
+        return Options.parse(self.options, log=self.log)

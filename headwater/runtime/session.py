@@ -1,0 +1,155 @@
+"""A Spark session with everything registered: sources, sinks, and settings that suit streams on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.runtime.archive import Archive
+from headwater.runtime.java import find_java, launcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STATE = "spark.headwater.state"
+LOG = "spark.headwater.log"
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def session(
+    name: str = "headwater",
+    *,
+    master: str | None = None,
+    log: str | Path | None = None,
+    state: str | Path | None = None,
+    conf: Mapping[str, Any] | None = None,
+    quiet: bool = True,
+    archive: bool = True,
+) -> SparkSession:
+    """A Spark session with Headwater's sources and sinks registered; an ordinary `SparkSession` in all else.
+
+    `master` is by default `local` with all cores. `log` is the address that `format("headwater")` reads and writes
+    where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`.
+    Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
+    the first session leaves a class archive in the cache folder as it ends, which halves the start of later ones.
+
+    A session that exists already is returned, with sources and sinks registered and its settings as they are.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
+    builder = SparkSession.builder.appName(name)
+    settings = _settings(master or f"local[{_cores()}]", folder, log)
+    settings |= {key: _text(value) for key, value in (conf or {}).items()}
+    if SparkContext._active_spark_context is None:  # otherwise the JVM is there already, and has its options
+        settings |= _java_options(settings, quiet=quiet, archive=archive)
+    else:
+        settings = {key: settings[key] for key in (STATE, LOG) if key in settings}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _environment(quiet=quiet):
+        spark = builder.getOrCreate()
+    register(spark, state=folder, log=None if log is None else str(log))
+    return spark
+
+
+def register(spark: SparkSession, *, state: Path, log: str | None = None) -> None:
+    """Make `format("headwater")` known to a session; Spark's planner, a process apart, learns both folders by it."""
+    from headwater.runtime.datasource import HeadwaterSource
+
+    spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
+
+
+def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str]:
+    settings = {
+        "spark.master": master,
+        STATE: str(state),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Partition numbers carry meaning: state on disk belongs to them.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    if log is not None:
+        settings[LOG] = _address(log)
+    if _is_local(master):
+        settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return settings
+
+
+def _address(log: str | Path) -> str:
+    text = str(log)
+    return text if "://" in text else str(Path(text).absolute())
+
+
+def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> dict[str, str]:
+    """Options for the JVM that is about to start, behind those that the caller gave."""
+    import pyspark
+
+    options = [settings.get("spark.driver.extraJavaOptions", "")]
+    if quiet:
+        options.append(f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"')
+    if archive:
+        java = find_java()
+        jars = Path(pyspark.__file__).parent / "jars"
+        place = Archive.of(java, spark=pyspark.__version__, jars=jars, flags=f"quiet={quiet}")
+        options += [f'"{option}"' for option in place.options()]
+    return {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
+
+
+@contextlib.contextmanager
+def _environment(*, quiet: bool) -> Iterator[None]:
+    """What Spark's scripts look for in the environment, while the JVM starts."""
+    java = find_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(launcher(java) if quiet or java.bundled else java.home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _cores_of(master: str) -> int:
+    """How many tasks run at once on a local master.
+
+    >>> _cores_of("local[2,4]"), _cores_of("local"), _cores_of("local-cluster[2,3,1024]")
+    (2, 1, 6)
+    """
+    kind, _, inside = master.rstrip("]").partition("[")
+    numbers = [part.strip() for part in inside.split(",")]
+    if kind == "local-cluster":
+        return int(numbers[0]) * int(numbers[1])
+    if not inside:
+        return 1
+    return _cores() if numbers[0] == "*" else int(numbers[0])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,244 @@
+"""A topic as a stream: Spark asks how far it may go, and gets the rows between two offsets.
+
+The driver side of this class lives in a planner process of Spark's that knows no session; `read` runs in the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headwater.batches import current_batch, record_once, time_folder
+from headwater.clock import Clock, SystemClock
+from headwater.errors import OffsetExpired, SourceChanged, TopicNotFound
+from headwater.log.port import Topic
+from headwater.sources.columns import arrow_schema
+from headwater.sources.logs import shared_log
+from headwater.sources.offsets import Offsets, Progress, admit, parts, ranges
+from headwater.sources.options import Options, is_pattern
+from headwater.sources.scan import Part, Scan
+from headwater.sources.topics import found_topics, positions, time_column
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+#: Records of batches this far back are never asked for again: Spark keeps the offsets of a hundred batches.
+BATCHES_KEPT = 200
+
+
+class FileClock:
+    """A clock that stands in a file, as microseconds, so that a test can move it for processes that it did not start."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def now_us(self) -> int:
+        return int(self._path.read_text())
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as they grow."""
+
+    def __init__(self, options: Options, schema: StructType, *, state: Path) -> None:
+        self._options = options
+        self._schema: pa.Schema = arrow_schema(schema)
+        self._state = state
+        self._target: Offsets | None = None
+
+    # -- the driver's side ----------------------------------------------------------------------------------------
+
+    # Any, here and below: Spark's offsets are JSON.
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        # Always the same, for Spark asks again when it repeats the first batch; where that batch began stands in its
+        # end, as `began`.
+        return Progress(initial=True).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        before = Progress.from_json(start)
+        log = shared_log(self._options.log)
+        topics = self._topics(before)
+        began = self._began(before, topics)
+        known = _merged(before.topics, began)
+        ends = self._ends(topics, known)
+        if not isinstance(limit, ReadAllAvailable):
+            ends = admit(
+                known,
+                ends,
+                rows_max=self._options.rows_max,
+                bytes_max=self._options.bytes_max,
+                row_bytes=self._row_bytes(topics) if self._options.bytes_max is not None else {},
+            )
+        marks: Offsets = {}
+        if self._options.punctuations:
+            marks = self._marks(topics) if ends == self._ends(topics, known) else before.marks
+        now_us = max(self._clock().now_us(), before.at_us)
+        if not before.initial and not began and ends == before.topics and marks == before.marks:
+            tick = self._options.tick_seconds
+            if tick is None or self._target is not None or now_us - before.at_us < tick * 1_000_000:
+                return start
+        ids = {name: log.topic(name).id for name in topics}
+        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, marks=marks).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        log = shared_log(self._options.log)
+        self._target = {name: log.end_offsets(name) for name in found_topics(log, self._options)}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        log = shared_log(self._options.log)
+        topics = found_topics(log, self._options)
+        ends = {name: log.end_offsets(name) for name in topics}
+        ids = {name: topic.id for name, topic in topics.items()}
+        return Progress(topics=ends, ids=ids, at_us=self._clock().now_us()).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        before, after = Progress.from_json(start), Progress.from_json(end)
+        self._topics(after)
+        wanted = ranges(before, after)
+        self._check_expired(wanted)
+        found = [
+            Part(
+                topic=topic,
+                id=after.ids[topic],
+                partition=partition,
+                start=first,
+                stop=stop,
+                number=number,
+                mark_start_us=before.marks.get(topic, {}).get(partition),
+                mark_stop_us=after.marks.get(topic, {}).get(partition),
+            )
+            for topic, partition, first, stop, number in parts(
+                wanted, self._options.partitions_min, empty=self._options.punctuations
+            )
+        ]
+        # A batch without rows still has its processing time to tell: timers fire by it.
+        return [
+            Part(topic="", id="", partition=0, start=0, stop=0, at_us=after.at_us),
+            *found,
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: how far a query has read stands in its checkpoint, and retention asks nobody."""
+
+    def stop(self) -> None:
+        """Nothing to do: the planner's process ends, and with it what it has open."""
+
+    # -- the workers' side ----------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # The generator below would run only when Spark asks for rows; without rows it must still tell the time.
+        part: Part = partition  # type: ignore[assignment]  # ours, from `partitions`
+        if part.at_us is not None:
+            self._tell_time(part.at_us)
+            return iter(())
+        return self._read(part)
+
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        scan = Scan(
+            shared_log(self._options.log),
+            self._schema,
+            since_us=self._options.since_us,
+            until_us=self._options.until_us,
+            skip_expired=self._options.on_expired == "skip",
+        )
+        yield from scan.batches(part)
+
+    def _tell_time(self, at_us: int) -> None:
+        batch = current_batch()
+        if batch is None:
+            return
+        folder = time_folder(self._state, batch.query)
+        source = self._options.source
+        record_once(folder, f"time-{batch.number}-{source}", {"at_us": at_us})
+        (folder / f"time-{batch.number - BATCHES_KEPT}-{source}.json").unlink(missing_ok=True)
+
+    # -- behind the calls -----------------------------------------------------------------------------------------
+
+    def _clock(self) -> Clock:
+        return SystemClock() if self._options.clock == "system" else FileClock(self._options.clock)
+
+    def _topics(self, progress: Progress) -> dict[str, Topic]:
+        """The topics as they are now, after checking that they are those that the query has been reading."""
+        log = shared_log(self._options.log)
+        try:
+            topics = found_topics(log, self._options)
+        except TopicNotFound as error:
+            if error.topic in progress.ids:
+                raise SourceChanged(topic=error.topic, why="it has been deleted") from None
+            raise
+        time_column(topics, self._options)
+        for name, known in progress.ids.items():
+            if name not in topics:
+                pattern = any(is_pattern(topic) for topic in self._options.topics)
+                why = "it has been deleted" if pattern else "the checkpoint is of a query that read another topic"
+                raise SourceChanged(topic=name, why=why)
+            if topics[name].id != known:
+                raise SourceChanged(topic=name, why="it was deleted and made again, or it is in another log")
+        return topics
+
+    def _began(self, before: Progress, topics: dict[str, Topic]) -> Offsets:
+        """Where partitions begin that the query has not seen yet: at `start` when it is new, else at their beginning."""
+        log = shared_log(self._options.log)
+        fresh = positions(log, topics, self._options.start if before.initial else "earliest")
+        found: Offsets = {}
+        for topic, offsets in fresh.items():
+            for partition, offset in offsets.items():
+                if partition not in before.topics.get(topic, {}):
+                    found.setdefault(topic, {})[partition] = offset
+        return found
+
+    def _ends(self, topics: dict[str, Topic], known: Offsets) -> Offsets:
+        log = shared_log(self._options.log)
+        ends = {name: log.end_offsets(name) for name in topics}
+        if self._target is not None:
+            ends = {
+                topic: {number: min(end, self._target.get(topic, {}).get(number, 0)) for number, end in offsets.items()}
+                for topic, offsets in ends.items()
+            }
+        # Never behind what was read: a target or a start may lie before or beyond the end.
+        return {
+            topic: {number: max(end, known.get(topic, {}).get(number, 0)) for number, end in offsets.items()}
+            for topic, offsets in ends.items()
+        }
+
+    def _row_bytes(self, topics: dict[str, Topic]) -> dict[str, float]:
+        log = shared_log(self._options.log)
+        described = {name: log.describe(name) for name in topics}
+        return {name: each.bytes / max(1, each.rows) for name, each in described.items()}
+
+    def _marks(self, topics: dict[str, Topic]) -> Offsets:
+        log = shared_log(self._options.log)
+        return {
+            name: {info.partition: info.appended_at_us or 0 for info in log.describe(name).partitions}
+            for name in topics
+        }
+
+    def _check_expired(self, wanted: dict[tuple[str, int], tuple[int, int]]) -> None:
+        if self._options.on_expired == "skip":
+            return
+        log = shared_log(self._options.log)
+        oldest = {topic: log.start_offsets(topic) for topic, _ in wanted}
+        for (topic, partition), (first, stop) in wanted.items():
+            if first < oldest[topic].get(partition, 0) and first < stop:
+                raise OffsetExpired(partition=f"{topic}/{partition}", asked=first, oldest=oldest[topic][partition])
+
+
+def _merged(one: Offsets, other: Offsets) -> Offsets:
+    return {topic: {**one.get(topic, {}), **other.get(topic, {})} for topic in {**one, **other}}

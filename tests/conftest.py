@@ -1,0 +1,21 @@
+"""Fixtures for every test: one Spark session for the whole process, as starting it is what costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with everything registered, two cores and two shuffle partitions. Use it, and leave it as it is."""
+    import headwater
+
+    session = headwater.session("tests", master="local[2]", state=tmp_path_factory.mktemp("state"))
+    yield session
+    session.stop()
