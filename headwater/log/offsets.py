@@ -83,6 +83,12 @@ class OffsetTable:
         ]
         self.commit(rows)
 
+    def forget_topic(self, topic: str) -> None:
+        """Remove what every group committed for a topic: one made later under its name has other rows."""
+        for group, topics in self.groups().items():
+            if topic in topics:
+                self.forget(group, topic)
+
     def _exists(self) -> bool:
         # Once made it stays; asking the catalogue would list every topic.
         self._made = self._made or OFFSETS_TOPIC in self._log.topics(OFFSETS_TOPIC, internal=True)

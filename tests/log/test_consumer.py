@@ -291,6 +291,17 @@ def test_a_topic_made_anew_is_read_from_its_beginning(log: EmbeddedLog, topic: s
         writer.join()
 
 
+def test_a_deleted_topic_takes_its_groups_positions_with_it(log: EmbeddedLog, topic: str) -> None:
+    log.append(topic, ids(3))
+    log.commit_offsets("billing", topic, {0: 3})
+    log.delete(topic)
+    log.create(topic, SCHEMA)
+    assert log.committed("billing", topic) == {}
+    log.append(topic, ids(1, start=7))
+    with log.consumer(topic, "billing") as consumer:
+        assert read(consumer) == [7]
+
+
 def test_a_closed_consumer_refuses(log: EmbeddedLog, topic: str) -> None:
     consumer = log.consumer(topic, "billing")
     consumer.close()

@@ -316,6 +316,36 @@ def test_groups_in_different_processes_read_everything_each(tmp_path: Path) -> N
         assert [lag.rows for lag in log.groups.lag()] == [0, 0]
 
 
+WORKER = """
+consumer = log.consumer("orders", "billing", rows_max=5)
+say("joined")
+while True:
+    for batch in consumer.poll(seconds=0.05):
+        say(*(row["id"] for row in batch.rows()))
+"""
+
+
+def test_no_row_is_lost_when_workers_are_killed_while_they_read(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as log:
+        log.create("orders", SCHEMA, partitions=4)
+        with child(log.path, WORKER) as first, child(log.path, WORKER) as second, child(log.path, WORKER) as third:
+            workers = [first, second, third]
+            for worker in workers:
+                assert worker.line() == "joined"
+            seen: set[int] = set()
+            for start in range(0, 400, 10):
+                log.append("orders", ids(10, start=start), partition=start // 10 % 4)
+                if start in (100, 200):
+                    dead = workers.pop()
+                    dead.kill()
+                    seen |= {int(word) for line in dead.lines() for word in line.split()}
+            # A row is committed only after its worker said it: when nothing is left, all has been said.
+            until(lambda: sum(lag.rows for lag in log.groups.lag("billing")) == 0)
+            first.kill()
+            seen |= {int(word) for line in first.lines() for word in line.split()}
+        assert seen == set(range(400))
+
+
 # -- looking after groups ---------------------------------------------------------------------------------------------
 
 

@@ -228,6 +228,7 @@ class EmbeddedLog:
         """Remove a topic and all its rows. Readers that are in the middle keep what they have mapped."""
         self._check_open()
         self._catalogue.delete(topic)
+        self._offsets.forget_topic(topic)
 
     def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
         """The names of all topics that match a pattern such as `orders.*`."""
