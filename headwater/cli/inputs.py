@@ -67,9 +67,14 @@ def choose_format(given: str | None, file: Path | None, *, schemaless: bool) -> 
 # -- bytes as blocks of whole lines -----------------------------------------------------------------------------------
 
 
-def blocks_of_bytes(stream: BinaryIO) -> Iterator[bytes]:
+def blocks_of_file(file: Path) -> Iterator[bytes]:
+    """A file in blocks of whole lines."""
+    with file.open("rb") as stream:
+        yield from blocks_of_bytes(stream.fileno())
+
+
+def blocks_of_bytes(descriptor: int) -> Iterator[bytes]:
     """What has come since the last look, whole lines only. Waits only while there is nothing at all."""
-    descriptor = stream.fileno()
     rest = b""
     while data := _available(descriptor):
         text, newline, after = (rest + data).rpartition(b"\n")
@@ -173,12 +178,12 @@ def _whole_records(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def parquet_blocks(stream: BinaryIO, file: Path | None) -> Iterator[Block]:
+def parquet_blocks(given: BinaryIO | Path) -> Iterator[Block]:
     """The batches of a Parquet file; its rows are numbered from 1. A pipe is read whole first, for the index is at its end."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    source = pa.BufferReader(stream.read()) if file is None else str(file)
+    source = str(given) if isinstance(given, Path) else pa.BufferReader(given.read())
     try:
         opened = parquet.ParquetFile(source)
     except pa.ArrowInvalid as error:

@@ -19,6 +19,7 @@ from headwater.cli.inputs import (
     Bad,
     Block,
     blocks_of_bytes,
+    blocks_of_file,
     choose_format,
     csv_blocks,
     json_blocks,
@@ -201,10 +202,9 @@ class _Job:
 
     def _read(self, topic: hw.Topic | None) -> Iterator[Block]:
         """The blocks of the input; without a topic as they stand, for nothing is known yet of what they should be."""
-        stream = sys.stdin.buffer if self._file is None else self._file.open("rb")
         if self._format == "parquet":
-            return parquet_blocks(stream, self._file)
-        pieces = blocks_of_bytes(stream)
+            return parquet_blocks(sys.stdin.buffer if self._file is None else self._file)
+        pieces = blocks_of_bytes(sys.stdin.fileno()) if self._file is None else blocks_of_file(self._file)
         if self._format == "lines":
             return line_blocks(pieces)
         if self._format == "json":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.cli.following import LOOK_SECONDS_MAX, Follower
+from headwater.cli.interrupts import Interrupts
 from headwater.cli.positions import Position, resolve
 from headwater.cli.printing import Writer, writer_for
 from headwater.cli.session import Session
@@ -89,15 +90,18 @@ def print_for_group(session: Session, log: EmbeddedLog, wanted: Wanted, group: s
     columns = list(dict.fromkeys([*writer.columns, "_offset"]))
     consumer = log.consumer(wanted.topic, group, start=start, columns=columns, auto_commit=False)
     printed: dict[int, int] = {}
+    interrupts = Interrupts()
     try:
-        left = wanted.count
-        while left is None or left > 0:
-            batches = consumer.poll(seconds=LOOK_SECONDS_MAX if wanted.follow else GROUP_END_SECONDS)
-            for batch in batches:
-                left = _print_batch(writer, batch, printed, left)
-            _commit(session, consumer, wanted.topic, printed)
-            if reader_is_gone() or not (wanted.follow or batches):
-                return
+        with interrupts.watched():
+            left = wanted.count
+            while left is None or left > 0:
+                batches = consumer.poll(seconds=LOOK_SECONDS_MAX if wanted.follow else GROUP_END_SECONDS)
+                for batch in batches:
+                    with interrupts.held():
+                        left = _print_batch(writer, batch, printed, left)
+                _commit(session, consumer, wanted.topic, printed)
+                if reader_is_gone() or not (wanted.follow or batches):
+                    return
     finally:
         # Also after Ctrl-C: what a person has seen is not shown again.
         _commit(session, consumer, wanted.topic, printed)

@@ -134,7 +134,7 @@ def sparkline(values: deque[float], width: int) -> str:
     """The newest values as bars, the highest of them at full height.
 
     >>> sparkline(deque([0.0, 5.0, 10.0]), 8)
-    '▁▅█'
+    '▁▄█'
     """
     newest = list(values)[-width:]
     top = max(newest, default=0.0) or 1.0

@@ -1,0 +1,127 @@
+"""Schemas, files, settings and the machine: what the smaller commands say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import doctor
+from tests.cli.conftest import Cli
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_schema_is_shown_as_text_json_and_avro(cli: Cli) -> None:
+    assert cli("schema", "show", "orders").out == "id int64 not null, user string, amount float64\n"
+    assert cli("schema", "show", "orders", "--as", "json").json["columns"][0]["name"] == "id"
+    assert cli("schema", "show", "orders", "--as", "avro").json["fields"][0] == {"name": "id", "type": "long"}
+    assert list(cli("schema", "show", "orders", "--json").json) == ["topic", "version", "columns"]
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_schema_is_checked_against_the_rules(cli: Cli) -> None:
+    good = cli("schema", "check", "orders", "id int64 not null, user string, amount float64, note string", "--json")
+    assert good.code == 0
+    assert good.json == {
+        "topic": "orders",
+        "fits": True,
+        "changes": [{"kind": "added", "column": "note", "old": None, "new": "string", "refused": None}],
+    }
+    bad = cli("schema", "check", "orders", "id int32 not null, user string, amount float64", "--json")
+    assert bad.code == 2
+    assert bad.json["fits"] is False
+
+
+@pytest.mark.usefixtures("orders")
+def test_two_versions_of_a_schema_are_compared(cli: Cli) -> None:
+    cli("topic", "alter", "orders", "--add-column", "note string")
+    cli("topic", "alter", "orders", "--add-column", "more int64")
+    assert cli("schema", "diff", "orders").out == "+ more: added as int64\n"
+    assert cli("schema", "diff", "orders", "1", "3").out == "+ note: added as string\n+ more: added as int64\n"
+    assert cli("schema", "diff", "orders", "1", "9").code == 2
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_sound_log_is_said_to_be_so(cli: Cli) -> None:
+    done = cli("log", "verify", "--json")
+    assert done.code == 0
+    assert list(done.json) == ["ok", "topics", "partitions", "segments", "frames", "rows", "bytes", "findings"]
+    assert (done.json["ok"], done.json["rows"], done.json["findings"]) == (True, 6, [])
+    assert "All is well: 6 rows" in done.err
+
+
+def damage(log: Path) -> Path:
+    """Turn one bit in the middle of a row that was acknowledged."""
+    [segment] = (log / "topics" / "orders" / "1").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[-40] ^= 1
+    segment.write_bytes(data)
+    return segment
+
+
+def test_damage_is_reported_exactly_and_mended_only_with_a_yes(cli: Cli, orders: Path) -> None:
+    segment = damage(orders)
+    found = cli("log", "verify", "--json")
+    assert found.code == 1
+    [finding] = found.json["findings"]
+    assert list(finding) == ["kind", "path", "topic", "partition", "position", "offset", "why", "action"]
+    assert segment == orders / finding["path"]
+    assert (finding["topic"], finding["partition"]) == ("orders", 1)
+    before = segment.read_bytes()
+    assert cli("log", "repair", "--dry-run").code == 0
+    assert cli("log", "repair").code == 2
+    assert segment.read_bytes() == before
+    assert cli("log", "repair", "--yes").code == 0
+    assert cli("log", "repair", "--yes").code == 0
+
+
+def test_a_compaction_keeps_the_last_row_of_each_key(cli: Cli) -> None:
+    cli("topic", "create", "table", "--schema", "id int64 not null, n int64", "--key", "id", "--compact")
+    Path("t.jsonl").write_text("".join(f'{{"id": {n % 2}, "n": {n}}}\n' for n in range(10)))
+    cli("produce", "table", "--file", "t.jsonl")
+    assert cli("log", "compact", "table", "--dry-run", "--json").json[0]["done"] is False
+    [record] = cli("log", "compact", "table", "--json").json
+    assert (record["topic"], record["rows_removed"], record["done"]) == ("table", 8, True)
+    assert [row["n"] for row in cli("consume", "table", "-e", "--json").rows] == [8, 9]
+    assert [row["n"] for row in cli("tail", "table", "-n", "2", "-e", "--json").rows] == [8, 9]
+
+
+def test_each_setting_says_where_it_came_from(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("headwater.toml").write_text("partitions = 4\n")
+    monkeypatch.setenv("HEADWATER_CODEC", "lz4")
+    settings = {one["name"]: one for one in cli("config", "show", "--json", "--log", "here").json}
+    assert settings["log"]["origin"] == "flag --log"
+    assert (settings["partitions"]["value"], settings["partitions"]["origin"]) == (4, "./headwater.toml")
+    assert settings["codec"]["origin"] == "environment HEADWATER_CODEC"
+    assert settings["durability"]["origin"] == "default"
+    assert "origin" not in cli("config", "show", "--no-origin", "--json").json[0]
+
+
+@pytest.mark.usefixtures("orders")
+def test_the_doctor_looks_at_everything(cli: Cli) -> None:
+    record = cli("doctor", "--json").json
+    assert [one["check"] for one in record["checks"]] == [
+        "Python", "pyarrow", "Java", "Log", "Folder", "Disk", "File system", "Open files", "Wake-up",
+    ]  # fmt: skip
+    assert all(list(one) == ["check", "status", "found", "remedy"] for one in record["checks"])
+    assert "6 rows" in record["checks"][3]["found"]
+
+
+def test_the_doctor_warns_of_a_network_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "_mounts", lambda: "host:/x / nfs4 rw 0 0\n")
+    found = doctor.check_file_system(tmp_path)
+    assert found.status == "warning"
+    assert "local disk" in found.remedy
+
+
+def test_a_log_that_cannot_be_read_is_an_error_for_the_doctor(cli: Cli, orders: Path) -> None:
+    (orders / "headwater.json").write_text(json.dumps({"format": 99, "id": "x"}))
+    done = cli("doctor")
+    assert done.code == 1
+    assert "✗ Log" in done.out
+
+
+def test_the_version_is_that_of_the_package(cli: Cli) -> None:
+    assert cli("version").out.startswith("headwater ")
+    assert list(cli("version", "--json").json) == ["headwater", "python", "pyarrow", "platform"]
