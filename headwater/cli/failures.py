@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 
@@ -29,6 +30,8 @@ def report(error: BaseException, *, color: bool, verbose: bool) -> int:
     """Say on stderr what went wrong, and give the exit code for it."""
     if verbose:
         traceback.print_exception(error)
+    with contextlib.suppress(OSError):  # the reader may be gone, and the error is to be told all the same
+        sys.stdout.flush()  # what was done before it failed comes first
     message, code = explain(error)
     print(f"{painted('error:', 'red', color=color and wants_color(sys.stderr))} {message}", file=sys.stderr)
     return code

@@ -56,9 +56,9 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
     from headwater.log.embedded import repair as repairs
 
     with session.log(write=not dry_run) as log:
-        with _steps(session, "look") as progress:
-            report = repairs.repair(log, topic, dry_run=True, progress=progress)
-        if report.findings and not dry_run:
+        with _steps(session, "repair" if yes else "look") as progress:
+            report = repairs.repair(log, topic, dry_run=dry_run or not yes, progress=progress)
+        if report.findings and not dry_run and not yes:
             for text in _lines(session, report):
                 session.say(text)
             confirm(session, f"This mends {counted(len(report.findings), 'finding')}.", yes=yes)

@@ -29,7 +29,7 @@ from headwater.cli.inputs import (
 from headwater.cli.progress import Progress, progress_of
 from headwater.cli.session import Session
 from headwater.cli.wording import counted
-from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid, TopicNotFound
+from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Job:
         """Open the input, and make the topic if that is asked for and needed."""
         existing = self._existing()
         if existing is None and not create:
-            raise TopicNotFound(topic=self._name, near=self._log.catalogue().nearest(self._name))
+            self._log.topic(self._name)  # says that there is none, and which one may be meant
         schemaless = existing.schemaless if existing is not None else self._format_given == "lines"
         self._format = choose_format(self._format_given, self._file, schemaless=schemaless)
         if self._file is None and sys.stdin.isatty():

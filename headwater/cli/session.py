@@ -98,9 +98,11 @@ class Session:
     def say(self, text: str) -> None:
         """Tell people what happened; `-q` silences it."""
         if not self.flags.quiet:
+            sys.stdout.flush()  # where both go to one terminal, they keep their order
             print(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
+        sys.stdout.flush()
         print(f"{self.paint('warning:', 'yellow', error=True)} {text}", file=sys.stderr)
 
     # -- data ---------------------------------------------------------------------------------------------------------
