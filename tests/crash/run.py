@@ -40,7 +40,6 @@ from tests.crash.workload import Watcher, make_topics, open_log, work
 
 POINTS = CRASH_POINTS + SINK_CRASH_POINTS
 SEEDS_PER_SERIES = 1_000_000
-VISIT_MEAN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,8 @@ class Plan:
 
     @staticmethod
     def _crash(chance: random.Random, point: str, *, powered: bool) -> Crash:
-        visit = 1 + int(chance.expovariate(1 / VISIT_MEAN))
+        frequent = point.startswith(("append", "sync"))
+        visit = 1 + int(chance.expovariate(1 / (6 if frequent else 2)))
         loss = chance.choice(LOSSES) if powered else None
         return Crash(at=CrashAt(point=point, visit=visit), loss=loss, names=chance.choice(NAME_LOSSES))
 
@@ -120,13 +120,13 @@ def run(plan: Plan, home: Path, tally: Tally) -> list[str]:
     journal.touch()
     folder = home / "log"
     boots = 0
-    powered = any(crash.loss for crash in plan.crashes)
     disk = Disk(folder, home / "disk0")
     for place, crash in enumerate(plan.crashes):
         last = place == len(plan.crashes) - 1
+        powered = any(later.loss for later in plan.crashes[place:])
         witness = _Witness(plan, folder, journal, home, power_lost=boots > 0) if last and plan.bystander else None
         ended = run_until_killed(
-            lambda place=place, disk=disk: _work(plan, disk, journal, place, powered=powered),  # type: ignore[misc]
+            lambda place=place, disk=disk, powered=powered: _work(plan, disk, journal, place, powered=powered),  # type: ignore[misc]
             at=crash.at,
             errors=home / "errors",
         )

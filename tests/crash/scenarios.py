@@ -31,7 +31,14 @@ _ROLL = ("roll.synced", "roll.created", "roll.published")
 _REWRITE = ("compaction.written", "compaction.published", "compaction.unlinked")
 _RETENTION = ("retention.marked", "retention.unlinked")
 _PREPARE = ("prepare.written", "prepare.published")
-_COMMIT = ("commit.written", "commit.synced", "commit.recorded", "commit.flipped", "commit.finished")
+_COMMIT = (
+    "commit.written",
+    "commit.synced",
+    "commit.recording",
+    "commit.recorded",
+    "commit.flipped",
+    "commit.finished",
+)
 
 SCENARIOS = (
     Scenario(

@@ -127,7 +127,7 @@ class Writer:
                 act = self._transaction(numbered=True, staged=True)
                 self._try(act, lambda: commit(self._log, act))
             case "prepare":
-                self._prepare(self._transaction(numbered=False))
+                self._prepare(self._transaction(numbered=self._random.random() < 0.5))
             case "offsets":
                 act = self._act("offsets", offsets=self._offsets())
                 self._try(act, lambda: commit_offsets(self._log, act))

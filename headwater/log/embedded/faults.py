@@ -28,6 +28,7 @@ CRASH_POINTS = (
     "prepare.published",
     "commit.written",
     "commit.synced",
+    "commit.recording",
     "commit.recorded",
     "commit.flipped",
     "commit.finished",

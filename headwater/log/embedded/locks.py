@@ -69,7 +69,8 @@ class FileLock:
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
-        self._file = None
+        with self._thread:  # not while another thread holds the lock: closing the file would let others in
+            self._file = None
 
     def abandon(self) -> None:
         """In a forked child: forget that the parent may hold the lock. The parent keeps it."""

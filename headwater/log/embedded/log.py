@@ -726,8 +726,8 @@ class EmbeddedLog:
         if self.read_only:
             raise ReadOnly(path=str(self.path))
 
-    def _is_committed(self, number: int, appended_at_us: int) -> bool:
-        return self._commits is not None and self._commits.is_committed(number, appended_at_us)
+    def _is_committed(self, number: int) -> bool:
+        return self._commits is not None and self._commits.is_committed(number)
 
     def _every_partition(self) -> list[Partition]:
         return [partition for name in self.topics(internal=True) for partition in self._handle(name).partitions()]

@@ -79,7 +79,7 @@ class Partition:
         state: StateFile,
         *,
         clock: Clock,
-        is_committed: Callable[[int, int], bool],
+        is_committed: Callable[[int], bool],
         quarantine: Path,
         read_only: bool = False,
         floor: int = 0,

@@ -111,7 +111,7 @@ class Registry:
 class PartitionProducers:
     """What idempotent producers have appended to one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int, int], bool]) -> None:
+    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool]) -> None:
         self._folder = folder
         self._is_committed = is_committed
         self._batches: dict[int, deque[Batch]] = {}

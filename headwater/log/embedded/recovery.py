@@ -103,7 +103,7 @@ def scan_segment(
             why = f"offset {header.offset_base} where {offset} was due"
             position += 8
             break
-        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction, header.appended_at_us):
+        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
             why = "its transaction never committed"
             position = _behind_transaction(view, position, header.transaction)
             break

@@ -287,7 +287,7 @@ class _Inspection:
 
     @staticmethod
     def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> str:
-        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction, header.appended_at_us):
+        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
             return "its transaction never committed"
         if header.offset_base < offset or (header.offset_base > offset and not segment.rewritten):
             return f"it holds offset {header.offset_base} where {offset} was due"

@@ -36,7 +36,14 @@ import orjson
 from google_crc32c import value as crc32c
 
 from headwater.clock import Clock
-from headwater.errors import FrameCorrupt, ProducerFenced, TopicNotFound, TransactionFinished, TransactionNotFound
+from headwater.errors import (
+    FrameCorrupt,
+    HeadwaterError,
+    ProducerFenced,
+    TopicNotFound,
+    TransactionFinished,
+    TransactionNotFound,
+)
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import OpenFile, make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
@@ -52,6 +59,7 @@ _RECORD = struct.Struct("<4sIII")
 _STATE = struct.Struct("<IIQQQ")
 _INTENT, _STARTED, _FINISHED = 8, 16, 24
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
+_SERIAL_SHIFT = 31
 
 
 class Part(NamedTuple):
@@ -87,21 +95,27 @@ class Commits:
         self._inode = 0
         self._position = 0
         self._numbers: set[int] = set()
-        self._horizon_us = 0
+        self._serial = 0
+        self._horizon = 0
+        self._durable_to = 0
         self._last: dict[str, dict[str, Any]] = {}
         self._prepared: dict[str, dict[str, Any]] = {}
         self._newest: dict[str, Any] | None = None
         self._recent: list[dict[str, Any]] = []
-        self._is_named = False
         self._state, self._file = self._open_state()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def is_committed(self, number: int, appended_at_us: int) -> bool:
+    def is_committed(self, number: int) -> bool:
         """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
+        if number >> _SERIAL_SHIFT <= self._horizon:
+            return True
         if number not in self._numbers:
             self._catch_up()
-        return number in self._numbers or appended_at_us < self._horizon_us
+        if number in self._numbers:
+            self._make_durable()
+            return True
+        return number >> _SERIAL_SHIFT <= self._horizon
 
     def last_sequence(self, producer: str) -> int:
         """The number of the last transaction that `producer` committed, -1 where there is none."""
@@ -170,14 +184,16 @@ class Commits:
             earlier = self._earlier(name, producer, sequence, prepared)
             if earlier is not None:
                 return _appended(earlier, duplicate=True)
-            self._check_epoch(producer, epoch)
+            if not prepared:  # that was asked when it was prepared; what is prepared can always be committed
+                self._check_epoch(producer, epoch)
             if not parts and metadata is None:
                 return {}
             record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
             return self._commit(parts, record if metadata is None else record | {"metadata": metadata})
 
     def _commit(self, parts: Sequence[Part], record: dict[str, Any]) -> dict[str, Appended]:
-        number = secrets.randbits(63) or 1
+        # Serial numbers order transactions without a clock; one that died may have used the same, hence the rest.
+        number = ((self._serial + 1) << _SERIAL_SHIFT) | secrets.randbits(_SERIAL_SHIFT)
         parts = sorted(
             parts, key=lambda part: (part.topic, part.partition)
         )  # one order for all: no two can block each other
@@ -241,6 +257,7 @@ class Commits:
         boot = _STATE.unpack_from(self._state, 0)[0]
         if intent == finished and boot == boot_mark():
             return
+        self._make_durable()
         self._count(_STARTED, intent)
         # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
         records = [self._newest] if boot == boot_mark() else list(self._recent)
@@ -266,7 +283,10 @@ class Commits:
         last = self._last.get(producer)
         if last is None or sequence > last["sequence"]:
             return None
-        return last if last["sequence"] == sequence else {"parts": []}
+        if last["sequence"] == sequence:
+            return last
+        # What was prepared has been promised, also where its producer has gone on since.
+        return None if prepared else {"parts": []}
 
     def _check_epoch(self, producer: str | None, epoch: int | None) -> None:
         if producer is None or epoch is None:
@@ -286,16 +306,27 @@ class Commits:
             # A record torn by a dead process lies behind the last whole one, and is overwritten.
             os.ftruncate(descriptor, self._position)
             os.pwrite(descriptor, data, self._position)
+            reach("commit.recording")
             os.fdatasync(descriptor)
-            if not self._is_named:  # whoever made the file may have died before its name was durable
+            if self._durable_to == 0:  # whoever made the file may have died before its name was durable
                 sync_folder(self._folder)
-                self._is_named = True
+            self._durable_to = self._position + len(data)
         except BaseException:
             os.ftruncate(descriptor, self._position)
             raise
         finally:
             os.close(descriptor)
         self._catch_up()
+
+    def _make_durable(self) -> None:
+        """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
+        if self._read_only or self._durable_to >= self._position:
+            return
+        file = OpenFile(self._path, os.O_RDWR)
+        position = self._position
+        os.fdatasync(file.descriptor)
+        sync_folder(self._folder)
+        self._durable_to = position
 
     def _catch_up(self) -> None:
         """Read the records that others have appended."""
@@ -307,10 +338,12 @@ class Commits:
             stat = os.stat(self._path)
         except FileNotFoundError:
             return
-        if stat.st_ino != self._inode:
-            self._inode, self._position = stat.st_ino, 0
+        if stat.st_ino != self._inode or stat.st_size < self._position:
+            # Shortened, or the last record was taken back when its sync failed.
+            self._inode, self._position, self._durable_to = stat.st_ino, 0, 0
             self._numbers.clear()
             self._recent.clear()
+            self._last.clear()
         if stat.st_size <= self._position:
             return
         with self._path.open("rb") as file:
@@ -324,15 +357,18 @@ class Commits:
         self._position += at
 
     def _learn(self, record: dict[str, Any]) -> None:
-        if "horizon_us" in record:
-            self._horizon_us = record["horizon_us"]
+        if "horizon" in record:
+            self._horizon = self._serial = record["horizon"]
             return
         self._numbers.add(record["number"])
+        self._serial = max(self._serial, record["number"] >> _SERIAL_SHIFT)
         if record.get("parts") and not record.get("old"):
             self._newest = record
             self._recent.append(record)
         if record["producer"] is not None and record["sequence"] is not None:
-            self._last[record["producer"]] = record
+            last = self._last.get(record["producer"])
+            if last is None or last["sequence"] <= record["sequence"]:
+                self._last[record["producer"]] = record
         if record["prepared"]:
             self._prepared[record["name"]] = record
 
@@ -341,17 +377,27 @@ class Commits:
         if self._position < COMMITS_BYTES_MAX:
             return
         # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
-        # which time on numbers matter again.
-        horizon_us = self._clock.now_us()
-        for partition in self._every_partition():
-            partition.settle()
-            partition.state.sync()
-        if (self._folder / "prepared").is_dir():
-            sync_folder(self._folder / "prepared")  # those that were committed are gone for good
+        # which number on they matter again.
+        try:
+            for partition in self._every_partition():
+                partition.settle()
+                partition.state.sync()
+        except HeadwaterError:
+            return  # a damaged partition is reported to whoever uses it; this transaction is committed all the same
+        self._forget_committed_files()
         kept = [{**record, "old": True} for record in self._last.values()]
-        data = b"".join(_framed(record) for record in [{"horizon_us": horizon_us}, *kept])
+        data = b"".join(_framed(record) for record in [{"horizon": self._serial}, *kept])
         replace_file(self._path, data, durable=True)
         self._catch_up()
+
+    def _forget_committed_files(self) -> None:
+        """Remove what was prepared and then committed, before the record that says so goes."""
+        folder = self._folder / "prepared"
+        if folder.is_dir():
+            for name in os.listdir(folder):
+                if name in self._prepared:
+                    (folder / name).unlink(missing_ok=True)
+            sync_folder(folder)
 
     def _open_state(self) -> tuple[mmap.mmap, OpenFile]:
         path = self._folder / "state"
@@ -372,6 +418,7 @@ class Commits:
 
     def prepare(self, name: str, parts: Sequence[Part], about: dict[str, Any]) -> None:
         """Make a transaction durable without showing it."""
+        self._check_epoch(about["producer"], about["epoch"])
         folder = self._folder / "prepared"
         make_folder(folder, levels=1)
         places = [[part.topic, part.partition, len(part.drafts)] for part in parts]
