@@ -108,5 +108,6 @@ def test_the_exit_codes_are_those_that_the_command_line_promises() -> None:
         "NotFound": 3,
         "Conflict": 5,
         "LogError": 1,
+        "QueryError": 1,
         "StorageError": 1,
     }

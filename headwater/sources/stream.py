@@ -55,6 +55,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema: pa.Schema = arrow_schema(schema)
         self._state = state
         self._target: Offsets | None = None
+        self._until_us: int | None = None
 
     # -- the driver's side ----------------------------------------------------------------------------------------
 
@@ -89,10 +90,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         marks: Offsets = {}
         if self._options.punctuations:
             marks = self._marks(topics) if ends == self._ends(topics, known) else before.marks
-        now_us = max(self._clock().now_us(), before.at_us)
+        # A run that ends when it has caught up also ends in time: at the moment it began.
+        now_us = max(self._until_us if self._until_us is not None else self._clock().now_us(), before.at_us)
         if not before.initial and not began and ends == before.topics and marks == before.marks:
             tick = self._options.tick_seconds
-            if tick is None or self._target is not None or now_us - before.at_us < tick * 1_000_000:
+            if tick is None or now_us - before.at_us < tick * 1_000_000:
                 return start
         ids = {name: log.topic(name).id for name in topics}
         return Progress(topics=ends, ids=ids, at_us=now_us, began=began, marks=marks).to_json()
@@ -100,6 +102,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         log = shared_log(self._options.log)
         self._target = {name: log.end_offsets(name) for name in found_topics(log, self._options)}
+        self._until_us = self._clock().now_us()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         log = shared_log(self._options.log)
