@@ -102,12 +102,14 @@ def test_no_command_loads_pandas_spark_or_pydantic(arguments: list[str]) -> None
 def test_commands_start_at_once(arguments: list[str], seconds: float) -> None:
     """In seconds of the processor, so that a busy machine makes no difference; with the bytecode that a user has."""
     took = []
-    for _ in range(4):
+    for _ in range(8):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(program(*arguments), check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert min(took) < seconds, took
+        if took[-1] < seconds:
+            return
+    pytest.fail(f"it took {took} seconds")
 
 
 def test_the_reference_is_what_the_commands_say() -> None:

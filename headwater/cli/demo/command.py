@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
 
 LOOK_SECONDS = 0.25
+START_SECONDS_MAX = 30.0
 DRAIN_SECONDS_MAX = 30.0
 
 
@@ -109,6 +110,7 @@ class _Tour:
 
     def _watch(self, log: EmbeddedLog, show: Callable[[], None]) -> None:
         watcher, scene = Watcher(log, self._scene), self._scene
+        self._await_processes(watcher, show)
         scene.happened("four processes: a producer, two members of billing, one of audit")
         steps: list[tuple[float, Callable[[], None]]] = [
             (self._schedule.kill_at, lambda: self._kill("billing-2")),
@@ -128,6 +130,16 @@ class _Tour:
             if scene.elapsed > scene.seconds + DRAIN_SECONDS_MAX:
                 return
             time.sleep(LOOK_SECONDS)
+
+    def _await_processes(self, watcher: Watcher, show: Callable[[], None]) -> None:
+        """The schedule begins when all are at work: on a busy machine, starting takes its time."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._scene.is_complete and time.monotonic() < deadline:
+            watcher.begin()
+            watcher.look()
+            show()
+            self._check_alive()
+            time.sleep(LOOK_SECONDS / 2)
 
     def _kill(self, name: str) -> None:
         process = self._processes[name]

@@ -25,7 +25,7 @@ class Teller:
         for event in scene.events[self._told_events :]:
             self._line(f"{event.at:5.1f} s  * {event.text}")
         self._told_events = len(scene.events)
-        if scene.elapsed - self._told_at < LINE_SECONDS:
+        if not scene.events or scene.elapsed - self._told_at < LINE_SECONDS:
             return
         self._told_at = scene.elapsed
         lag = "  ".join(f"{one.name} lag {one.rows:,} rows {one.seconds:.1f} s" for one in scene.groups.values())

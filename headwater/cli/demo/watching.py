@@ -70,6 +70,12 @@ class Scene:
     topics: int = 0
     events: list[Event] = field(default_factory=list)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all processes are at work."""
+        members = {name: sum(one.alive for one in group.members) for name, group in self.groups.items()}
+        return self.appended > 0 and members[BILLING] == 2 and members[AUDIT] == 1
+
     def happened(self, text: str) -> None:
         self.events.append(Event(at=self.elapsed, text=text))
 
@@ -82,6 +88,11 @@ class Watcher:
         self._scene = scene
         self._started = time.monotonic()
         self._counts: deque[tuple[float, int]] = deque(maxlen=8)
+
+    def begin(self) -> None:
+        """Let the time begin now."""
+        self._started = time.monotonic()
+        self._counts.clear()
 
     def look(self) -> None:
         scene = self._scene
