@@ -32,6 +32,7 @@ crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS
 
 docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/cli_reference.py
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "Open build/docs/index.html"
 
@@ -45,6 +46,7 @@ format: $(DEV) ## Put all code into the one format, and the reference in step wi
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/cli_reference.py
 
 lock: $(DEV) ## Lock the newest dependencies that pyproject.toml allows
 	@$(COMPILE) requirements/uv.in --output-file requirements/uv.lock

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import ColumnUnknown, FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing
@@ -352,25 +353,28 @@ def _row_range(header: Header, offsets: pa.Array | None, start: int, stop: int |
     return int(np.searchsorted(values, start)), last
 
 
+def _numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    # Not by `pa.array`: its first call imports pandas where that is installed, which takes a second.
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
 def _range(first: int, count: int) -> pa.Array:
-    values = np.arange(first, first + count, dtype=np.int64)
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
+    return _numbers(np.arange(first, first + count, dtype=np.int64), pa.int64())
 
 
 def _time(value_us: int, count: int) -> pa.Array:
-    values = np.full(count, value_us, dtype=np.int64)
-    return pa.Array.from_buffers(TIME_TYPE, count, [None, pa.py_buffer(values)])
+    return _numbers(np.full(count, value_us, dtype=np.int64), TIME_TYPE)
 
 
 @lru_cache(maxsize=256)
 def _partition_numbers(partition: int) -> pa.Array:
-    return pa.array(np.full(CONSTANT_ROWS_MAX, partition, dtype=np.int32))
+    return _numbers(np.full(CONSTANT_ROWS_MAX, partition, dtype=np.int32), pa.int32())
 
 
 def _constant(partition: int, count: int) -> pa.Array:
     if count <= CONSTANT_ROWS_MAX:
         return _partition_numbers(partition).slice(0, count)
-    return pa.array(np.full(count, partition, dtype=np.int32))
+    return _numbers(np.full(count, partition, dtype=np.int32), pa.int32())
 
 
 @lru_cache(maxsize=1)
@@ -383,7 +387,7 @@ def _nulls(count: int) -> pa.Array:
 
 
 def _false(count: int) -> pa.Array:
-    return pa.array(np.zeros(count, dtype=bool))
+    return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bytes(count // 8 + 1))])
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

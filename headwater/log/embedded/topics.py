@@ -8,6 +8,7 @@ import fnmatch
 import os
 import re
 import shutil
+import tempfile
 import threading
 import uuid
 import weakref
@@ -182,7 +183,7 @@ class TopicHandle:
         self._floor = 0
         if self.topic.durability != "memory":
             return self.folder
-        memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(os.environ.get("TMPDIR", "/tmp"))
+        memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
         storage = memory / f"headwater-{self._log_id[:12]}-{self.topic.id[:12]}"
         lock = FileLock(self.folder / "topic.lock")
         with lock:
