@@ -845,11 +845,12 @@ class EmbeddedLog:
         return check
 
     def _snapshot(self, handle: TopicHandle, numbers: Sequence[int] | range) -> Offsets:
+        commits = self._checked_commits
         if len(numbers) == 1:
-            return {number: handle.partition(number).visible().offset for number in numbers}
-        return self._checked_commits.snapshot(
-            lambda: {number: handle.partition(number).visible().offset for number in numbers}
-        )
+            found = {number: handle.partition(number).visible().offset for number in numbers}
+            if not commits.pending() or self.read_only:
+                return found
+        return commits.snapshot(lambda: {number: handle.partition(number).visible().offset for number in numbers})
 
     def _resolve(
         self, handle: TopicHandle, position: Start, numbers: Sequence[int], ends: Offsets, *, archived: bool

@@ -114,6 +114,7 @@ class Commits:
             self._catch_up()
         if number in self._numbers:
             self._make_durable()
+            self._announce()
             return True
         return number >> _SERIAL_SHIFT <= self._horizon
 
@@ -135,22 +136,22 @@ class Commits:
 
     def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
         """The result of `look` at a moment when no transaction is half visible."""
+        if self._read_only:
+            return look()
         while True:
-            intent, started, finished = self._counters()
-            if self._read_only or (intent != finished and self.settle()):
-                if self._read_only:
-                    return look()
+            before = intent, started, finished = self._counters()
+            if not intent == started == finished and self.settle():
                 continue
             if started == finished:
                 found = look()
-                if self._counters()[1] == started:
+                if self._counters() == before:
                     return found
             os.sched_yield()
 
     def pending(self) -> bool:
         """Whether a commit is under way; if its process died, `settle` finishes it."""
-        intent, _, finished = self._counters()
-        return intent != finished
+        intent, started, finished = self._counters()
+        return not intent == started == finished
 
     def settle(self) -> bool:
         """Finish the commit of a process that died, if there is one. False while its process is alive."""
@@ -253,9 +254,9 @@ class Commits:
     def _finish_last(self) -> None:
         """Move the tails that a dead process recorded but did not move. The caller holds the lock."""
         self._catch_up()
-        intent, _, finished = self._counters()
+        intent, started, finished = self._counters()
         boot = _STATE.unpack_from(self._state, 0)[0]
-        if intent == finished and boot == boot_mark():
+        if intent == started == finished and boot == boot_mark():
             return
         self._make_durable()
         self._count(_STARTED, intent)
@@ -317,6 +318,15 @@ class Commits:
         finally:
             os.close(descriptor)
         self._catch_up()
+
+    def _announce(self) -> None:
+        """Say that a transaction begins to show: its process died, and one of its partitions is being recovered.
+
+        Without that, others could see this partition before the rest: a dying process lets go of its locks one by one.
+        """
+        intent, _, finished = self._counters()
+        if intent != finished and not self._read_only:
+            self._count(_STARTED, intent)
 
     def _make_durable(self) -> None:
         """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
