@@ -1,12 +1,13 @@
-"""Named crash points: every durable step passes one, so that a test can end the process exactly there.
+"""The crash points of the log: every durable step of it passes one. See `headwater.faults`.
 
-In production `reach` is one global look-up. A test installs a hook (see `headwater.testing`) that may kill the
-process, raise, or count. The names listed here are the contract: a test proves that each one is reached.
+The names listed here are the contract: a test proves that each one is reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from headwater.faults import install, reach, watched
+
+__all__ = ["CRASH_POINTS", "SINK_CRASH_POINTS", "install", "reach", "watched"]
 
 CRASH_POINTS = (
     "append.locked",
@@ -41,22 +42,3 @@ CRASH_POINTS = (
 
 #: Those of a sink's batch: reached by its tasks and its driver, which the crash tests of the log alone do not have.
 SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
-
-_hook: Callable[[str], None] | None = None
-
-
-def reach(point: str) -> None:
-    """Say that this process has come to `point`."""
-    if _hook is not None:
-        _hook(point)
-
-
-def install(hook: Callable[[str], None] | None) -> None:
-    """Let `hook` see every point from now on; None takes it away."""
-    global _hook
-    _hook = hook
-
-
-def watched() -> bool:
-    """Whether a hook is installed: writers then go in two halves, so that a torn frame can be provoked."""
-    return _hook is not None

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import HeadwaterError, StepFailed, StepInvalid
+from headwater.faults import reach
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
@@ -64,6 +65,7 @@ class PartitionEngine:
         on_time, late = split_late(usable, contract, watermark_us)
         due = self._store.due(before, event_us=watermark_us, processing_us=processing_us)
         touched = touch(on_time, due, contract)
+        reach("engine.before_lookup")
         state = self._store.look_up(before, touched.hashes, touched.keys)
         stepped = run_step(contract, state, touched, time)
         sides = {**stepped.sides, "late": late, "rejected": rejected}
@@ -86,7 +88,9 @@ class PartitionEngine:
                 },
             },
         )
+        reach("engine.before_save")
         self._store.save(before, after, changes(contract, touched, state, stepped.state))
+        reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
 
     def _watermark(self, batch: int, own: Manifest, processing_us: int | None) -> int:
@@ -112,6 +116,7 @@ class PartitionEngine:
     def _write_sides(self, batch: int, sides: Mapping[str, pa.Table]) -> None:
         for name, table in sides.items():
             self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", table)
+            reach("side.written")
 
 
 def run_bounded(

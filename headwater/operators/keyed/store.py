@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import StateChanged, StateMissing
+from headwater.faults import reach
 from headwater.operators.keyed.files import SUFFIX, Folder
 from headwater.operators.keyed.merging import merge_runs, runs_to_merge, same_keys
 from headwater.operators.keyed.runs import HASH, LIVE, TIMERS, Hashes, Rows, Run, timer_name, write_run
@@ -97,12 +98,15 @@ class StateStore:
             name = f"run-{after.batch:012d}-{secrets.token_hex(4)}"
             write_run(self._folder, name, changes.select(self._stored.names).cast(self._stored))
             runs.append({"name": name, "rows": changes.num_rows})
+            reach("run.written")
         after.runs = self._merged(runs, after.batch)
         names = {run["name"] for run in after.runs}
         after.timers_checked = {name: checked for name, checked in after.timers_checked.items() if name in names}
         if after.runs:
             self._folder.sync()  # the runs are safe before a manifest names them
+        reach("manifest.before")
         self._folder.write_text(f"{after.batch:012d}.json", after.dumps())
+        reach("manifest.written")
         self._folder.sync()
         self._clean(after.batch)
 
@@ -183,6 +187,7 @@ class StateStore:
             table = merge_runs(tables, key=self._key.names, drop_dead=first == 0)
             name = f"run-{batch:012d}-{secrets.token_hex(4)}"
             write_run(self._folder, name, table)
+            reach("run.merged")
             runs = [*runs[:first], {"name": name, "rows": table.num_rows}, *runs[last:]]
         return runs
 

@@ -1,0 +1,44 @@
+"""Named crash points: every durable step passes one, so that a test can end a process exactly there.
+
+In production `reach` is one global look-up. A test installs a hook (see `headwater.testing`) that may kill a process,
+raise, or count. The log lists its own points; those of a streaming query's batch outside of the log stand here. The
+names are the contract: a test proves that each one is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: In the order in which a batch passes them.
+QUERY_CRASH_POINTS = (
+    "source.planned",
+    "source.timed",
+    "source.read",
+    "engine.before_lookup",
+    "side.written",
+    "engine.before_save",
+    "run.written",
+    "run.merged",
+    "manifest.before",
+    "manifest.written",
+    "engine.saved",
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def reach(point: str) -> None:
+    """Say that this process has come to `point`."""
+    if _hook is not None:
+        _hook(point)
+
+
+def install(hook: Callable[[str], None] | None) -> None:
+    """Let `hook` see every point from now on; None takes it away."""
+    global _hook
+    _hook = hook
+
+
+def watched() -> bool:
+    """Whether a hook is installed: writers then go in two halves, so that a torn frame can be provoked."""
+    return _hook is not None
