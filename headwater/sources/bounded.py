@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headwater.sources.columns import arrow_schema
+from headwater.sources.letters import Letters
 from headwater.sources.logs import shared_log
 from headwater.sources.offsets import Progress, parts, ranges
 from headwater.sources.options import Options
@@ -30,7 +31,14 @@ class TopicReader(DataSourceReader):
         log = shared_log(self._options.log)
         topics = found_topics(log, self._options)
         time_column(topics, self._options)
-        start = Progress(topics=positions(log, topics, self._options.start))
+        begin = positions(log, topics, self._options.start)
+        if self._options.on_expired == "skip":
+            oldest = positions(log, topics, "earliest")
+            begin = {
+                topic: {number: max(offset, oldest[topic][number]) for number, offset in offsets.items()}
+                for topic, offsets in begin.items()
+            }
+        start = Progress(topics=begin)
         end = Progress(topics=positions(log, topics, self._options.stop))
         return [
             Part(topic=topic, id=topics[topic].id, partition=partition, start=first, stop=stop, number=number)
@@ -39,11 +47,10 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part: Part = partition  # type: ignore[assignment]  # ours, from `partitions`
-        scan = Scan(
-            shared_log(self._options.log),
-            self._schema,
-            since_us=self._options.since_us,
-            until_us=self._options.until_us,
-            skip_expired=self._options.on_expired == "skip",
-        )
-        yield from scan.batches(part)
+        if not part.topic:
+            return
+        log = shared_log(self._options.log)
+        # Spark may run a read any number of times: the same range under the same name is written once.
+        name = f"read-{self._options.source}-{part.partition}-{part.start}-{part.stop}"
+        letters = Letters(log, part.topic, part.partition, producer=name, fail=self._options.bad_rows == "fail")
+        yield from Scan(log, self._options, self._schema, letters=letters).batches(part)

@@ -21,6 +21,8 @@ TIME = pa.timestamp("us", tz="UTC")
 TOPIC = "_topic"
 PUNCTUATION = "_punctuation"
 TOMBSTONE = "_tombstone"
+#: The key of a row whose value was decoded into columns.
+KEY = "_key"
 
 _SYSTEM_TYPES = {
     "_partition": pa.int32(),
@@ -29,6 +31,7 @@ _SYSTEM_TYPES = {
     "_sent_at": TIME,
     "_headers": pa.map_(pa.string(), pa.binary()),
     TOMBSTONE: pa.bool_(),
+    KEY: pa.binary(),
     TOPIC: pa.string(),
     PUNCTUATION: TIME,
 }
@@ -102,6 +105,7 @@ def spark_schema(
     metadata: bool,
     punctuations: bool,
     tombstones: bool,
+    key: bool,
 ) -> StructType:
     """The schema of a DataFrame over a topic: its columns, then those of the system's that were asked for.
 
@@ -112,7 +116,7 @@ def spark_schema(
     names = list(schema.names) if columns is None else list(columns)
     system = [TOPIC] if topic else []
     if metadata:
-        system += [*SYSTEM_COLUMNS, *([TOMBSTONE] if tombstones else [])]
+        system += [*([KEY] if key else []), *SYSTEM_COLUMNS, *([TOMBSTONE] if tombstones else [])]
     if punctuations:
         system.append(PUNCTUATION)
     names += [name for name in system if name not in names]

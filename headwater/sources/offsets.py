@@ -139,7 +139,7 @@ def parts(
     With `empty`, partitions without new rows have a part, too: there may be punctuations.
 
     >>> parts({("a", 0): (0, 90), ("a", 1): (0, 10)}, 3)
-    [('a', 0, 0, 45, 0), ('a', 0, 45, 90, 1), ('a', 1, 0, 10, 0)]
+    [('a', 0, 0, 30, 0), ('a', 0, 30, 60, 1), ('a', 0, 60, 90, 2), ('a', 1, 0, 10, 0)]
     """
     filled = {place: edges for place, edges in wanted.items() if edges[0] < edges[1] or empty}
     rows = sum(stop - start for start, stop in filled.values())

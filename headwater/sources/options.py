@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -192,4 +192,3 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bad_rows": ("bad_rows", _one_of("dead_letter", "fail")),
 }
 OPTION_NAMES = frozenset(_RULES)
-assert {field for field, _ in _RULES.values()} == {field.name for field in fields(Options)}

@@ -16,8 +16,12 @@ from pyspark.sql.datasource import InputPartition
 
 from headwater.errors import SourceChanged, TopicNotFound
 from headwater.log import EmbeddedLog
-from headwater.log.embedded import Piece, read_range
-from headwater.sources.columns import PUNCTUATION, TIME, TOPIC, carried
+from headwater.log.embedded import Punctuation, read_range
+from headwater.log.port import SYSTEM_COLUMNS, Topic
+from headwater.sources.columns import KEY, PUNCTUATION, TIME, TOMBSTONE, TOPIC, carried
+from headwater.sources.decoding import Decoder, decode, decoder_of
+from headwater.sources.letters import Letters
+from headwater.sources.options import Options
 
 #: Batches are joined until they have so many rows; larger ones are never cut.
 JOINED_ROWS_MIN = 16_384
@@ -42,104 +46,105 @@ class Part(InputPartition):
 class Scan:
     """Reads parts under the schema that the query began with, whatever has become of the topic since."""
 
-    def __init__(
-        self,
-        log: EmbeddedLog,
-        schema: pa.Schema,
-        *,
-        since_us: int | None = None,
-        until_us: int | None = None,
-        skip_expired: bool = False,
-    ) -> None:
+    def __init__(self, log: EmbeddedLog, options: Options, schema: pa.Schema, *, letters: Letters) -> None:
         self._log = log
+        self._options = options
         self._schema = schema
-        self._since_us = since_us
-        self._until_us = until_us
-        self._skip_expired = skip_expired
-        #: Offsets that retention had taken before they were read: (first, first one left).
-        self.skipped: tuple[int, int] | None = None
+        self._letters = letters
+        self._decoder = decoder_of(options)
+        self._punctuations = PUNCTUATION in schema.names
 
     def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in order."""
-        if part.start >= part.stop and PUNCTUATION not in self._schema.names:
-            return
-        yield from _joined(self._rows(part))
+        """The rows of a part, in order. Rows that cannot be read are dead letters by the time it ends."""
+        if part.start < part.stop or self._punctuations:
+            yield from _joined(self._rows(part))
+            self._letters.close()
 
     def _rows(self, part: Part) -> Iterator[pa.RecordBatch]:
-        time = self._time_column(part)
-        names = self._names(part)
-        for piece in self._pieces(part, [*names, *([time] if time and time not in names else [])]):
-            batch = piece.batch
-            if batch.punctuation_us is not None:
-                if PUNCTUATION in self._schema.names and _is_due(piece, part):
-                    yield self._punctuation(part, batch.punctuation_us)
-                continue
-            data = batch.data
-            if time is not None and (self._since_us is not None or self._until_us is not None):
-                data = _between(data, time, self._since_us, self._until_us)
-            if data.num_rows:
-                yield self._carried(data, part)
-
-    def _pieces(self, part: Part, names: list[str]) -> Iterator[Piece]:
-        start = part.start
-        if self._skip_expired:
-            oldest = self._log.start_offsets(part.topic)[part.partition]
-            if oldest > start:
-                self.skipped = (start, min(oldest, part.stop))
-                start = min(oldest, part.stop)
-        if start >= part.stop and PUNCTUATION not in self._schema.names:
-            return
-        yield from read_range(
+        topic = self._topic(part)
+        ranged = self._options.since_us is not None or self._options.until_us is not None
+        columns = self._columns(topic)
+        if ranged and topic.time is not None and topic.time not in columns:
+            columns.append(topic.time)
+        for piece in read_range(
             self._log,
             part.topic,
             part.partition,
-            start=start,
+            start=part.start,
             stop=part.stop,
-            columns=names,
-            since_us=self._since_us,
-            until_us=self._until_us,
-        )
+            columns=columns,
+            since_us=self._options.since_us,
+            until_us=self._options.until_us,
+        ):
+            if isinstance(piece, Punctuation):
+                if self._punctuations and _is_due(piece, part):
+                    yield self._punctuation(piece, topic, part)
+                continue
+            data = piece.data
+            if ranged and topic.time is not None:
+                data = _between(data, topic.time, self._options.since_us, self._options.until_us)
+            if self._decoder is not None:
+                data = self._decoded(data, self._decoder)
+            if data.num_rows:
+                yield self._carried(data, topic)
 
-    def _names(self, part: Part) -> list[str]:
-        """The columns to ask the log for: those of the query that the topic has."""
+    def _topic(self, part: Part) -> Topic:
         try:
             topic = self._log.topic(part.topic)
         except TopicNotFound:
             raise SourceChanged(topic=part.topic, why="it has been deleted") from None
         if topic.id != part.id:
             raise SourceChanged(topic=part.topic, why="it has been deleted and made again")
-        names = [name for name in self._schema.names if name not in (TOPIC, PUNCTUATION)]
-        known = set(topic.schema.names)
-        return [name for name in names if name in known or (name.startswith("_") and name != "_tombstone")] + [
-            name for name in names if name == "_tombstone" and topic.compact
-        ]
+        return topic
 
-    def _time_column(self, part: Part) -> str | None:
-        return self._log.topic(part.topic).time
+    def _columns(self, topic: Topic) -> list[str]:
+        """The columns to ask the log for: those of the query that the topic has."""
+        known = {*SYSTEM_COLUMNS, *([TOMBSTONE] if topic.compact else [])}
+        if self._decoder is not None:
+            return ["key", "value", *(name for name in self._schema.names if name in known - {"_offset"}), "_offset"]
+        known |= set(topic.schema.names)
+        return [name for name in self._schema.names if name in known]
 
-    def _carried(self, data: pa.RecordBatch, part: Part) -> pa.RecordBatch:
+    def _decoded(self, data: pa.RecordBatch, decoder: Decoder) -> pa.RecordBatch:
+        """The same rows with their values as columns, less those that cannot be read."""
+        found = decode(data.column("value"), decoder)
+        for fault in found.faults:
+            self._letters.add(
+                offset=data.column("_offset")[fault.row].as_py(),
+                key=data.column("key")[fault.row].as_py(),
+                value=data.column("value")[fault.row].as_py(),
+                error=fault.error,
+                message=fault.message,
+            )
+        beside = data if found.rows is None else data.take(pa.array(found.rows, pa.int64()))
+        columns = dict(zip(beside.schema.names, beside.columns, strict=True))
+        columns[KEY] = columns.pop("key")
+        del columns["value"]
+        columns |= dict(zip(found.data.schema.names, found.data.columns, strict=True))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _carried(self, data: pa.RecordBatch, topic: Topic) -> pa.RecordBatch:
         if data.schema.equals(self._schema):
             return data
         columns = []
         for field in self._schema:
             index = data.schema.get_field_index(field.name)
             if field.name == TOPIC:
-                columns.append(_constant(part.topic, data.num_rows))
+                columns.append(_constant(topic.name, data.num_rows))
             elif index < 0:
                 columns.append(pa.nulls(data.num_rows, field.type))
             else:
-                columns.append(carried(data.column(index), field.type, topic=part.topic, column=field.name))
+                columns.append(carried(data.column(index), field.type, topic=topic.name, column=field.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _punctuation(self, part: Part, time_us: int) -> pa.RecordBatch:
+    def _punctuation(self, found: Punctuation, topic: Topic, part: Part) -> pa.RecordBatch:
         """A row that has nothing but its times: the promise, and the event time, which Spark's watermark looks at."""
-        given = {PUNCTUATION: time_us, self._time_column(part): time_us}
         columns = []
         for field in self._schema:
-            if field.name in given and pa.types.is_timestamp(field.type):
-                columns.append(pa.array([given[field.name]], TIME).cast(field.type))
+            if field.name in (PUNCTUATION, topic.time) and pa.types.is_timestamp(field.type):
+                columns.append(pa.array([found.time_us], TIME).cast(field.type))
             elif field.name == TOPIC:
-                columns.append(_constant(part.topic, 1))
+                columns.append(_constant(topic.name, 1))
             elif field.name == "_partition":
                 columns.append(pa.array([part.partition], field.type))
             else:
@@ -147,15 +152,15 @@ class Scan:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _is_due(piece: Piece, part: Part) -> bool:
-    """Whether a punctuation belongs to this part: those at its edges are told apart by when they were appended."""
-    if piece.batch.offset >= part.stop and part.mark_stop_us is not None and piece.appended_at_us > part.mark_stop_us:
+def _is_due(found: Punctuation, part: Part) -> bool:
+    """Whether a punctuation belongs to this part: those at its edges are told apart by when they were appended.
+
+    One that came in the same microsecond as the edge may be told twice, which changes nothing.
+    """
+    if found.offset >= part.stop and part.mark_stop_us is not None and found.appended_at_us > part.mark_stop_us:
         return False
-    return not (
-        piece.batch.offset <= part.start
-        and part.mark_start_us is not None
-        and piece.appended_at_us <= part.mark_start_us
-    )
+    early = part.mark_start_us is not None and found.appended_at_us < part.mark_start_us
+    return not (found.offset <= part.start and early)
 
 
 def _between(data: pa.RecordBatch, time: str, since_us: int | None, until_us: int | None) -> pa.RecordBatch:

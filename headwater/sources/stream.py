@@ -6,6 +6,7 @@ The driver side of this class lives in a planner process of Spark's that knows n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.batches import current_batch, record_once, time_folder
+from headwater.batches import MicroBatch, current_batch, record_once, time_folder
 from headwater.clock import Clock, SystemClock
 from headwater.errors import OffsetExpired, SourceChanged, TopicNotFound
+from headwater.faults import reach
+from headwater.log import EmbeddedLog
 from headwater.log.port import Topic
 from headwater.sources.columns import arrow_schema
+from headwater.sources.letters import Letters
 from headwater.sources.logs import shared_log
 from headwater.sources.offsets import Offsets, Progress, admit, parts, ranges
 from headwater.sources.options import Options, is_pattern
@@ -116,6 +120,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics(after)
         wanted = ranges(before, after)
         self._check_expired(wanted)
+        reach("source.planned")
         found = [
             Part(
                 topic=topic,
@@ -132,10 +137,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         ]
         # A batch without rows still has its processing time to tell: timers fire by it.
-        return [
-            Part(topic="", id="", partition=0, start=0, stop=0, at_us=after.at_us),
-            *found,
-        ]
+        first = found[0] if found else Part(topic="", id="", partition=0, start=0, stop=0)
+        return [replace(first, at_us=after.at_us), *found[1:]]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: how far a query has read stands in its checkpoint, and retention asks nobody."""
@@ -146,31 +149,45 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the workers' side ----------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # The generator below would run only when Spark asks for rows; without rows it must still tell the time.
         part: Part = partition  # type: ignore[assignment]  # ours, from `partitions`
-        if part.at_us is not None:
-            self._tell_time(part.at_us)
-            return iter(())
-        return self._read(part)
-
-    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        scan = Scan(
-            shared_log(self._options.log),
-            self._schema,
-            since_us=self._options.since_us,
-            until_us=self._options.until_us,
-            skip_expired=self._options.on_expired == "skip",
-        )
-        yield from scan.batches(part)
-
-    def _tell_time(self, at_us: int) -> None:
         batch = current_batch()
-        if batch is None:
+        if part.at_us is not None and batch is not None:
+            self._tell_time(part.at_us, batch)
+        if not part.topic:
             return
+        log = shared_log(self._options.log)
+        part = self._left(log, part, batch)
+        letters = Letters(
+            log,
+            part.topic,
+            part.partition,
+            producer=f"{batch.query if batch else 'none'}-{self._options.source}-{part.partition}-{part.number}",
+            batch=batch.number if batch else 0,
+            query=batch.query if batch else None,
+            fail=self._options.bad_rows == "fail",
+            clock=self._clock(),
+        )
+        for found in Scan(log, self._options, self._schema, letters=letters).batches(part):
+            reach("source.read")
+            yield found
+
+    def _tell_time(self, at_us: int, batch: MicroBatch) -> None:
         folder = time_folder(self._state, batch.query)
         source = self._options.source
         record_once(folder, f"time-{batch.number}-{source}", {"at_us": at_us})
+        reach("source.timed")
         (folder / f"time-{batch.number - BATCHES_KEPT}-{source}.json").unlink(missing_ok=True)
+
+    def _left(self, log: EmbeddedLog, part: Part, batch: MicroBatch | None) -> Part:
+        """What retention has left of a part, where a reader that fell behind may skip; what is skipped is recorded."""
+        oldest = log.start_offsets(part.topic)[part.partition]
+        if self._options.on_expired == "fail" or oldest <= part.start:
+            return part
+        start = min(oldest, part.stop)
+        if batch is not None:
+            name = f"skipped-{batch.number}-{self._options.source}-{part.topic}-{part.partition}-{part.number}"
+            record_once(time_folder(self._state, batch.query), name, {"start": part.start, "stop": start})
+        return replace(part, start=start)
 
     # -- behind the calls -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from headwater.errors import ArgumentInvalid, ColumnUnknown, SchemaConflict, Top
 from headwater.log import EmbeddedLog
 from headwater.log.port import Topic
 from headwater.sources.columns import carried_type, is_system, spark_schema
+from headwater.sources.decoding import decoder_of
 from headwater.sources.offsets import Offsets
 from headwater.sources.options import Options, Position, is_pattern
 
@@ -33,7 +34,15 @@ def read_schema(log: EmbeddedLog, options: Options) -> StructType:
     topics = found_topics(log, options)
     if not topics:
         raise TopicNotFound(topic=options.topics[0])
-    schema = shared_schema(topics)
+    decoder = decoder_of(options)
+    if decoder is None:
+        schema = shared_schema(topics)
+    else:
+        for topic in topics.values():
+            if not topic.schemaless:
+                why = "has columns already; `format` is for topics without a schema"
+                raise SchemaConflict(topic=topic.name, column=topic.schema.names[0], why=why)
+        schema = decoder.schema
     for name in options.columns or ():
         if name not in schema.names and not is_system(name):
             raise ColumnUnknown(topic=", ".join(topics), column=name, columns=", ".join(schema.names))
@@ -44,6 +53,7 @@ def read_schema(log: EmbeddedLog, options: Options) -> StructType:
         metadata=options.metadata,
         punctuations=options.punctuations,
         tombstones=any(topic.compact for topic in topics.values()),
+        key=decoder is not None,
     )
 
 

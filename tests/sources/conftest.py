@@ -9,9 +9,27 @@ import pytest
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from tests.sources.reading import Run
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     with open_log(tmp_path / "log") as opened:
         yield opened
+
+
+@pytest.fixture
+def orders(log: EmbeddedLog) -> EmbeddedLog:
+    """A topic of two partitions with five rows each: 0 to 4, and 10 to 14."""
+    log.create("orders", {"id": "int64", "name": "string"}, partitions=2)
+    for partition in (0, 1):
+        log.append("orders", [{"id": 10 * partition + n, "name": "x"} for n in range(5)], partition=partition)
+    return log
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    started = Run(tmp_path)
+    yield started
+    if started.query is not None:
+        started.query.stop()
