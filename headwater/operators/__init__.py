@@ -2,5 +2,6 @@
 
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.process import Process
+from headwater.operators.rebuild import rebuild
 
-__all__ = ["Dedupe", "Process"]
+__all__ = ["Dedupe", "Process", "rebuild"]

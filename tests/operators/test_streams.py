@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
-from headwater.operators import Dedupe, Process
+from headwater.operators import Dedupe, Process, rebuild
 from headwater.operators.keyed import BatchTime, Broadcast, Stepped, due_keys
 from headwater.operators.keyed.inspect import rescale, rows_of, states
 
@@ -134,7 +134,7 @@ def test_the_stream_gives_what_the_batch_gives_over_any_split_and_replay(
             query.run()
             assert query.batches == before
     everything = log.read("in", columns=["user", "amount"]).table()  # noqa: F841 - DuckDB finds it by its name
-    expected = duckdb.sql("SELECT user, sum(amount)::BIGINT AS total FROM everything GROUP BY user").fetchall()
+    expected = duckdb.execute("SELECT user, sum(amount)::BIGINT AS total FROM everything GROUP BY user").fetchall()
     latest = {row["user"]: row["total"] for row in query.rows()}
     assert sorted(latest.items()) == sorted(expected)
     bounded = (
@@ -323,6 +323,27 @@ def test_a_query_never_begins_again_with_empty_state_in_silence(
     append(log, [("a", 1, 1)])
     with pytest.raises(StreamingQueryException, match="The state of operator 't' before batch 1 is gone"):
         query.run()
+
+
+def test_a_deleted_state_folder_is_rebuilt_from_the_input(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Dedupe(by="user", on="at", within="1 hour", late_by="1 hour")).transform(totals(name="t"))
+
+    query = Query(spark, log, tmp_path, build)
+    for start in range(3):
+        append(log, [(f"u{number}", number, start) for number in range(10 * start, 10 * start + 20)])
+        query.run()
+    folder = state_of(spark)
+    before = sorted(map(str, rows_of(folder, query=query.query_id(), operator="t").to_pylist()))
+    shutil.rmtree(folder / query.query_id())
+    options = {"log": str(log.path)}
+    assert rebuild(spark, build, checkpoint=query.checkpoint, topic="in", options=options) == 3
+    assert sorted(map(str, rows_of(folder, query=query.query_id(), operator="t").to_pylist())) == before
+    append(log, [("u3", 100, 5), ("new", 1, 5)])
+    query.run()
+    assert [(row["user"], row["total"]) for row in query.batches[3]] == [("new", 1)]
 
 
 def test_an_error_in_a_step_reaches_the_user_in_words(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:

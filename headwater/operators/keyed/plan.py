@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STATE_SETTING = "spark.headwater.state"
+#: `<query>:<batch>` while state is being rebuilt: bounded rows are then taken for those of that batch.
+REBUILD_SETTING = "spark.headwater.rebuild"
 Combine = Callable[[pa.Table], pa.Table]
 
 
@@ -52,10 +54,23 @@ def apply(
     streaming = rows.isStreaming
     if streaming and state is None:
         raise StateFolderUnknown(operator=made.name)
-    task = Task(contract=made, state=state or "", streaming=streaming, side=side)
+    task = Task(
+        contract=made,
+        state=state or "",
+        streaming=streaming,
+        side=side,
+        rebuilding=_rebuilding(spark.conf.get(REBUILD_SETTING, None)),
+    )
     placed = _placed(rows, made)
     output = made.output if side is None else made.sides[side]
     return placed.mapInArrow(task.run, from_arrow_schema(output))
+
+
+def _rebuilding(setting: str | None) -> MicroBatch | None:
+    if not setting:
+        return None
+    query, _, number = setting.rpartition(":")
+    return MicroBatch(query=query, number=int(number))
 
 
 def _combined(frame: DataFrame, combine: Combine, schema: pa.Schema) -> DataFrame:
@@ -98,17 +113,26 @@ class Task:
     state: str
     streaming: bool
     side: str | None = None
+    rebuilding: MicroBatch | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = list(batches)
         rows = self._rows(found)
-        batch = current_batch() if self.streaming else None
+        batch = current_batch() if self.streaming else self._rebuilt_batch()
         if batch is None:
             output, sides = run_bounded(self.contract, rows, self._broadcast(None))
             table = output if self.side is None else sides.get(self.side, self.contract.sides[self.side].empty_table())
         else:
             table = self._run_batch(rows, batch)
         yield from table.to_batches()
+
+    def _rebuilt_batch(self) -> MicroBatch | None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if self.rebuilding is None or context is None:
+            return None
+        return replace(self.rebuilding, partition=context.partitionId())
 
     def _run_batch(self, rows: pa.Table, batch: MicroBatch) -> pa.Table:
         folder = open_folder(self.state).within(batch.query).within(self.contract.name)
@@ -132,7 +156,7 @@ class Task:
     def _check_known(self, records: Path, batch: MicroBatch) -> None:
         """Never begin with empty state where there should be some."""
         if recorded(records, self.contract.name) is None:
-            if batch.number > 0:
+            if batch.number > 0 and self.rebuilding is None:
                 raise StateMissing(operator=self.contract.name, batch=batch.number)
             about = {"first_batch": batch.number, "key": list(self.contract.key)}
             record_once(records, self.contract.name, about)
