@@ -36,7 +36,7 @@ from headwater.log.embedded.frame import (
     read_header,
 )
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments
+from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, chain_of, list_segments
 from headwater.log.embedded.state import Tail
 from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
 from headwater.schema import conform, stored_schema
@@ -190,9 +190,8 @@ class PartitionReader:
         chain = self.partition.segments()
         if self._archive is None:
             return chain
-        archived, _ = list_segments(self._archive)
-        oldest = chain[0].base if chain else None
-        return [segment for segment in archived if oldest is None or segment.base < oldest] + chain
+        # A segment may stand in both places, where a power cut has brought back what was moved.
+        return chain_of([*chain, *list_segments(self._archive)[0]])[0]
 
     def _next_base(self, segment: Segment) -> int:
         """Where the next segment begins: behind a gap that compaction or a power cut has left at this one's end."""

@@ -70,8 +70,13 @@ def list_segments(folder: Path) -> tuple[list[Segment], list[Segment]]:
         if name.endswith(SUFFIX) and name[0].isdigit():
             base, _, end = name[: -len(SUFFIX)].partition("-")
             found.append(Segment(int(base), int(end) if end else None, folder / name))
+    return chain_of(found)
+
+
+def chain_of(found: list[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """The chain that some segments make, and those of them that it does not need."""
     # Of two with one base, the one that covers more comes first, and a rewritten one before the original.
-    found.sort(key=lambda segment: (segment.base, -(segment.offset_next or -1)))
+    found = sorted(found, key=lambda segment: (segment.base, -(segment.offset_next or -1)))
     chain: list[Segment] = []
     superseded: list[Segment] = []
     covered = -1
