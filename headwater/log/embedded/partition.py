@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 IOV_MAX = 1000
 INDEXES_KEPT = 16
+COPY_BYTES = 1024 * 1024
 
 
 class Identity(NamedTuple):
@@ -101,6 +102,8 @@ class Partition:
         self.offset_judged = 0
         self._folder_name = str(folder)
         self._files: dict[int, OpenFile] = {}
+        #: Segments whose last sync failed.
+        self._unsure: set[int] = set()
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
         self._closed = False
@@ -307,9 +310,30 @@ class Partition:
     def sync_segment(self, segment: int) -> None:
         try:
             file = self.file(segment)
+            if segment in self._unsure:
+                self._write_again(file, segment)
             os.fdatasync(file.descriptor)
         except OSError as error:
+            self._unsure.add(segment)
             raise SyncFailed(path=str(segment_path(self.folder, segment)), why=str(error)) from error
+        self._unsure.discard(segment)
+
+    def _write_again(self, file: OpenFile, segment: int) -> None:
+        """Hand the bytes that are not known to be safe to the system once more.
+
+        When a sync fails, the system forgets which bytes it failed to store, and the next sync would say that all is
+        well. Bytes before *written* never change, so that writing them again is safe beside appends.
+        """
+        visible, written = self.state.visible(self.number), self.state.written(self.number)
+        start = visible.position if visible is not None and visible.segment == segment else 0
+        stop = written.position if written is not None and written.segment == segment else None
+        size = os.fstat(file.descriptor).st_size if stop is None else stop
+        while start < size:
+            data = os.pread(file.descriptor, min(COPY_BYTES, size - start), start)
+            if not data:
+                break
+            os.pwrite(file.descriptor, data, start)
+            start += len(data)
 
     def publish(self, tail: Tail) -> None:
         """Let readers see everything up to `tail`, which is already as durable as promised."""

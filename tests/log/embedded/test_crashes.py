@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import FrameCorrupt, TopicNotFound, TransactionFinished
+from headwater.errors import FrameCorrupt, SyncFailed, TopicNotFound, TransactionFinished
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.log.embedded import faults, state
@@ -325,3 +327,35 @@ def test_a_lock_is_not_closed_under_the_thread_that_holds_it(tmp_path: Path) -> 
     assert rival.try_acquire()
     rival.__exit__(None, None, None)
     rival.close()
+
+
+def test_bytes_whose_sync_failed_are_written_again_before_the_next_one_counts(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("rows", SCHEMA)
+    log.append("rows", rows(0))
+    calls: list[str] = []
+    failures = [OSError(errno.EIO, "the disk is gone")]
+    real_sync, real_write = os.fdatasync, os.pwrite
+
+    def sync(descriptor: int) -> None:
+        calls.append("sync")
+        if failures:
+            raise failures.pop()
+        real_sync(descriptor)
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        calls.append(f"write {len(data)}")
+        return real_write(descriptor, data, position)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(os, "pwrite", write)
+    safe = segments(log)[0].stat().st_size
+    with pytest.raises(SyncFailed):
+        log.append("rows", rows(1))
+    assert ids(log) == [0], "what is not safe is not shown"
+    calls.clear()
+    log.append("rows", rows(2))
+    again = segments(log)[0].stat().st_size - safe
+    assert calls.index(f"write {again}") < calls.index("sync"), "both batches are handed over once more"
+    assert ids(log) == [0, 1, 2]
