@@ -1,0 +1,1 @@
+"""Benchmarks of what Headwater adds to Spark, beside the same job written by hand in Spark alone."""

@@ -1,0 +1,144 @@
+"""How old an event is when it can be read behind a query, and which phase of a batch that time goes to."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import headwater.log as hwlog
+from benchmarks.harness import Bar, Bench, Result, percentile
+from benchmarks.spark.workbench import Workbench, workbench
+from headwater.log.port import Durability
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA = {"created_ns": "int64", "text": "string"}
+ROWS_PER_SECOND = 1_000
+#: A producer that lingers so long appends ten rows at a time.
+APPEND_EVERY_MS = 10
+WARM_UP_SECONDS = 15.0
+FLOOR_BATCHES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """Ages of rows in milliseconds, and how long a batch and each of its phases took."""
+
+    ages: Sequence[float]
+    phases: Mapping[str, float]
+    append_p50: float = 0.0
+
+    @property
+    def p50(self) -> float:
+        return percentile(self.ages, 0.5)
+
+    @property
+    def p99(self) -> float:
+        return percentile(self.ages, 0.99)
+
+
+def latency(bench: Bench) -> list[Result]:
+    """Topic → map → topic at 1,000 rows a second, beside a query without a topic, a worker or a sink: Spark's floor."""
+    bench_spark = workbench(bench)
+    seconds = bench.size(45, 5)
+    warm_up = WARM_UP_SECONDS if not bench.quick else 3.0
+    found: dict[Durability, Latency] = {}
+    for durability in ("os", "fsync"):
+        with bench.scratch(f"latency-{durability}") as folder:
+            bench.say(f"latency: {seconds} s with durability {durability}")
+            found[durability] = measure(bench_spark, folder, durability=durability, seconds=seconds, warm_up=warm_up)
+    floor = bare_query(bench_spark, batches=bench.size(FLOOR_BATCHES, 10))
+    return [
+        _result("latency", found["os"], bars=[Bar(figure="p50", most=200), Bar(figure="p99", most=400)]),
+        _result("latency.fsync", found["fsync"], note="both topics sync each append and commit"),
+        Result(
+            name="latency.floor",
+            value=floor["triggerExecution"],
+            unit="ms/batch",
+            more={"phases_ms": floor},
+            note="a batch of a query with a source inside the JVM and no sink; a row waits for one and a half of them",
+        ),
+    ]
+
+
+def measure(
+    bench_spark: Workbench,
+    folder: Path,
+    *,
+    durability: Durability,
+    seconds: float,
+    warm_up: float,
+    trigger: str = "0 seconds",
+) -> Latency:
+    """Run the query while one process appends and another watches; rows of the first seconds warm up."""
+    with hwlog.open(folder / "log") as log:
+        for topic in ("in", "out"):
+            log.create(topic, SCHEMA, durability=durability)
+    rows = bench_spark.topic(folder / "log", "in").selectExpr("created_ns", "upper(text) AS text")
+    writer = rows.writeStream.format("headwater").option("log", str(folder / "log")).option("topic", "out")
+    with _running(writer.trigger(processingTime=trigger), folder / "checkpoint") as query:
+        began = time.monotonic() + 0.5
+        producer = _child("produce", folder / "log", "in", seconds + warm_up, ROWS_PER_SECOND, APPEND_EVERY_MS)
+        watcher = _child("watch", folder / "log", "out", int((seconds + warm_up) * ROWS_PER_SECOND))
+        produced, seen = _answer(producer), _answer(watcher)
+        phases = _phases(query.recentProgress)
+    if produced["rows"] != len(seen["ages"]):
+        raise RuntimeError(f"{produced['rows']} rows were written, {len(seen['ages'])} arrived")
+    ages = [age for created, age in seen["ages"] if created >= began + warm_up]
+    return Latency(ages=ages, phases=phases, append_p50=produced["append_p50"])
+
+
+def bare_query(bench_spark: Workbench, *, batches: int) -> Mapping[str, float]:
+    """The phases of a batch that has nothing to do: rows made in the JVM, to nowhere."""
+    rows: DataFrame = bench_spark.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+    with _running(rows.writeStream.format("noop"), bench_spark.checkpoint()) as query:
+        while (query.lastProgress or {"batchId": 0})["batchId"] < 2 * batches:
+            time.sleep(0.05)
+        return _phases(list(query.recentProgress)[-batches:])
+
+
+def _result(name: str, found: Latency, **more: Any) -> Result:
+    about = {"rows_per_second": ROWS_PER_SECOND, "phases_ms": found.phases, "append_p50": found.append_p50}
+    return Result(name=name, value=found.p50, unit="ms", p50=found.p50, p99=found.p99, more=about, **more)
+
+
+@contextmanager
+def _running(writer: Any, checkpoint: Path) -> Iterator[StreamingQuery]:
+    query: StreamingQuery = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def _phases(reports: Sequence[Any]) -> dict[str, float]:
+    """The median of each phase over batches with rows, in milliseconds."""
+    found: dict[str, list[int]] = {}
+    for report in reports:
+        if report["numInputRows"]:
+            for phase, milliseconds in report["durationMs"].items():
+                found.setdefault(phase, []).append(milliseconds)
+    return {phase: statistics.median(each) for phase, each in sorted(found.items())}
+
+
+def _child(act: str, *arguments: object) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "benchmarks.spark.children", act, *map(str, arguments)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def _answer(child: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = child.communicate(timeout=300)
+    if child.returncode:
+        raise RuntimeError(f"{child.args!r} ended with {child.returncode}")
+    body: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return body
