@@ -282,7 +282,8 @@ def _mapped(path: Path) -> pa.Buffer:
     except FileNotFoundError:
         raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the staged file is gone") from None
     try:
-        return pa.py_buffer(mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+        size = os.fstat(descriptor).st_size
+        return pa.py_buffer(mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) if size else b"")
     finally:
         os.close(descriptor)
 
@@ -291,9 +292,9 @@ def _drafts(buffer: pa.Buffer, positions: Iterable[int], path: Path) -> Iterator
     view = memoryview(buffer)
     for position in positions:
         header = read_header(view, position)
-        payload = buffer.slice(position + HEADER_BYTES, header.payload_size) if header is not None else None
-        if header is None or payload is None or not payload_is_whole(header, payload):
-            raise FrameCorrupt(
-                path=str(path), position=position, offset=-1, why="a staged frame does not match its sum"
-            )
-        yield draft_of(header, payload)
+        if header is not None and position + header.size <= len(view):
+            payload = buffer.slice(position + HEADER_BYTES, header.payload_size)
+            if payload_is_whole(header, payload):
+                yield draft_of(header, payload)
+                continue
+        raise FrameCorrupt(path=str(path), position=position, offset=-1, why="a staged frame does not match its sum")
