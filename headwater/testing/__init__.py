@@ -2,7 +2,15 @@
 
 from headwater.faults import QUERY_CRASH_POINTS
 from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
-from headwater.testing.crash import CrashAt, Ended, PointCounts, ignore_points, run_until_killed, watch_points
+from headwater.testing.crash import (
+    CrashAt,
+    Ended,
+    PointCounts,
+    ignore_points,
+    run_until_killed,
+    start_child,
+    watch_points,
+)
 from headwater.testing.power import LOSSES, NAME_LOSSES, Disk, damaged, reboot
 
 __all__ = [
@@ -19,5 +27,6 @@ __all__ = [
     "ignore_points",
     "reboot",
     "run_until_killed",
+    "start_child",
     "watch_points",
 ]

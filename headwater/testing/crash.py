@@ -125,15 +125,27 @@ def run_until_killed(work: Callable[[], None], *, at: CrashAt | None = None, err
     0
     """
     counts = PointCounts()
-    child = os.fork()
-    if child == 0:
-        _be_the_child(work, at, counts, errors)
+    child = start_child(work, at=at, counts=counts, errors=errors)
     _, status = os.waitpid(child, 0)
     return Ended(
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1,
         reached=counts.as_dict(),
     )
+
+
+def start_child(
+    work: Callable[[], None],
+    *,
+    at: CrashAt | None = None,
+    counts: PointCounts | None = None,
+    errors: Path | None = None,
+) -> int:
+    """Like `run_until_killed`, but does not wait; returns the child's process id for `os.waitpid`."""
+    child = os.fork()
+    if child == 0:
+        _be_the_child(work, at, counts or PointCounts(), errors)
+    return child
 
 
 def _be_the_child(work: Callable[[], None], at: CrashAt | None, counts: PointCounts, errors: Path | None) -> None:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,15 @@ from headwater.testing import (
     Disk,
     reboot,
     run_until_killed,
+    start_child,
 )
 from tests.crash.checks import Verdict, check
 from tests.crash.journal import Journal, Story
 from tests.crash.scenarios import SCENARIOS, Scenario
-from tests.crash.workload import Watcher, make_topics, open_log, work
+from tests.crash.workload import Watcher, join_in, make_topics, open_log, work
 
 POINTS = CRASH_POINTS + SINK_CRASH_POINTS
+CROWD = 3
 SEEDS_PER_SERIES = 1_000_000
 
 
@@ -63,6 +66,7 @@ class Plan:
     scenario: Scenario
     crashes: tuple[Crash, ...]
     bystander: bool
+    crowd: bool
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -79,6 +83,7 @@ class Plan:
             scenario=scenario,
             crashes=tuple(crashes),
             bystander=not powered and chance.random() < 0.4,
+            crowd=chance.random() < 0.2,
         )
 
     @staticmethod
@@ -91,7 +96,8 @@ class Plan:
     def __str__(self) -> str:
         crashes = "; then ".join(map(str, self.crashes))
         watched = ", seen by a process that lives on" if self.bystander else ""
-        return f"seed {self.seed}: {self.scenario.name}, {crashes}{watched}"
+        crowd = ", opened by many at once" if self.crowd else ""
+        return f"seed {self.seed}: {self.scenario.name}, {crashes}{watched}{crowd}"
 
 
 @dataclass
@@ -105,6 +111,7 @@ class Tally:
     runs: int = 0
     crashes: int = 0
     bystanders: int = 0
+    crowds: int = 0
     acknowledged: int = 0
     seen: int = 0
     lost: int = 0
@@ -144,6 +151,10 @@ def run(plan: Plan, home: Path, tally: Tally) -> list[str]:
             reboot(f"{plan.seed}-{boots}")
             tally.losses[crash.loss] += 1
             tally.names[crash.names] += 1
+        if last and plan.crowd:
+            wrong = _crowd(plan, folder, journal, home)
+            if wrong:
+                return wrong
         if last:
             verdict = witness.verdict() if witness else _in_child(plan, folder, journal, home, power_lost=boots > 0)
             return _count(tally, plan, verdict)
@@ -154,6 +165,7 @@ def _count(tally: Tally, plan: Plan, verdict: Verdict) -> list[str]:
     tally.runs += 1
     tally.scenarios[plan.scenario.name] += 1
     tally.bystanders += plan.bystander
+    tally.crowds += plan.crowd
     tally.acknowledged += verdict.acknowledged
     tally.seen += verdict.seen
     tally.lost += verdict.lost
@@ -169,6 +181,18 @@ def _work(plan: Plan, disk: Disk, journal: Path, place: int, *, powered: bool) -
         return
     with disk.watching(seed=seed):
         work(disk.folder, journal, plan.scenario, seed=seed)
+
+
+def _crowd(plan: Plan, folder: Path, journal: Path, home: Path) -> list[str]:
+    """Several processes come up at once after the crash: each recovers, reads, writes a little, and goes."""
+    errors = [home / f"errors{place}" for place in range(CROWD)]
+    children = [
+        start_child(partial(join_in, folder, journal, plan.scenario, place=place, seed=plan.seed), errors=path)
+        for place, path in enumerate(errors)
+    ]
+    for child in children:
+        os.waitpid(child, 0)
+    return [f"one of many failed:\n{path.read_text(encoding='utf-8')}" for path in errors if path.exists()]
 
 
 def _in_child(plan: Plan, folder: Path, journal: Path, home: Path, *, power_lost: bool) -> Verdict:
@@ -290,7 +314,7 @@ def report(tally: Tally) -> str:
     lines += [
         "",
         f"{tally.runs} runs, {tally.crashes} crashes, {sum(tally.losses.values())} of them with power loss; "
-        f"{tally.bystanders} runs seen by a process that lived on",
+        f"{tally.bystanders} runs seen by a process that lived on, {tally.crowds} opened by {CROWD} at once",
         f"acknowledged rows checked {tally.acknowledged}, rows seen by readers checked {tally.seen}, "
         f"lost {tally.lost}, doubled {tally.doubled}, re-used offsets {tally.reused}",
         f"runs with anything wrong: {len(tally.failures)}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ KEYS = tuple(f"k{number}" for number in range(6))
 GROUPS = ("g", "h")
 #: In place of a topic's name: the rows of this transaction are staged first.
 STAGED = "(staged)"
+ACTS_PER_VISITOR = 1_000
 CLOCK_START_US = 1_700_000_000_000_000
 
 
@@ -54,6 +56,23 @@ def work(folder: Path, journal_path: Path, scenario: Scenario, *, seed: int) -> 
     errors = [*reader.errors, *(error for writer in writers for error in writer.errors)]
     if errors:
         raise errors[0]
+
+
+def join_in(folder: Path, journal_path: Path, scenario: Scenario, *, place: int, seed: int) -> None:
+    """A short visit of one of several processes that come up at the same time."""
+    journal = Journal(journal_path)
+    story = Story.read(journal_path)
+    log = open_log(folder, story)
+    make_topics(log, scenario)
+    watcher = Watcher(log, journal, scenario, name=f"visitor{place}")
+    watcher.look()
+    numbers = Numbers(story.number_next + (place + 1) * ACTS_PER_VISITOR)
+    visit = replace(scenario, count=3)
+    writer = Writer(log, journal, visit, numbers, name=f"v{place}", seed=seed * 100 + 50 + place, story=story)
+    writer.run()
+    watcher.look()
+    for error in [*writer.errors, *watcher.errors]:
+        raise error
 
 
 def make_topics(log: EmbeddedLog, scenario: Scenario) -> None:
