@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -248,6 +249,7 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
     if unknown:
         raise SystemExit(f"There is no {', '.join(unknown)}. There are: {', '.join(parts)}.")
     results: list[Result] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{benchmark}-", dir=options.dir) as folder:
         bench = Bench(Path(folder), quick=options.quick)
         where = machine(bench.folder)
@@ -255,13 +257,20 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
         bench.say("memory is touched before each turn, since a virtual machine's first touch of it is slow")
         for name, part in chosen.items():
             bench.say(f"{name} …")
-            results += part(bench)
+            try:
+                results += part(bench)
+            except Exception as error:  # the other parts still count; the exit code says that one is missing
+                traceback.print_exc()
+                failed.append(name)
+                results.append(Result(name=name, value=None, unit="", note=f"failed: {error}"))
     if wanted:
         exact = [result for result in results if any(_belongs(result.name, one) for one in wanted)]
         results = exact or results
     _print_table(results)
     body = {"benchmark": benchmark, "machine": where, "results": [result.as_json() for result in results]}
     print(json.dumps(body), flush=True)
+    if failed:
+        raise SystemExit(1)
 
 
 def machine(folder: Path) -> str:
