@@ -15,7 +15,7 @@ from headwater.log.embedded.faults import reach
 from headwater.log.embedded.frame import Draft
 from headwater.log.embedded.staging import Stage, Staged, file_name
 from headwater.log.embedded.topics import check_name
-from headwater.log.embedded.transactions import EmbeddedTransaction
+from headwater.log.embedded.transaction import EmbeddedTransaction
 from headwater.log.offsets import OFFSETS_TOPIC
 from headwater.log.port import (
     Appended,
