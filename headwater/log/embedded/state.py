@@ -38,7 +38,7 @@ _COUNTERS = struct.Struct("<II")
 _COUNTERS_AT = 8
 _TORN_SECONDS_MAX = 0.05
 #: What marks a topic as deleted: no chance pattern that a power cut may leave.
-DELETED = 0x64656164
+DELETED = int.from_bytes(b"dead", "little")
 
 
 class Tail(NamedTuple):
