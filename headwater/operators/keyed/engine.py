@@ -183,13 +183,17 @@ def seen_in(rows: pa.Table, contract: Contract, processing_us: int | None) -> Se
     if contract.time is None or not rows.num_rows:
         return {}
     now_us = NEVER if processing_us is None else processing_us
+    bound_us = contract.policy.bound_us(processing_us)
     times = micros(rows.column(contract.time)).combine_chunks()
     if PUNCTUATION in rows.column_names:
         # A promise that nothing earlier than t follows is as good as a row that late_by after t would be.
         promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), contract.policy.late_by_us)
         times = pc.coalesce(promised, times)
+    if INPUT not in rows.column_names and "_partition" not in rows.column_names:
+        latest = pc.max(times.filter(pc.less_equal(times, bound_us))).as_py()
+        return {} if latest is None else {"": {"": (latest, now_us)}}
     table = pa.table({"time": times, "input": _text(rows, INPUT), "place": _text(rows, "_partition")})
-    table = table.filter(pc.less_equal(table.column("time"), contract.policy.bound_us(processing_us)))
+    table = table.filter(pc.less_equal(table.column("time"), bound_us))
     seen: Seen = {}
     for row in table.group_by(["input", "place"]).aggregate([("time", "max")]).to_pylist():
         seen.setdefault(row["input"], {})[row["place"]] = (row["time_max"], now_us)
@@ -215,7 +219,7 @@ def touch(rows: pa.Table, due: pa.Table, contract: Contract) -> Touched:
     rows = sorted_rows(rows, contract)
     hashes = _hashes(rows)
     groups = key_groups(rows, hashes, contract.key)
-    firsts = np.unique(groups, return_index=True)[1]
+    firsts = first_rows(groups)
     # `key_groups` numbers by first sight; with rows sorted by hash that is the order of the hashes.
     keys = rows.select(list(contract.key)).take(pa.array(firsts)).cast(contract.key_schema)
     own = hashes[firsts]
@@ -227,10 +231,22 @@ def touch(rows: pa.Table, due: pa.Table, contract: Contract) -> Touched:
     merged = key_groups(all_keys.take(pa.array(order)), all_hashes[order], contract.key)
     number_of = np.empty(len(order), np.int64)
     number_of[order] = merged
-    representatives = order[np.unique(merged, return_index=True)[1]]
+    representatives = order[first_rows(merged)]
     return Touched(
         all_hashes[representatives], all_keys.take(pa.array(representatives)), _numbered(rows, number_of[groups])
     )
+
+
+def first_rows(groups: Numbers) -> Numbers:
+    """Where each group is first seen, in the order of the groups' numbers.
+
+    >>> first_rows(np.array([0, 0, 1, 2, 2])).tolist(), first_rows(np.array([0, 1, 0, 2])).tolist()
+    ([0, 2, 3], [0, 1, 3])
+    """
+    # Groups are numbered by first sight, so a group begins where a number is larger than all before it.
+    highest = np.maximum.accumulate(groups)
+    found: Numbers = np.flatnonzero(np.concatenate([[True], highest[1:] > highest[:-1]])[: len(groups)])
+    return found
 
 
 def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
@@ -319,7 +335,10 @@ def changes(contract: Contract, touched: Touched, before: pa.Table, after: pa.Ta
     if not len(touched.hashes):
         return None
     kept = np.asarray(after.column(KEY).combine_chunks())
-    gone = np.setdiff1d(np.unique(np.asarray(before.column(KEY).combine_chunks())), kept)
+    left = np.zeros(len(touched.hashes), dtype=bool)
+    left[np.asarray(before.column(KEY).combine_chunks())] = True
+    left[kept] = False
+    gone = np.flatnonzero(left)
     keys = touched.keys.take(pa.array(np.concatenate([kept, gone])))
     numbers = np.concatenate([kept, gone])
     empty = pa.table({field.name: pa.nulls(len(gone), field.type) for field in contract.state})

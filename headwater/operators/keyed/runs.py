@@ -47,10 +47,11 @@ class Run:
     def find(self, hashes: Hashes) -> Match:
         """The rows of these hashes, in their order. Two keys of one hash both come: the caller compares the keys."""
         first = np.searchsorted(self.hashes, hashes, side="left")
-        last = np.searchsorted(self.hashes, hashes, side="right")
-        counts = last - first
-        found = np.flatnonzero(counts)
-        return Match(np.repeat(found, counts[found]), ranges(first[found], counts[found]))
+        inside = np.flatnonzero(first < self.rows)
+        found = inside[self.hashes[first[inside]] == hashes[inside]]
+        first = first[found]
+        counts = np.searchsorted(self.hashes, hashes[found], side="right") - first
+        return Match(np.repeat(found, counts), ranges(first, counts))
 
     def due(self, timer: str, *, after_us: int | None, until_us: int) -> Rows:
         """The rows whose timer lies in (after, until]."""

@@ -130,13 +130,16 @@ class StateStore:
             live = np.asarray(rows.column(LIVE).combine_chunks(), dtype=bool)
             piece = self._conformed(rows.filter(pa.array(live)))
             pieces.append(piece.append_column("_key", pa.array(numbers[live])))
-            missing = np.setdiff1d(missing, numbers)
+            still = np.ones(len(hashes), dtype=bool)
+            still[numbers] = False
+            missing = missing[still[missing]]
         return self._joined(pieces)
 
     def due(self, manifest: Manifest, *, event_us: int, processing_us: int | None) -> pa.Table:
         """The keys, with their hashes, that may have a timer due by now; some may have been moved since."""
         found = []
-        for run in self._runs(manifest):
+        runs = self._runs(manifest) if any(timer in self._schema.names for timer in TIMERS) else []
+        for run in runs:
             checked = manifest.timers_checked.get(run.name, {})
             for timer, until in zip(TIMERS, (event_us, processing_us), strict=True):
                 if until is not None and until > NEVER:
