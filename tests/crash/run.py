@@ -42,6 +42,7 @@ from tests.crash.workload import Watcher, join_in, make_topics, open_log, work
 
 POINTS = CRASH_POINTS + SINK_CRASH_POINTS
 CROWD = 3
+ACTS_PER_VISITOR = 1_000
 SEEDS_PER_SERIES = 1_000_000
 
 
@@ -186,8 +187,10 @@ def _work(plan: Plan, disk: Disk, journal: Path, place: int, *, powered: bool) -
 def _crowd(plan: Plan, folder: Path, journal: Path, home: Path) -> list[str]:
     """Several processes come up at once after the crash: each recovers, reads, writes a little, and goes."""
     errors = [home / f"errors{place}" for place in range(CROWD)]
+    first = Story.read(journal).number_next
+    visit = partial(join_in, folder, journal, plan.scenario, seed=plan.seed)
     children = [
-        start_child(partial(join_in, folder, journal, plan.scenario, place=place, seed=plan.seed), errors=path)
+        start_child(partial(visit, place=place, first=first + place * ACTS_PER_VISITOR), errors=path)
         for place, path in enumerate(errors)
     ]
     for child in children:

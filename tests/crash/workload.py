@@ -20,7 +20,6 @@ KEYS = tuple(f"k{number}" for number in range(6))
 GROUPS = ("g", "h")
 #: In place of a topic's name: the rows of this transaction are staged first.
 STAGED = "(staged)"
-ACTS_PER_VISITOR = 1_000
 CLOCK_START_US = 1_700_000_000_000_000
 
 
@@ -58,17 +57,16 @@ def work(folder: Path, journal_path: Path, scenario: Scenario, *, seed: int) -> 
         raise errors[0]
 
 
-def join_in(folder: Path, journal_path: Path, scenario: Scenario, *, place: int, seed: int) -> None:
-    """A short visit of one of several processes that come up at the same time."""
+def join_in(folder: Path, journal_path: Path, scenario: Scenario, *, place: int, first: int, seed: int) -> None:
+    """A short visit of one of several processes that come up at the same time; its acts are numbered from `first`."""
     journal = Journal(journal_path)
     story = Story.read(journal_path)
     log = open_log(folder, story)
     make_topics(log, scenario)
     watcher = Watcher(log, journal, scenario, name=f"visitor{place}")
     watcher.look()
-    numbers = Numbers(story.number_next + (place + 1) * ACTS_PER_VISITOR)
     visit = replace(scenario, count=3)
-    writer = Writer(log, journal, visit, numbers, name=f"v{place}", seed=seed * 100 + 50 + place, story=story)
+    writer = Writer(log, journal, visit, Numbers(first), name=f"v{place}", seed=seed * 100 + 50 + place, story=story)
     writer.run()
     watcher.look()
     for error in [*writer.errors, *watcher.errors]:
