@@ -3,5 +3,6 @@
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
+from headwater.operators.sides import Sides
 
-__all__ = ["Dedupe", "Process", "rebuild"]
+__all__ = ["Dedupe", "Process", "Sides", "rebuild"]

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
-from headwater.operators import Dedupe, Process, rebuild
-from headwater.operators.keyed import BatchTime, Broadcast, Stepped, due_keys
+from headwater.operators import Dedupe, Process, Sides, rebuild
+from headwater.operators.keyed import BatchTime, Broadcast, Stepped, apply, due_keys
 from headwater.operators.keyed.inspect import rescale, rows_of, states
 
 SCHEMA = {"user": "string", "amount": "int64", "at": "timestamp"}
@@ -60,6 +60,7 @@ class Query:
         log: EmbeddedLog,
         folder: Path,
         build: Callable[[DataFrame], DataFrame],
+        sink: Callable[[DataFrame, int], None] | None = None,
         **options: Any,
     ) -> None:
         self.spark = spark
@@ -67,6 +68,7 @@ class Query:
         self.checkpoint = folder / "checkpoint"
         self.build = build
         self.options = options
+        self.sink = sink
         self.batches: dict[int, list[dict[str, Any]]] = {}
 
     def source(self) -> DataFrame:
@@ -81,7 +83,7 @@ class Query:
 
         query = (
             self.build(self.source())
-            .writeStream.foreachBatch(collect)
+            .writeStream.foreachBatch(self.sink or collect)
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -290,6 +292,47 @@ def test_late_rows_are_put_aside_once_and_can_be_read(spark: SparkSession, log: 
     side = state_of(spark) / query.query_id() / "t" / "sides" / "late"
     late = [row for path in side.iterdir() for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
     assert [(row["user"], row["_late_by_us"]) for row in late] == [("b", 5_000_000)]
+
+
+def test_late_rows_and_output_reach_their_topics_in_one_transaction(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    from headwater.sinks import TopicSink
+
+    log.create("out", {"user": "string", "total": "int64"}, key="user", durability="os")
+    log.create("late", {**SCHEMA, "late_by_us": "int64"}, durability="os")
+    sides = Sides(state=state_of(spark), operator="t", topics={"late": "late"})
+    sink = TopicSink(log=log.path, topic="out", extra_parts=sides)
+    query = Query(
+        spark, log, tmp_path, lambda rows: rows.transform(totals(on="at", late_by="5 seconds", name="t")), sink=sink
+    )
+    append(log, [(user, 1, 100) for user in "abcdefgh"])
+    query.run()
+    append(log, [("a", 1, 96), ("b", 1, 90)])
+    query.run()
+    query.forget_last_commit()
+    query.run()
+    assert [(row["user"], row["amount"], row["late_by_us"]) for row in log.read("late").rows()] == [("b", 1, 5_000_000)]
+    assert [row["total"] for row in log.read("out").rows() if row["user"] == "a"] == [1, 2]
+
+
+def partial(rows: pa.Table) -> pa.Table:
+    """Sums per user before the shuffle."""
+    return rows.group_by("user").aggregate([("amount", "sum")]).rename_columns(["user", "amount"])
+
+
+def test_a_combine_step_runs_before_the_shuffle_and_changes_nothing(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    schema = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+    operator = totals(name="t")
+    query = Query(spark, log, tmp_path, lambda rows: apply(operator.contract, rows, combine=(partial, schema)))
+    for start in range(2):
+        append(log, [(f"u{number % 5}", number, 1) for number in range(start, start + 40)])
+        query.run()
+    everything = log.read("in", columns=["user", "amount"]).table()  # noqa: F841 - DuckDB finds it by its name
+    expected = duckdb.execute("SELECT user, sum(amount)::BIGINT AS total FROM everything GROUP BY user").fetchall()
+    assert sorted({row["user"]: row["total"] for row in query.rows()}.items()) == sorted(expected)
 
 
 def test_state_can_be_seen_and_spread_over_other_partitions(
