@@ -198,13 +198,14 @@ class Bench:
     def interleave(
         self, name: str, subjects: Mapping[str, Callable[[], Sample]], *, rounds: int, warm_bytes: int = 0
     ) -> dict[str, list[Sample]]:
-        """Let the subjects take turns; a first round warms everything up and is not counted.
+        """Let the subjects take turns, every other round in reverse; a first one warms up and is not counted.
 
         Before each turn everything dirty is written, and `warm_bytes` of memory are made ready, for all alike.
         """
         samples: dict[str, list[Sample]] = {subject: [] for subject in subjects}
         for number in range(-1, rounds):
-            for subject, measure in subjects.items():
+            order = list(subjects.items())
+            for subject, measure in order if number % 2 else reversed(order):
                 os.sync()
                 self.warm_memory(warm_bytes)
                 sample = measure()
