@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from benchmarks.log.rows import ROW_BYTES, SCHEMA, batch
-from benchmarks.spark.workbench import CORES, cpu_result, workbench
+from benchmarks.spark.workbench import CORES, cpu_result, warm_up, workbench
 
 COLUMNS = "id bigint, value double, payload string"
 #: Rows of one append: what a producer gathers in some ten milliseconds at full speed.
@@ -37,7 +37,9 @@ def scan(bench: Bench) -> list[Result]:
             files = bench_spark.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", CORES)
             return bench_spark.run(files.parquet(str(folder / "parquet")), rows=rows).sample()
 
-        samples = bench.interleave("scan", {OURS: ours, PEER: peer}, rounds=bench.size(5, 1))
+        subjects = {OURS: ours, PEER: peer}
+        warm_up(bench, subjects)
+        samples = bench.interleave("scan", subjects, rounds=bench.size(5, 1))
     about = {"row_bytes": ROW_BYTES, "rows": rows, "batches": BATCHES}
     return [
         Result(

@@ -10,7 +10,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from benchmarks.log.rows import ROW_BYTES, SCHEMA
 from benchmarks.spark.scans import BATCHES, COLUMNS, fill
-from benchmarks.spark.workbench import CORES, cpu_result, workbench
+from benchmarks.spark.workbench import CORES, cpu_result, warm_up, workbench
 from headwater.log.port import Durability
 
 OURS, SYNCED, PEER, SCAN = "topic", "topic, synced", "Parquet sink", "no sink"
@@ -53,7 +53,9 @@ def sink(bench: Bench) -> list[Result]:
             SCAN: lambda: measure("noop"),
             SYNCED: lambda: topic("fsync"),
         }
-        samples = bench.interleave("sink", subjects, rounds=bench.size(5, 1))
+        warm_up(bench, subjects)
+        # Both write new files: what they fill with memory is touched before, for both.
+        samples = bench.interleave("sink", subjects, rounds=bench.size(5, 1), warm_bytes=2 * rows * ROW_BYTES)
     about = {"row_bytes": ROW_BYTES, "rows": rows, "batches": BATCHES}
     beyond = {name: _beyond(found, samples[SCAN]) for name, found in samples.items() if name != SCAN}
     return [

@@ -107,6 +107,13 @@ def workbench(bench: Bench) -> Workbench:
     return Workbench(bench.folder / "spark")
 
 
+def warm_up(bench: Bench, subjects: Mapping[str, Callable[[], Sample]]) -> None:
+    """A round before the round that warms up: the JVM compiles what runs often, and goes on doing so for a while."""
+    if not bench.quick:
+        for measure in subjects.values():
+            measure()
+
+
 def tree_cpu_seconds(root: int | None = None) -> float:
     """How much CPU a process and all below it have used, with children that have ended."""
     return sum(_ticks(process) for process in _tree(os.getpid() if root is None else root)) / _TICKS_PER_SECOND
