@@ -70,7 +70,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         # Also called when `commit` failed after the transaction was recorded. Staged files are no part of it.
-        self.target.open().discard_staged(one.staged for one in _told(messages))
+        told = _told(messages)
+        if told and told[0].batch is not None:
+            discard_batch(self.target, told[0].batch)
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
@@ -86,18 +88,19 @@ class TopicBatchWriter(DataSourceArrowWriter):
         self.target = Target.of_options(options)
         self.producer = options.get("producer")
         self.sequence = _sequence(options.get("sequence"), self.producer)
-        self.name = self.producer or uuid.uuid4().hex
+        self.run = uuid.uuid4().hex
+        self.name = self.producer or self.run
         self.target.check(arrow_schema(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        return Message(_stage(self.target, self.name, self.sequence or 0, f"batch.{secrets.token_hex(8)}", iterator))
+        return Message(_stage(self.target, self.name, self.sequence or 0, _attempt(self.run), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [one.staged for one in _told(messages)]
         self.target.open().commit_staged(staged, producer=self.producer, sequence=self.sequence)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.target.open().discard_staged(one.staged for one in _told(messages))
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self.target.open().discard_attempts(self.name, sequence=self.sequence or 0, attempt=self.run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +135,13 @@ class TopicSink:
             # Run it all the same: stateful operators and watermarks below must come to the end of this batch.
             rows.write.format("noop").mode("overwrite").save()
             return
-        staged = self._staged(rows, batch, outputs)
-        offsets = source_offsets(checkpoint_of(rows.sparkSession, batch.query), batch.number)
         try:
+            staged = self._staged(rows, batch, outputs)
+            offsets = source_offsets(checkpoint_of(rows.sparkSession, batch.query), batch.number)
             commit_batch(outputs[0][0], batch, staged, offsets)
-        finally:
-            log.discard_staged(staged)
+        except BaseException:
+            discard_batch(outputs[0][0], batch)
+            raise
 
     def _target(self, topic: str | None) -> Target:
         return Target.of(log=self.log, topic=topic, create=self.create, key=self.key, partitions=self.partitions)
@@ -169,8 +173,7 @@ def stage_batch(target: Target, batch: MicroBatch, rows: Iterable[pa.RecordBatch
         for _ in rows:  # to the end: stateful operators below commit their state there
             pass
         rows = ()
-    attempt = f"{batch.partition}.{batch.attempt}.{secrets.token_hex(4)}"
-    return _stage(target, batch.query, batch.number, attempt, rows)
+    return _stage(target, batch.query, batch.number, _attempt(batch.run, batch.partition, batch.attempt), rows)
 
 
 def commit_batch(target: Target, batch: MicroBatch, staged: Sequence[Staged], offsets: list[Any]) -> None:
@@ -179,6 +182,20 @@ def commit_batch(target: Target, batch: MicroBatch, staged: Sequence[Staged], of
     epoch = log.open_producer(batch.query, holder=batch.run) if batch.run else None
     metadata = {"query": batch.query, "run": batch.run, "batch": batch.number, "sources": offsets}
     log.commit_staged(staged, producer=batch.query, sequence=batch.number, epoch=epoch, metadata=metadata)
+
+
+def discard_batch(target: Target, batch: MicroBatch) -> None:
+    """Remove what this run has staged for a batch. What its transaction has taken over stays, if it came so far."""
+    target.open().discard_attempts(batch.query, sequence=batch.number, attempt=_run(batch.run))
+
+
+def _run(run: str) -> str:
+    return run or "run"
+
+
+def _attempt(run: str, *parts: object) -> str:
+    """A name for one attempt to stage: whose run it belongs to, then whatever tells it from the others."""
+    return ".".join(map(str, [_run(run), *parts, secrets.token_hex(4)]))
 
 
 def _stage(target: Target, name: str, sequence: int, attempt: str, rows: Iterable[pa.RecordBatch]) -> Staged:
@@ -204,7 +221,7 @@ def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:
-    with target.open().stage(batch.query, sequence=batch.number, attempt=f"driver.{secrets.token_hex(4)}") as stage:
+    with target.open().stage(batch.query, sequence=batch.number, attempt=_attempt(batch.run, "driver")) as stage:
         for topic, rows in parts:
             stage.append(topic, rows)
         return stage.finish()

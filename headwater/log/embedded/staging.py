@@ -76,9 +76,17 @@ class Area:
 
     def clear(self, name: str, *, sequence_max: int) -> None:
         """Remove all files of a name up to a sequence: its transaction is committed, so nobody can ask for them."""
+        self._remove(name, lambda file: _sequence_of(file) <= sequence_max)
+
+    def clear_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        """Remove all files of a sequence whose attempts' names begin so: whoever staged them has given up."""
+        beginning = file_name(sequence, attempt).removesuffix(SUFFIX)
+        self._remove(name, lambda file: file.startswith(beginning))
+
+    def _remove(self, name: str, chosen: Callable[[str], bool]) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._folder / name):
-                if _sequence_of(entry.name) <= sequence_max:
+                if chosen(entry.name):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)
 

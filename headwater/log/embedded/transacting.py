@@ -129,6 +129,11 @@ class Transacting(Writing):
         self._check_writable()
         self._staging.discard(staged)
 
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
+        self._check_writable()
+        self._staging.clear_attempts(name, sequence=sequence, attempt=attempt)
+
     def _draft_by_name(
         self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
     ) -> dict[int, list[Draft]]:

@@ -1,0 +1,33 @@
+"""Only the attempts of a task that reached the driver count: failed, dead and overtaken ones leave no row."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.log import EmbeddedLog
+from tests.sinks.killed import ROOT
+from tests.sinks.streams import ids, staged_files
+
+SCENARIOS = {
+    "local[2,4]": ["format.raise", "format.die", "format.after", "foreachBatch.raise", "foreachBatch.die"],
+    "local-cluster[2,1,1024]": ["format.raise", "format.dawdle", "foreachBatch.dawdle"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", SCENARIOS)
+def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path: Path, master: str) -> None:
+    for topic in SCENARIOS[master]:
+        log.create(topic, log.schema("out"), partitions=2, key="id")
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.sinks.attempts", str(tmp_path), master, *SCENARIOS[master]]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for topic in SCENARIOS[master]:
+        assert ids(log, topic) == list(range(100)), topic
+    assert staged_files(log) == []

@@ -1,0 +1,44 @@
+"""A driver that is killed at any step of a batch, with its JVM and its worker, loses and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.log import EmbeddedLog
+from headwater.log.embedded.faults import SINK_CRASH_POINTS
+from tests.sinks.killed import run_until_killed
+from tests.sinks.streams import ids, rows_of, run, staged_files, writer_of
+
+COMMIT_POINTS = ("commit.synced", "commit.recorded", "commit.flipped")
+STEPS = [
+    *(("format", point) for point in (*SINK_CRASH_POINTS, *COMMIT_POINTS)),
+    *(("foreachBatch", point) for point in SINK_CRASH_POINTS),
+]
+
+
+def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
+    """How many rows of the source the last transaction says it covers."""
+    query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+    metadata = log.transaction_metadata(query)
+    assert metadata is not None
+    offsets: dict[str, int] = metadata["sources"][0]["topics"]["in"]
+    return sum(offsets.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "point"), STEPS, ids=[f"{way}-{point}" for way, point in STEPS])
+def test_each_row_is_there_once_after_kill_9(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str, point: str
+) -> None:
+    # The second batch: of its two tasks, the first that comes there; each partition moves its tail by itself.
+    visit = 3 if point.startswith("stage") or point == "commit.flipped" else 2
+    assert run_until_killed(way, tmp_path, point=point, visit=visit) == -signal.SIGKILL
+    assert len(ids(log)) == rows_covered(log, tmp_path / "checkpoint"), "a batch shows in part"
+    run(writer_of(rows_of(spark, log), log, way), tmp_path / "checkpoint")
+    assert ids(log) == list(range(100))
+    assert staged_files(log) == []
