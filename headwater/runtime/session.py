@@ -40,32 +40,43 @@ def session(
     Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
     the first session leaves a class archive in the cache folder as it ends, which halves the start of later ones.
 
-    A session that exists already is returned, with sources and sinks registered and its settings as they are.
+    A session that exists already is returned, with sources and sinks registered and its other settings as they are.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    if SparkContext._active_spark_context is not None:
+        return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
     folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
-    builder = SparkSession.builder.appName(name)
     settings = _settings(master or f"local[{_cores()}]", folder, log)
     settings |= {key: _text(value) for key, value in (conf or {}).items()}
-    if SparkContext._active_spark_context is None:  # otherwise the JVM is there already, and has its options
+    if SparkContext._gateway is None:  # otherwise the JVM outlived an earlier session, and has its options
         settings |= _java_options(settings, quiet=quiet, archive=archive)
-    else:
-        settings = {key: settings[key] for key in (STATE, LOG) if key in settings}
+    builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _environment(quiet=quiet):
         spark = builder.getOrCreate()
-    register(spark, state=folder, log=None if log is None else str(log))
-    return spark
+    return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
 
 
-def register(spark: SparkSession, *, state: Path, log: str | None = None) -> None:
+def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | None) -> SparkSession:
+    """A session that exists, with sources and sinks registered; its folders stay, unless others are given."""
+    default = str(Path(".headwater", "state").absolute())
+    folder = str(Path(state).absolute()) if state is not None else str(spark.conf.get(STATE, default))
+    spark.conf.set(STATE, folder)
+    address = _address(log) if log is not None else spark.conf.get(LOG, None)
+    if address is not None:
+        spark.conf.set(LOG, address)
+    return register(spark, state=Path(folder), log=address)
+
+
+def register(spark: SparkSession, *, state: Path, log: str | None = None) -> SparkSession:
     """Make `format("headwater")` known to a session; Spark's planner, a process apart, learns both folders by it."""
     from headwater.runtime.datasource import HeadwaterSource
 
     spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
+    return spark
 
 
 def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str]:

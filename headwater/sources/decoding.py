@@ -117,10 +117,12 @@ class AvroDecoder:
 
 def decode(values: pa.Array, decoder: Decoder) -> Decoded:
     """All values that can be read, and a fault for each that cannot."""
+    if len(values) == 0:
+        return Decoded(_empty(stored_schema(decoder.schema)), None, [])
     try:
         return Decoded(decoder(values), None, [])
     except UsageError:
-        pass
+        pass  # found out below, row by row
     pieces: list[pa.RecordBatch] = []
     rows: list[int] = []
     faults: list[Fault] = []

@@ -27,8 +27,8 @@ class Progress:
     ids: dict[str, str] = field(default_factory=dict)
     at_us: int = 0
     began: Offsets = field(default_factory=dict)
-    #: When the last frame of each partition was appended; only where punctuations are read.
-    marks: Offsets = field(default_factory=dict)
+    #: How many punctuations stand at the end of each partition and were told; only where punctuations are read.
+    told: Offsets = field(default_factory=dict)
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -39,8 +39,8 @@ class Progress:
         body["at_us"] = self.at_us
         if self.began:
             body["began"] = _to_json(self.began)
-        if self.marks:
-            body["marks"] = _to_json(self.marks)
+        if self.told:
+            body["told"] = _to_json(self.told)
         return body
 
     @staticmethod
@@ -59,7 +59,7 @@ class Progress:
             ids=dict(body["ids"]),
             at_us=int(body.get("at_us", 0)),
             began=_from_json(body.get("began", {})),
-            marks=_from_json(body.get("marks", {})),
+            told=_from_json(body.get("told", {})),
         )
 
 
@@ -112,12 +112,23 @@ def admit(
         share = bytes_max / size
     if share >= 1.0:
         return end
-    admitted: Offsets = {}
-    for (topic, partition), count in waiting.items():
-        # At least one row of each: a share that rounds to nothing would stand still for ever.
-        taken = min(count, max(1, int(count * share)))
-        admitted.setdefault(topic, {})[partition] = end[topic][partition] - count + taken
-    return admitted
+    taken = _shares(waiting, share)
+    return {
+        topic: {
+            partition: stop - waiting[topic, partition] + taken[topic, partition] for partition, stop in stops.items()
+        }
+        for topic, stops in end.items()
+    }
+
+
+def _shares(waiting: Mapping[tuple[str, int], int], share: float) -> dict[tuple[str, int], int]:
+    """So many rows of each, and what rounding leaves to those that it cost most."""
+    # At least one row of each: a share that rounds to nothing would stand still for as long as others grow.
+    taken = {place: min(count, max(1, int(count * share))) for place, count in waiting.items()}
+    left = int(sum(waiting.values()) * share) - sum(taken.values())
+    for place in sorted(waiting, key=lambda place: taken[place] - waiting[place] * share)[: max(0, left)]:
+        taken[place] += taken[place] < waiting[place]
+    return taken
 
 
 def split(start: int, stop: int, count: int) -> list[tuple[int, int]]:

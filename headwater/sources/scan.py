@@ -39,8 +39,9 @@ class Part(InputPartition):
     stop: int
     number: int = 0
     at_us: int | None = None
-    mark_start_us: int | None = None
-    mark_stop_us: int | None = None
+    #: How many punctuations at `start` were told before, and how many at `stop` belong to this part; None for all.
+    told_start: int = 0
+    told_stop: int | None = None
 
 
 class Scan:
@@ -75,10 +76,10 @@ class Scan:
             columns=columns,
             since_us=self._options.since_us,
             until_us=self._options.until_us,
+            punctuations=(part.told_start, part.told_stop) if self._punctuations else None,
         ):
             if isinstance(piece, Punctuation):
-                if self._punctuations and _is_due(piece, part):
-                    yield self._punctuation(piece, topic, part)
+                yield self._punctuation(piece, topic, part)
                 continue
             data = piece.data
             if ranged and topic.time is not None:
@@ -150,17 +151,6 @@ class Scan:
             else:
                 columns.append(pa.nulls(1, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _is_due(found: Punctuation, part: Part) -> bool:
-    """Whether a punctuation belongs to this part: those at its edges are told apart by when they were appended.
-
-    One that came in the same microsecond as the edge may be told twice, which changes nothing.
-    """
-    if found.offset >= part.stop and part.mark_stop_us is not None and found.appended_at_us > part.mark_stop_us:
-        return False
-    early = part.mark_start_us is not None and found.appended_at_us < part.mark_start_us
-    return not (found.offset <= part.start and early)
 
 
 def _between(data: pa.RecordBatch, time: str, since_us: int | None, until_us: int | None) -> pa.RecordBatch:

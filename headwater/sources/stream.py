@@ -5,6 +5,7 @@ The driver side of this class lives in a planner process of Spark's that knows n
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import OffsetExpired, SourceChanged, TopicNotFound
 from headwater.faults import reach
 from headwater.log import EmbeddedLog
+from headwater.log.embedded import punctuations_at
 from headwater.log.port import Topic
 from headwater.sources.columns import arrow_schema
 from headwater.sources.letters import Letters
@@ -91,21 +93,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 bytes_max=self._options.bytes_max,
                 row_bytes=self._row_bytes(topics) if self._options.bytes_max is not None else {},
             )
-        marks: Offsets = {}
-        if self._options.punctuations:
-            marks = self._marks(topics) if ends == self._ends(topics, known) else before.marks
+        told = self._told(ends) if self._options.punctuations else {}
         # A run that ends when it has caught up also ends in time: at the moment it began.
         now_us = max(self._until_us if self._until_us is not None else self._clock().now_us(), before.at_us)
-        if not before.initial and not began and ends == before.topics and marks == before.marks:
+        if not before.initial and not began and ends == before.topics and told == before.told:
             tick = self._options.tick_seconds
             if tick is None or now_us - before.at_us < tick * 1_000_000:
                 return start
         ids = {name: log.topic(name).id for name in topics}
-        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, marks=marks).to_json()
+        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         log = shared_log(self._options.log)
-        self._target = {name: log.end_offsets(name) for name in found_topics(log, self._options)}
+        self._target = {}
+        with contextlib.suppress(TopicNotFound):  # which the next call tells in its own words
+            self._target = {name: log.end_offsets(name) for name in found_topics(log, self._options)}
         self._until_us = self._clock().now_us()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -129,8 +131,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start=first,
                 stop=stop,
                 number=number,
-                mark_start_us=before.marks.get(topic, {}).get(partition),
-                mark_stop_us=after.marks.get(topic, {}).get(partition),
+                # A part that begins within a partition's range begins where none was told yet.
+                told_start=before.told.get(topic, {}).get(partition, 0) if number == 0 else 0,
+                told_stop=after.told.get(topic, {}).get(partition, 0) if stop == wanted[topic, partition][1] else 0,
             )
             for topic, partition, first, stop, number in parts(
                 wanted, self._options.partitions_min, empty=self._options.punctuations
@@ -243,11 +246,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         described = {name: log.describe(name) for name in topics}
         return {name: each.bytes / max(1, each.rows) for name, each in described.items()}
 
-    def _marks(self, topics: dict[str, Topic]) -> Offsets:
+    def _told(self, ends: Offsets) -> Offsets:
         log = shared_log(self._options.log)
         return {
-            name: {info.partition: info.appended_at_us or 0 for info in log.describe(name).partitions}
-            for name in topics
+            name: {number: len(punctuations_at(log, name, number, offset)) for number, offset in offsets.items()}
+            for name, offsets in ends.items()
         }
 
     def _check_expired(self, wanted: dict[tuple[str, int], tuple[int, int]]) -> None:

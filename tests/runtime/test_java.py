@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import JavaMissing
 from headwater.runtime import find_java, java
-from headwater.runtime.java import VECTOR_MODULE, Java, launcher
+from headwater.runtime.java import GONE_PACKAGE, VECTOR_MODULE, Java, launcher
 
 
 def make_java(home: Path, *, version: str, release: bool = True) -> Path:
@@ -74,7 +74,7 @@ def test_without_any_java_one_sentence_says_what_to_run(tmp_path: Path, monkeypa
 def test_the_launcher_passes_on_everything_but_the_module_that_may_be_missing(tmp_path: Path) -> None:
     found = Java(home=make_java(tmp_path / "a folder", version="25.0.2"), version="25.0.2")
     home = launcher(found, environ={"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)})
-    given = ["-Xmx1g", VECTOR_MODULE, "-Da=b c", "Main", "*"]
+    given = ["-Xmx1g", VECTOR_MODULE, "-Da=b c", GONE_PACKAGE, "Main", "*"]
     done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-Xmx1g", "-Da=b c", "Main", "*"]
     assert launcher(found, environ={"XDG_CACHE_HOME": str(tmp_path / "cache")}) == home

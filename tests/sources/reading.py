@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
-from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from headwater.log import EmbeddedLog
 
@@ -35,9 +36,9 @@ class Run:
         self.output = folder / "output"
         self.query: StreamingQuery | None = None
 
-    def __call__(self, rows: DataFrame, *, available_now: bool = True) -> StreamingQuery:
+    def __call__(self, rows: DataFrame, *, available_now: bool = True, sink: str = "json") -> StreamingQuery:
         """Run until everything that is there now has been read; the query, as it was when it ended."""
-        writer = rows.writeStream.format("json").option("checkpointLocation", str(self.checkpoint))
+        writer = rows.writeStream.format(sink).option("checkpointLocation", str(self.checkpoint))
         if available_now:
             writer = writer.trigger(availableNow=True)
         query = writer.start(str(self.output))

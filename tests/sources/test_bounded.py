@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -39,7 +40,7 @@ def test_a_topic_is_a_table(spark: SparkSession, orders: EmbeddedLog) -> None:
     ],
 )
 def test_positions_are_offsets_times_and_words(
-    spark: SparkSession, orders: EmbeddedLog, options: dict[str, object], expected: list[int]
+    spark: SparkSession, orders: EmbeddedLog, options: dict[str, Any], expected: list[int]
 ) -> None:
     assert ids(table(spark, orders, **options)) == expected
 
@@ -109,7 +110,7 @@ def test_a_partition_is_cut_where_more_tasks_are_wanted(spark: SparkSession, ord
     ],
 )
 def test_a_wrong_option_is_named(
-    spark: SparkSession, orders: EmbeddedLog, topic: str, options: dict[str, object], said: str
+    spark: SparkSession, orders: EmbeddedLog, topic: str, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(PySparkException, match=said):
         table(spark, orders, topic, **options).collect()

@@ -7,21 +7,16 @@ from typing import NamedTuple
 
 from headwater.log.embedded.frame import KIND_PUNCTUATION, TIME_NONE, Header
 from headwater.log.embedded.log import EmbeddedLog
-from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.reader import Decoder, PartitionReader, Projection, check_range, limit_of
 from headwater.log.embedded.segment import SegmentMap, walk
 from headwater.log.port import Batch
 
 
 class Punctuation(NamedTuple):
-    """A promise in a partition: what it says, which offset follows it, and when it was appended.
-
-    Punctuations take no offset of their own, so that those at one offset are told apart by when they came.
-    """
+    """A promise in a partition, "nothing earlier than `time_us` follows", and the offset of the row behind it."""
 
     time_us: int
     offset: int
-    appended_at_us: int
 
 
 def read_range(
@@ -34,45 +29,51 @@ def read_range(
     columns: Sequence[str] | None = None,
     since_us: int | None = None,
     until_us: int | None = None,
+    punctuations: tuple[int, int | None] | None = None,
 ) -> Iterator[Batch | Punctuation]:
-    """The rows of one partition with offsets in [start, stop), in order, with the punctuations among and behind them.
+    """The rows of one partition with offsets in [start, stop), in order.
 
     With `since_us` and `until_us`, frames without a row in that range of event times are left out; those that remain
     may hold rows outside it.
+
+    Punctuations come where `punctuations` says how many there are to skip at `start`, and up to how many to give at
+    `stop` (None for all): they take no offset, so that two neighbouring ranges have to share those at their border.
     """
     handle = log.handle(topic)
     where = handle.partition(partition)
     check_range(where, start, where.start(), where.visible().offset)
+    if punctuations is not None:
+        last = punctuations[1] if start == stop else None
+        yield from punctuations_at(log, topic, partition, start)[punctuations[0] : last]
     decoder = Decoder(handle.current, handle.schema_of, partition, Projection.of(handle.current(), columns))
     reader = PartitionReader(where, start)
     for header, payload in reader.frames(stop):
         if header.kind == KIND_PUNCTUATION:
-            if header.offset_base < stop:
-                yield _punctuation(header)
+            if punctuations is not None and start < header.offset_base < stop:
+                yield Punctuation(header.time_min_us, header.offset_base)
         elif _may_hold(header, since_us, until_us):
             batch = decoder.batch(header, payload, start=reader.since, stop=stop)
             if batch is not None:
                 yield batch
-    yield from _punctuations_at(where, stop)
+    if punctuations is not None and start < stop:
+        yield from punctuations_at(log, topic, partition, stop)[: punctuations[1]]
 
 
-def _punctuations_at(partition: Partition, offset: int) -> Iterator[Punctuation]:
-    """Those between the last row before an offset and the row that has it, if there is one yet."""
-    visible = partition.visible()
-    chain = [segment for segment in partition.segments() if segment.base <= offset]
-    if not chain:
-        return
-    mapped = SegmentMap(chain[-1].path)
-    limit = limit_of(chain[-1], visible) or mapped.length
-    position = partition.index_of(mapped, limit).position_of(offset)
-    for _, header in walk(mapped.view, position=position, stop=limit):
-        if header.kind != KIND_PUNCTUATION:
-            return
-        yield _punctuation(header)
-
-
-def _punctuation(header: Header) -> Punctuation:
-    return Punctuation(header.time_min_us, header.offset_base, header.appended_at_us)
+def punctuations_at(log: EmbeddedLog, topic: str, partition: int, offset: int) -> list[Punctuation]:
+    """Those between the last row before an offset and the row that has it, if there is one yet; in order."""
+    where = log.handle(topic).partition(partition)
+    visible = where.visible()
+    found: list[Punctuation] = []
+    # The segment that the offset is in, and the one before it, which may end with some.
+    for segment in [segment for segment in where.segments() if segment.base <= offset][-2:]:
+        mapped = SegmentMap(segment.path)
+        limit = limit_of(segment, visible) or mapped.length
+        position = where.index_of(mapped, limit).position_of(offset)
+        for _, header in walk(mapped.view, position=position, stop=limit):
+            if header.kind != KIND_PUNCTUATION or header.offset_base != offset:
+                break
+            found.append(Punctuation(header.time_min_us, offset))
+    return found
 
 
 def _may_hold(header: Header, since_us: int | None, until_us: int | None) -> bool:

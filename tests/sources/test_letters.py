@@ -1,0 +1,114 @@
+"""Rows that cannot be read go to the dead-letter topic, each of them once, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headwater.log import EmbeddedLog
+from headwater.log.deadletters import DEAD_LETTER_SCHEMA
+from headwater.schema import parse_schema
+from headwater.schema.encodings import avro
+from headwater.sources.decoding import AvroDecoder, JsonDecoder, decode
+from tests.sources.reading import Run, stream, table
+from tests.sources.test_stream import forget_commit
+
+GOOD = [{"id": 1, "name": "a"}, {"id": 2, "name": None, "more": [1]}, {"id": 3}]
+BAD = [b"{", b"", b"[1]", b'{"id": "x"}', b'{"id": 1}{"id": 2}', b"\xff"]
+
+
+@pytest.fixture
+def raw(log: EmbeddedLog) -> EmbeddedLog:
+    log.create("events")
+    values = [json.dumps(row).encode() for row in GOOD]
+    mixed = [values[0], BAD[0], values[1], *BAD[1:4], values[2], *BAD[4:]]
+    log.append("events", [(str(number).encode(), value) for number, value in enumerate(mixed)])
+    return log
+
+
+OPTIONS = {"format": "json", "schema": "id int64, name string"}
+
+
+def letters(log: EmbeddedLog) -> list[dict[str, object]]:
+    return log.read("events.dlq").rows()
+
+
+def test_values_become_columns_and_the_unreadable_dead_letters(spark: SparkSession, raw: EmbeddedLog, run: Run) -> None:
+    query = run(stream(spark, raw, "events", metadata=True, **OPTIONS))
+    rows = run.rows(spark, "id long, name string, _key string, _offset long")
+    assert sorted((row.id, row.name, row["_offset"]) for row in rows) == [(1, "a", 0), (2, None, 2), (3, None, 6)]
+    found = letters(raw)
+    assert [letter["value"] for letter in found] == BAD
+    assert [letter["offset"] for letter in found] == [1, 3, 4, 5, 7, 8]
+    assert {letter["query"] for letter in found} == {str(query.id)}
+    assert {letter["error"] for letter in found} == {"EncodingInvalid", "RowInvalid"}
+    assert all(letter["message"] and letter["attempt"] == 1 and letter["topic"] == "events" for letter in found)
+    assert raw.topic("events.dlq").schema.equals(DEAD_LETTER_SCHEMA)
+
+
+def test_a_repeated_batch_doubles_no_dead_letter(spark: SparkSession, raw: EmbeddedLog, run: Run) -> None:
+    rows = stream(spark, raw, "events", rows_max=4, **OPTIONS)
+    run(rows, sink="noop")
+    forget_commit(run, 2)
+    raw.append("events", [(b"k", b"worse")])
+    run(rows, sink="noop")
+    assert [letter["value"] for letter in letters(raw)] == [*BAD, b"worse"]
+
+
+def test_a_bounded_read_may_run_twice(spark: SparkSession, raw: EmbeddedLog) -> None:
+    rows = table(spark, raw, "events", **OPTIONS)
+    assert rows.count() == rows.count() == 3
+    assert len(letters(raw)) == len(BAD)
+
+
+def test_bad_rows_fail_the_read_on_request(spark: SparkSession, raw: EmbeddedLog) -> None:
+    with pytest.raises(PySparkException, match="events/0 offset 1"):
+        table(spark, raw, "events", bad_rows="fail", **OPTIONS).collect()
+
+
+def test_avro_values_are_read_by_their_writers_schema(spark: SparkSession, log: EmbeddedLog) -> None:
+    log.create("events")
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    records = avro.encode(pa.record_batch({"id": [1, 2], "name": ["a", None]}, schema=schema))
+    log.append("events", [(None, records[0]), (None, b"\x07"), (None, records[1])])
+    rows = table(spark, log, "events", format="avro", schema=json.dumps(avro.avro_schema(schema)))
+    assert [(row.id, row.name) for row in rows.collect()] == [(1, "a"), (2, None)]
+    assert [letter["offset"] for letter in letters(log)] == [1]
+
+
+def test_a_format_is_for_topics_without_a_schema(spark: SparkSession, orders: EmbeddedLog) -> None:
+    with pytest.raises(PySparkException, match="`format` is for topics without a schema"):
+        table(spark, orders, **OPTIONS).collect()
+
+
+VALUES = st.one_of(
+    st.sampled_from(BAD),
+    st.builds(lambda number: json.dumps({"id": number}).encode(), st.integers(-(2**62), 2**62)),
+)
+
+
+@given(values=st.lists(VALUES, max_size=30))
+def test_whatever_surrounds_it_a_value_decodes_as_it_does_alone(values: list[bytes]) -> None:
+    decoder = JsonDecoder(parse_schema("id int64"))
+    together = decode(pa.array(values, pa.binary()), decoder)
+    alone = [decode(pa.array([value], pa.binary()), decoder) for value in values]
+    assert together.data.to_pylist() == [row for one in alone for row in one.data.to_pylist()]
+    assert [fault.row for fault in together.faults] == [n for n, one in enumerate(alone) if one.faults]
+    rows = together.rows if together.rows is not None else list(range(len(values)))
+    assert sorted([*rows, *(fault.row for fault in together.faults)]) == list(range(len(values)))
+
+
+def test_what_arrows_reader_cannot_say_is_read_row_by_row() -> None:
+    decoder = JsonDecoder(parse_schema("at timestamp, price decimal(12,2)"))
+    values = pa.array([b'{"at": "2026-01-01T00:00:00Z",\n "price": 9.90}'], pa.binary())
+    assert decode(values, decoder).faults == []
+
+
+def test_an_avro_schema_can_be_given_as_columns() -> None:
+    assert AvroDecoder("id int64").schema.names == ["id"]
