@@ -132,6 +132,7 @@ class TopicSink:
         outputs = outputs or [(self._target(self.topic), None)]
         log = outputs[0][0].open()
         if log.committed_sequence(batch.query) >= batch.number:
+            _check_not_in_this_run(log.transaction_metadata(batch.query) or {}, batch)
             # Run it all the same: stateful operators and watermarks below must come to the end of this batch.
             rows.write.format("noop").mode("overwrite").save()
             return
@@ -230,6 +231,14 @@ def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[s
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The columns as tasks get them; the session's time zone only says how a moment is shown."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+# Any: the values of a small JSON object.
+def _check_not_in_this_run(metadata: Mapping[str, Any], batch: MicroBatch) -> None:
+    """Tell a repeated batch from a second sink in the same batch, whose rows would be lost."""
+    if batch.run and (metadata.get("run"), metadata.get("batch")) == (batch.run, batch.number):
+        expected = "one `TopicSink` for each query, with all of its outputs in `topics`"
+        raise ArgumentInvalid(name="foreachBatch", value="two sinks in one batch", expected=expected)
 
 
 def _told(messages: Iterable[WriterCommitMessage | None]) -> list[Message]:

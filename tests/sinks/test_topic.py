@@ -171,6 +171,19 @@ def test_a_topic_that_fails_takes_the_others_of_its_batch_with_it(
     assert ids(log) == ids(log, "narrow") == []
 
 
+def test_a_second_sink_in_the_same_batch_is_refused_rather_than_skipped(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    sinks = [TopicSink(log=log.path, topic=topic) for topic in ("out", "in")]
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        for sink in sinks:
+            sink(rows, batch_id)
+
+    error = run_until_it_fails(rows_of(spark, log).writeStream.foreachBatch(write), tmp_path / "checkpoint")
+    assert "two sinks in one batch" in error
+
+
 def test_rows_computed_elsewhere_join_the_transaction(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
     log.create("late", {"batch": "int64"})
 

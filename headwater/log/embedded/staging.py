@@ -172,14 +172,12 @@ class Stage:
 
     def append(self, topic: str, rows: Rows) -> None:
         """Add rows for a topic; they are cut into frames as `Log.append` would cut them."""
+        waiting = self._waiting.setdefault(topic, _Gathered([]))
+        if not isinstance(rows, pa.RecordBatch) or not waiting.takes(rows):
+            self._flush(topic)
         if not isinstance(rows, pa.RecordBatch):
             self._write(topic, rows)
             return
-        if rows.num_rows == 0:
-            return
-        waiting = self._waiting.setdefault(topic, _Gathered([]))
-        if not waiting.takes(rows):
-            self._flush(topic)
         waiting.add(rows)
         if waiting.rows >= self._rows_max or waiting.bytes >= GATHERED_BYTES_MAX:
             self._flush(topic)
@@ -254,6 +252,7 @@ class _Gathered:
         self.bytes = 0
 
     def takes(self, batch: pa.RecordBatch) -> bool:
+        """Whether this batch has the columns of those before it."""
         return not self.batches or self.batches[0].schema.equals(batch.schema)
 
     def add(self, batch: pa.RecordBatch) -> None:
