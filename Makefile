@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-head
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo bench crash docs lint format lock clean
+.PHONY: help setup test demo bench crash chaos docs lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 
 crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100")
 	@$(BIN)/python -m tests.crash.run $(ARGS)
+
+chaos: $(DEV) ## Kill a streaming query at every step of its batches, and recompute its output (ARGS="--kills 50 --seed 1")
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error
 	@$(BIN)/python tools/reference.py

@@ -1,0 +1,1 @@
+"""A streaming query that is killed again and again: `make chaos`."""

@@ -1,0 +1,78 @@
+"""The child that is killed: a session, and the query in it until a file named `stop` appears.
+
+A failed query is started again in the same session if a kill has caused it, as whoever runs a query would. Any other
+failure ends the process with a trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import headwater
+from tests.chaos.killing import FOLDER, Control, Strike
+from tests.chaos.query import start
+
+
+def run(spark: SparkSession, home: Path, control: Control) -> None:
+    explained: set[Strike] = set()
+    while not (home / "stop").exists():
+        query = start(spark, home)
+        try:
+            while not (home / "stop").exists():
+                query.awaitTermination(0.2)  # type: ignore[arg-type]  # a part of a second is allowed
+        except StreamingQueryException as failure:
+            strikes = {strike for strike in control.strikes() if strike.life == os.environ[f"{FOLDER}_LIFE"]}
+            if not strikes - explained:
+                raise
+            explained |= strikes
+            print(f"started again in the same session: {str(failure).splitlines()[0]}", flush=True)
+        finally:
+            query.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--master", default="local[2,4]")
+    chosen = parser.parse_args()
+    control = Control(Path(os.environ[FOLDER]))
+    home: Path = chosen.home
+    began = time.monotonic()
+    spark = headwater.session(
+        "chaos",
+        master=chosen.master,
+        log=home / "log",
+        state=home / "state",
+        conf={
+            "spark.sql.shuffle.partitions": 2,
+            "spark.python.daemon.module": "tests.chaos.daemon",
+            # A JVM that lives for seconds is better off without its slower compiler.
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={home / 'tmp'}",
+            "spark.local.dir": home / "tmp",
+        },
+    )
+    java = spark._jvm
+    assert java is not None
+    control.write("pids.json", {"driver": os.getpid(), "jvm": java.java.lang.ProcessHandle.current().pid()})
+    print(f"life {os.environ[f'{FOLDER}_LIFE']}: session after {time.monotonic() - began:.1f} s", flush=True)
+    run(spark, home, control)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # without a JVM, Spark's own ways to end may wait for it
+    sys.exit(code)

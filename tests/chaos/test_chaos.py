@@ -1,0 +1,65 @@
+"""A smaller number of what `make chaos` does, and that its tools tell the truth."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.faults import QUERY_CRASH_POINTS
+from tests.chaos.killing import VICTIMS, Control, Order
+from tests.chaos.run import POINTS, plan
+
+ROOT = Path(__file__).parents[2]
+
+
+def points_in_source() -> list[str]:
+    """Each name that production code outside of the log gives to `reach`."""
+    files = [path for path in (ROOT / "headwater").rglob("*.py") if ROOT / "headwater" / "log" not in path.parents]
+    return [
+        node.args[0].value
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach"
+        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    ]
+
+
+def test_each_point_of_a_batch_stands_once_in_production_code_and_in_the_list() -> None:
+    assert sorted(points_in_source()) == sorted(QUERY_CRASH_POINTS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fifty_kills_leave_out_no_point_and_no_victim(seed: int) -> None:
+    orders = plan(kills=50, seed=seed)
+    assert {order.point for order in orders} == set(POINTS)
+    assert min(sum(order.victim == victim for order in orders) for victim in VICTIMS) >= 10
+
+
+def test_a_plan_is_made_from_its_seed_alone() -> None:
+    assert plan(kills=50, seed=7) == plan(kills=50, seed=7)
+
+
+def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: Path) -> None:
+    control = Control(tmp_path)
+    order = Order(point="run.written", victim="worker", visit=2)
+    control.arm(order)
+    assert control.take("manifest.before") is None
+    assert [control.take("run.written") for _ in range(4)] == [None, order, None, None]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(290)
+def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos.run", "--kills", "5", "--seed", "2", "--quiet"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost 0, doubled 0" in done.stdout
