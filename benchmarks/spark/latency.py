@@ -21,6 +21,7 @@ from headwater.log.port import Durability
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SCHEMA = {"created_ns": "int64", "text": "string"}
 ROWS_PER_SECOND = 1_000
@@ -79,14 +80,15 @@ def measure(
     seconds: float,
     warm_up: float,
     trigger: str = "0 seconds",
+    checkpoint: Path | None = None,
 ) -> Latency:
     """Run the query while one process appends and another watches; rows of the first seconds warm up."""
     with hwlog.open(folder / "log") as log:
         for topic in ("in", "out"):
             log.create(topic, SCHEMA, durability=durability)
     rows = bench_spark.topic(folder / "log", "in").selectExpr("created_ns", "upper(text) AS text")
-    writer = rows.writeStream.format("headwater").option("log", str(folder / "log")).option("topic", "out")
-    with _running(writer.trigger(processingTime=trigger), folder / "checkpoint") as query:
+    writer = to_topic(rows, folder / "log").trigger(processingTime=trigger)
+    with _running(writer, checkpoint or folder / "checkpoint") as query:
         began = time.monotonic() + 0.5
         producer = _child("produce", folder / "log", "in", seconds + warm_up, ROWS_PER_SECOND, APPEND_EVERY_MS)
         watcher = _child("watch", folder / "log", "out", int((seconds + warm_up) * ROWS_PER_SECOND))
@@ -96,6 +98,10 @@ def measure(
         raise RuntimeError(f"{produced['rows']} rows were written, {len(seen['ages'])} arrived")
     ages = [age for created, age in seen["ages"] if created >= began + warm_up]
     return Latency(ages=ages, phases=phases, append_p50=produced["append_p50"])
+
+
+def to_topic(rows: DataFrame, log: Path) -> DataStreamWriter:
+    return rows.writeStream.format("headwater").option("log", str(log)).option("topic", "out")
 
 
 def bare_query(bench_spark: Workbench, *, batches: int) -> Mapping[str, float]:
@@ -113,8 +119,8 @@ def _result(name: str, found: Latency, **more: Any) -> Result:
 
 
 @contextmanager
-def _running(writer: Any, checkpoint: Path) -> Iterator[StreamingQuery]:
-    query: StreamingQuery = writer.option("checkpointLocation", str(checkpoint)).start()
+def _running(writer: DataStreamWriter, checkpoint: Path) -> Iterator[StreamingQuery]:
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
         yield query
     finally:
