@@ -6,7 +6,9 @@ that a second attempt of the same task writes the same content again.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +16,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 SUFFIX = ".arrow"
+#: A file that nobody has finished for so long was being written by a process that was killed.
+UNFINISHED_SECONDS_MAX = 3600.0
 
 
 class Folder(Protocol):
@@ -29,6 +33,7 @@ class Folder(Protocol):
     def within(self, name: str) -> Folder: ...
     def folders(self) -> list[str]: ...
     def sync(self) -> None: ...
+    def sweep(self) -> None: ...
 
 
 def open_folder(address: str) -> Folder:
@@ -106,6 +111,14 @@ class LocalFolder:
         finally:
             os.close(descriptor)
 
+    def sweep(self) -> None:
+        """Remove what killed processes had begun to write; what others are writing now is younger."""
+        oldest = time.time() - UNFINISHED_SECONDS_MAX
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") and entry.stat().st_mtime < oldest:
+                    os.unlink(entry.path)
+
 
 class RemoteFolder:
     """A folder behind fsspec. Object stores publish a whole object at once, which is all that is asked of them."""
@@ -164,6 +177,9 @@ class RemoteFolder:
 
     def sync(self) -> None:
         """Object stores are safe once the call returns."""
+
+    def sweep(self) -> None:
+        """An object that was not finished is nowhere to be seen."""
 
     def _put(self, name: str, data: bytes) -> None:
         self._system.makedirs(self._root, exist_ok=True)

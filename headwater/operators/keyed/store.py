@@ -228,4 +228,5 @@ class StateStore:
             is_old_run = name.startswith("run-") and name not in files and int(name[4:16]) < batch
             if is_old_version or is_old_run:
                 self._folder.remove(name)
+        self._folder.sweep()
         self._opened = {name: run for name, run in self._opened.items() if name in wanted}
