@@ -54,12 +54,12 @@ def produce(log: str, topic: str, seconds: str, rows_per_second: str, every_ms: 
     }
 
 
-def watch(log: str, topic: str, rows: str) -> dict[str, Any]:
-    """Wait for rows, and note for each how old it is when it can be read."""
+def watch(log: str, topic: str, start: str, rows: str) -> dict[str, Any]:
+    """Wait for rows from an offset on, and note for each how old it is when it can be read."""
     import headwater.log as hwlog
 
     ages: list[tuple[float, float]] = []
-    offsets = {0: 0}
+    offsets = {0: int(start)}
     with hwlog.open(log) as opened:
         while len(ages) < int(rows) and opened.wait(topic, after=offsets, seconds=30):
             for data in opened.read(topic, start=offsets, columns=["created_ns"]):

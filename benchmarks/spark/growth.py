@@ -60,7 +60,7 @@ def growth(bench: Bench) -> list[Result]:
             _run(bench_spark, one, rows_max=PRELOAD_ROWS)
         for number in range(-1, rounds):  # the first round warms up, and is not counted
             for one in held:
-                _append(one.log, _some_keys(one.keys, touched, BATCHES, random))
+                _append(one.log, _some_keys(one.keys, touched, bench.size(BATCHES, 4), random))
                 one.seconds, one.cpu_seconds = (one.seconds, one.cpu_seconds) if number > 0 else ([], [])
                 _run(bench_spark, one, rows_max=touched)
                 bench.say(f"growth {number + 1}/{rounds} {shown(one.keys)} keys held: {shown(one.median_ms)} ms")

@@ -38,7 +38,7 @@ def keyed_native(bench: Bench) -> list[Result]:
     with bench.scratch("keyed.native") as folder:
         bench.say("keyed.native: filling")
         fill(folder / "log", "events", rows=rows, users=users)
-        fill(folder / "log", "few", rows=200_000, users=1_000, every_us=1_000)
+        fill(folder / "log", "few", rows=60_000, users=1_000, every_us=1_000)
         _check_same(bench_spark, folder)
 
         def source() -> DataFrame:

@@ -27,7 +27,10 @@ SCHEMA = {"created_ns": "int64", "text": "string"}
 ROWS_PER_SECOND = 1_000
 #: A producer that lingers so long appends ten rows at a time.
 APPEND_EVERY_MS = 10
-WARM_UP_SECONDS = 15.0
+WARM_UP_BATCHES = 60
+WARM_UP_SECONDS_MAX = 90.0
+#: Rows of the first moments are not counted: the two processes that make and watch them are starting.
+LEAD_IN_SECONDS = 3.0
 FLOOR_BATCHES = 100
 
 
@@ -51,10 +54,10 @@ class Latency:
 def latency(bench: Bench) -> list[Result]:
     """Topic → map → topic at 1,000 rows a second, beside a query without a topic, a worker or a sink: Spark's floor."""
     bench_spark = workbench(bench)
-    seconds = bench.size(45, 5)
-    warm_up = WARM_UP_SECONDS if not bench.quick else 3.0
+    seconds, warm_up = bench.size(45, 3), bench.size(WARM_UP_BATCHES, 3)
     found: dict[Durability, Latency] = {}
-    for durability in ("os", "fsync"):
+    durabilities: tuple[Durability, ...] = ("os", "fsync")
+    for durability in durabilities:
         with bench.scratch(f"latency-{durability}") as folder:
             bench.say(f"latency: {seconds} s with durability {durability}")
             found[durability] = measure(bench_spark, folder, durability=durability, seconds=seconds, warm_up=warm_up)
@@ -78,26 +81,41 @@ def measure(
     *,
     durability: Durability,
     seconds: float,
-    warm_up: float,
+    warm_up: int,
     trigger: str = "0 seconds",
     checkpoint: Path | None = None,
 ) -> Latency:
-    """Run the query while one process appends and another watches; rows of the first seconds warm up."""
+    """Run the query while one process appends and another watches, after `warm_up` batches that are not counted."""
     with hwlog.open(folder / "log") as log:
         for topic in ("in", "out"):
             log.create(topic, SCHEMA, durability=durability)
     rows = bench_spark.topic(folder / "log", "in").selectExpr("created_ns", "upper(text) AS text")
     writer = to_topic(rows, folder / "log").trigger(processingTime=trigger)
     with _running(writer, checkpoint or folder / "checkpoint") as query:
-        began = time.monotonic() + 0.5
-        producer = _child("produce", folder / "log", "in", seconds + warm_up, ROWS_PER_SECOND, APPEND_EVERY_MS)
-        watcher = _child("watch", folder / "log", "out", int((seconds + warm_up) * ROWS_PER_SECOND))
+        known = _warm(query, folder / "log", batches=warm_up)
+        lasting = seconds + LEAD_IN_SECONDS
+        watcher = _child("watch", folder / "log", "out", known, round(lasting * ROWS_PER_SECOND))
+        producer = _child("produce", folder / "log", "in", lasting, ROWS_PER_SECOND, APPEND_EVERY_MS)
         produced, seen = _answer(producer), _answer(watcher)
-        phases = _phases(query.recentProgress)
+        phases = _phases(list(query.recentProgress)[warm_up:])
     if produced["rows"] != len(seen["ages"]):
         raise RuntimeError(f"{produced['rows']} rows were written, {len(seen['ages'])} arrived")
-    ages = [age for created, age in seen["ages"] if created >= began + warm_up]
+    began = min(created for created, _ in seen["ages"])
+    ages = [age for created, age in seen["ages"] if created >= began + LEAD_IN_SECONDS]
     return Latency(ages=ages, phases=phases, append_p50=produced["append_p50"])
+
+
+def _warm(query: StreamingQuery, log: Path, *, batches: int) -> int:
+    """Append a row now and then until so many batches have run; returns how many rows have come out."""
+    deadline = time.monotonic() + WARM_UP_SECONDS_MAX
+    with hwlog.open(log) as opened:
+        while not (report := query.lastProgress) or report["batchId"] < batches:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"fewer than {batches} batches in {WARM_UP_SECONDS_MAX:.0f} s")
+            opened.append("in", [{"created_ns": 0, "text": "warm"}])
+            time.sleep(0.05)
+        query.processAllAvailable()
+        return sum(opened.end_offsets("out").values())
 
 
 def to_topic(rows: DataFrame, log: Path) -> DataStreamWriter:
