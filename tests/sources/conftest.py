@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.config import Config
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from tests.sources.reading import Run
@@ -14,7 +15,7 @@ from tests.sources.reading import Run
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    with open_log(tmp_path / "log") as opened:
+    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
         yield opened
 
 
