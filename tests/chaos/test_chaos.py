@@ -59,7 +59,7 @@ def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=280,
+        timeout=800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0" in done.stdout

@@ -26,7 +26,7 @@ def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path
         log.create(topic, log.schema("out"), partitions=2, key="id")
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.sinks.attempts", str(tmp_path), master, *SCENARIOS[master]]
-    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     for topic in SCENARIOS[master]:
         assert ids(log, topic) == list(range(100)), topic
