@@ -162,7 +162,7 @@ class EmbeddedLog(Reading):
         for name in names:
             for partition in self._handle(name).partitions():
                 report += tidy.tidy_partition(
-                    self._handle(name), partition, clock=self.clock, compact=compact, seal=seal
+                    self._handle(name), partition, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
 

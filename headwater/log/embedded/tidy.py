@@ -55,11 +55,21 @@ class TidyReport:
 
 
 def tidy_partition(
-    handle: TopicHandle, partition: Partition, *, clock: Clock, compact: bool = True, seal: bool = False
+    handle: TopicHandle,
+    partition: Partition,
+    *,
+    clock: Clock,
+    compact: bool = True,
+    seal: bool = False,
+    wait: bool = False,
 ) -> TidyReport:
-    """One round for one partition. Does nothing where another process is at it already."""
+    """One round for one partition. Where somebody is at it already: after them with `wait`, else nothing."""
     report = TidyReport()
-    if not partition.folder.is_dir() or not partition.tidy_lock.try_acquire():
+    if not partition.folder.is_dir():
+        return report
+    if wait:
+        partition.tidy_lock.__enter__()
+    elif not partition.tidy_lock.try_acquire():
         return report
     try:
         remove_leftovers(partition)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ def test_the_mark_survives_reopening(tmp_path: Path, clock: ManualClock) -> None
         kept = offsets(log)
     with open_log(tmp_path, clock=clock) as log:
         assert offsets(log) == kept
+
+
+def test_upkeep_asked_for_waits_for_the_upkeep_at_work(log: EmbeddedLog, clock: ManualClock) -> None:
+    log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048)
+    fill(log, clock, rows=60)
+    (partition,) = log._handle("t").partitions()
+    reports: list[int] = []
+    asked = threading.Thread(target=lambda: reports.append(log.tidy("t").segments_expired))
+    with partition.tidy_lock:
+        asked.start()
+        asked.join(timeout=0.1)
+        assert offsets(log) == list(range(60))
+    asked.join()
+    assert reports[0] > 0
+    assert log.start_offsets("t")[0] > 0
 
 
 def test_without_a_retention_nothing_goes(log: EmbeddedLog, clock: ManualClock) -> None:
