@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 
 from headwater.errors import SchemaInvalid, SourceChanged
 from headwater.log.port import SYSTEM_COLUMNS
+from headwater.sources.options import Metadata
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
+POSITION = ("_partition", "_offset")
 TIME = pa.timestamp("us", tz="UTC")
 TOPIC = "_topic"
 PUNCTUATION = "_punctuation"
@@ -102,20 +104,24 @@ def spark_schema(
     *,
     columns: tuple[str, ...] | None,
     topic: bool,
-    metadata: bool,
+    metadata: Metadata | None,
     punctuations: bool,
     tombstones: bool,
     key: bool,
 ) -> StructType:
     """The schema of a DataFrame over a topic: its columns, then those of the system's that were asked for.
 
+    Unless told otherwise, all columns come with the position of the row, by which operators settle ties; and columns
+    that were named come alone.
     All may be null: a row that marks a deletion has nothing but its key, and a punctuation not even that.
     """
     from pyspark.sql.types import StructField, StructType
 
     names = list(schema.names) if columns is None else list(columns)
     system = [TOPIC] if topic else []
-    if metadata:
+    if metadata == "position" or (metadata is None and columns is None):
+        system += POSITION
+    if metadata == "all":
         system += [*([KEY] if key else []), *SYSTEM_COLUMNS, *([TOMBSTONE] if tombstones else [])]
     if punctuations:
         system.append(PUNCTUATION)

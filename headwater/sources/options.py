@@ -18,6 +18,7 @@ Position = Literal["earliest", "latest"] | int | datetime | dict[str, dict[int, 
 OnExpired = Literal["fail", "skip"]
 Format = Literal["json", "avro"]
 BadRows = Literal["dead_letter", "fail"]
+Metadata = Literal["none", "position", "all"]
 
 ROWS_MAX = 4_000_000
 _GLOB = re.compile(r"[*?\[]")
@@ -40,7 +41,7 @@ class Options:
     bytes_max: int | None = None
     on_expired: OnExpired = "fail"
     tick_seconds: float | None = None
-    metadata: bool = False
+    metadata: Metadata | None = None
     punctuations: bool = False
     clock: str = "system"
     partitions_min: int = 1
@@ -155,6 +156,13 @@ def _flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+def _metadata(text: str) -> str:
+    known = {"none": "none", "false": "none", "position": "position", "all": "all", "true": "all"}
+    if text.strip().lower() not in known:
+        raise ArgumentInvalid(name="", value=text, expected="none, position or all")
+    return known[text.strip().lower()]
+
+
 def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if text.strip().lower() == "none" else parse(text)
 
@@ -183,7 +191,7 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bytes_max": ("bytes_max", _or_none(parse_bytes)),
     "on_expired": ("on_expired", _one_of("fail", "skip")),
     "tick": ("tick_seconds", _or_none(parse_seconds)),
-    "metadata": ("metadata", _flag),
+    "metadata": ("metadata", _metadata),
     "punctuations": ("punctuations", _flag),
     "clock": ("clock", str),
     "partitions_min": ("partitions_min", _count),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import StateChanged, StepFailed, StepInvalid
 from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, due_keys
-from headwater.operators.keyed.engine import PartitionEngine, run_bounded
+from headwater.operators.keyed.engine import PartitionEngine, run_bounded, seen_in, sorted_rows
 from headwater.operators.keyed.files import LocalFolder, open_folder
 from headwater.operators.keyed.runs import HASH
 
@@ -259,3 +259,35 @@ def test_a_state_gains_a_column_without_losing_what_it_has(tmp_path: Path) -> No
     made = contract(step=wider, state=pa.schema([("total", pa.int64()), ("note", pa.string())]))
     engine = PartitionEngine(made, LocalFolder(tmp_path), slot=0)
     assert run(engine, 1, table([("a", 2)])) == [{"user": "a", "total": 3}]
+
+
+PLACELESS = ["user", "amount", "at", "tags", HASH, "_slot"]
+
+
+@given(order=st.permutations(range(6)), with_time=st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_rows_that_have_lost_their_place_are_ordered_by_what_they_hold(order: list[int], with_time: bool) -> None:
+    rows = table([("ada", 2), ("ada", 1), ("bob", 5), ("ada", 1), ("bob", 3), ("ada", 1)], hashes={"ada": 7, "bob": 9})
+    tags = pa.array([["x"], ["b"], None, ["a"], [], None], pa.list_(pa.string()))
+    rows = rows.append_column("tags", tags).select(PLACELESS)
+    chosen = contract(time="at" if with_time else None)
+    assert sorted_rows(rows.take(order), chosen) == sorted_rows(rows, chosen)
+
+
+def test_ties_are_settled_by_topic_partition_and_offset() -> None:
+    rows = table([("ada", number) for number in range(6)], hashes={"ada": 7})
+    places = {
+        "_topic": pa.array(["b", "a", "a", "a", "b", "a"]),
+        "_partition": pa.array([0, 1, 0, 0, 0, 1], pa.int32()),
+        "_offset": pa.array([4, 3, 9, 2, 1, 0], pa.int64()),
+    }
+    for name, values in places.items():
+        rows = rows.drop_columns([name]) if name in rows.column_names else rows
+        rows = rows.append_column(name, values)
+    assert sorted_rows(rows, contract(time="at")).column("amount").to_pylist() == [3, 2, 5, 1, 4, 0]
+
+
+def test_partitions_of_two_topics_have_two_watermarks() -> None:
+    rows = table([("ada", 1), ("ada", 2)], times=[50, 10]).append_column("_topic", pa.array(["fast", "slow"]))
+    seen = seen_in(rows, contract(time="at"), processing_us=None)
+    assert {place: at for place, (at, _) in seen[""].items()} == {"fast/0": 50, "slow/0": 10}

@@ -29,6 +29,9 @@ from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, me
 KEY = "_key"
 INPUT = "_input"
 PUNCTUATION = "_punctuation"
+TOPIC = "_topic"
+#: Where a row stands in its topic, the last first: the order in which ties are settled.
+POSITION = ("_offset", "_partition")
 SLOT = "_slot"
 LATE_BY = "_late_by_us"
 REASON = "_reason"
@@ -189,10 +192,13 @@ def seen_in(rows: pa.Table, contract: Contract, processing_us: int | None) -> Se
         # A promise that nothing earlier than t follows is as good as a row that late_by after t would be.
         promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), contract.policy.late_by_us)
         times = pc.coalesce(promised, times)
-    if INPUT not in rows.column_names and "_partition" not in rows.column_names:
+    if not {INPUT, TOPIC, "_partition"} & set(rows.column_names):
         latest = pc.max(times.filter(pc.less_equal(times, bound_us))).as_py()
         return {} if latest is None else {"": {"": (latest, now_us)}}
-    table = pa.table({"time": times, "input": _text(rows, INPUT), "place": _text(rows, "_partition")})
+    place = _text(rows, "_partition")
+    if TOPIC in rows.column_names:
+        place = pc.binary_join_element_wise(_text(rows, TOPIC), place, "/")
+    table = pa.table({"time": times, "input": _text(rows, INPUT), "place": place})
     table = table.filter(pc.less_equal(table.column("time"), bound_us))
     seen: Seen = {}
     for row in table.group_by(["input", "place"]).aggregate([("time", "max")]).to_pylist():
@@ -250,17 +256,49 @@ def first_rows(groups: Numbers) -> Numbers:
 
 
 def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
-    """Rows by key, time, input, partition and offset: ties are settled the same way on every retry."""
+    """Rows by key, time, input, topic, partition and offset: ties are settled the same way on every retry."""
     if rows.num_rows < 2:
         return rows
-    order_by: list[npt.NDArray[np.generic]] = []
-    for name in ("_offset", "_partition", INPUT):
-        if name in rows.column_names:
-            order_by.append(np.asarray(pc.fill_null(rows.column(name), 0)))
+    rows = rows.combine_chunks()
+    order_by: list[npt.NDArray[np.generic]] = [
+        np.asarray(pc.fill_null(rows.column(name), 0)) for name in POSITION if name in rows.column_names
+    ]
+    if TOPIC in rows.column_names:
+        order_by.append(ranks(rows.column(TOPIC)))
+    if INPUT in rows.column_names:
+        order_by.append(np.asarray(rows.column(INPUT)))
     if contract.time is not None:
         order_by.append(np.asarray(micros(rows.column(contract.time))))
     order_by.append(_hashes(rows))
-    return rows.combine_chunks().take(pa.array(np.lexsort(order_by)))
+    order = np.lexsort(order_by)
+    if not all(name in rows.column_names for name in POSITION):
+        order = settled(rows, order, order_by)
+    return rows.take(pa.array(order))
+
+
+def settled(rows: pa.Table, order: Numbers, order_by: list[npt.NDArray[np.generic]]) -> Numbers:
+    """The order with ties settled by what the rows hold, for rows that have lost their place in a topic."""
+    differs = np.zeros(len(order) - 1, bool)
+    for values in order_by:
+        differs |= values[order[1:]] != values[order[:-1]]
+    if differs.all():
+        return order
+    groups = np.concatenate([[0], np.cumsum(differs)])
+    tied = np.flatnonzero(np.concatenate([[False], ~differs]) | np.concatenate([~differs, [False]]))
+    held = rows.take(pa.array(order[tied]))
+    by_content = [ranks(held.column(name)) for name in held.column_names if name not in (HASH, SLOT)]
+    within = np.lexsort([*reversed(by_content), groups[tied]])
+    order = order.copy()
+    order[tied] = order[tied][within]
+    return order
+
+
+def ranks(column: pa.ChunkedArray) -> Numbers:
+    """For each value its place among all values of the column; equal values share one."""
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        column = pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])
+    return np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="min")).astype(np.int64)
 
 
 def _hashes(rows: pa.Table) -> Hashes:

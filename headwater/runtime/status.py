@@ -1,0 +1,62 @@
+"""What is known of a running app: its queries as a graph, and how each of them does. Plain values, for whoever shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["topic", "view", "sink"]
+State = Literal["waiting", "starting", "running", "caught up", "restarting", "stopped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryStatus:
+    """How one query does, as of its last batch."""
+
+    name: str
+    kind: Kind
+    state: State = "waiting"
+    version: int = 1
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    batch: int | None = None
+    batch_ms: float | None = None
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    """How long the parts of the last batch took, by Spark's names for them."""
+    rows_per_second: float = 0.0
+    rows_total: int = 0
+    lag_rows: int | None = None
+    lag_seconds: float | None = None
+    watermark_us: int | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    rejected: int = 0
+    dead_letters: int = 0
+    restarts: int = 0
+    error: str | None = None
+    """The last error in one line; the state says whether the query goes on."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A topic, view, query or sink in the picture of an app."""
+
+    name: str
+    kind: Literal["topic", "view", "query", "sink"]
+    label: str = ""
+    """A second line: the columns of a topic, the rate of a query."""
+    state: State | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """Who reads from whom: edges go from the name of a node to that of the next, in the direction of the rows."""
+
+    app: str
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[str, str], ...]
