@@ -2,15 +2,16 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid,, ViewInvalid, ViewKeyInvalid, StatementInvalid
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
-    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, ViewConflict
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, ViewRowInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge
 
@@ -161,6 +162,93 @@ class EncodingInvalid(UsageError):
     remedy = "Mend the input; what came before it is kept, nothing after it was read."
 
 
+@dataclass(eq=False, kw_only=True)
+class DeclarationInvalid(UsageError):
+    """A query of an app is declared in a way that cannot work."""
+
+    query: str
+    where: str
+    why: str
+    problem = "The query {query!r} ({where}) cannot run as it is declared: {why}."
+    remedy = "Mend the declaration; nothing was started."
+
+
+@dataclass(eq=False, kw_only=True)
+class InputUnknown(UsageError):
+    """A query reads something that does not exist."""
+
+    query: str
+    where: str
+    input: str
+    hint: str
+    problem = (
+        "The query {query!r} ({where}) reads {input!r}, which is neither a topic of the log nor an output of the app."
+    )
+    remedy = "{hint}"
+
+
+@dataclass(eq=False, kw_only=True)
+class GraphCyclic(UsageError):
+    """Queries of an app wait for each other in a circle."""
+
+    app: str
+    cycle: str
+    problem = "The queries of app {app!r} read each other in a circle: {cycle}."
+    remedy = "Take one of these inputs away; a loop needs a topic that is written from outside of the app."
+
+
+@dataclass(eq=False, kw_only=True)
+class OutputTaken(UsageError):
+    """Two declarations of an app have one name."""
+
+    name: str
+    first: str
+    second: str
+    problem = "{name!r} is declared twice: at {first} and at {second}."
+    remedy = "Give one of them another name, for example with `name=`."
+
+
+@dataclass(eq=False, kw_only=True)
+class AppFileInvalid(UsageError):
+    """A file does not hold an app that can be run."""
+
+    path: str
+    why: str
+    problem = "{path} cannot be run: {why}."
+    remedy = "A file to run makes one app, such as `app = headwater.App('fraud', log='./data')`."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewInvalid(UsageError):
+    """A view is declared in a way that no store can keep."""
+
+    view: str
+    why: str
+    problem = "View {view!r} cannot be kept: {why}."
+    remedy = "Change the view's key, its columns or its name."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewKeyInvalid(UsageError):
+    """A look-up does not name the view's key."""
+
+    view: str
+    why: str
+    key: str
+    problem = "This is no key of view {view!r}: {why}."
+    remedy = "Its key is {key}; give each of these columns once."
+
+
+@dataclass(eq=False, kw_only=True)
+class StatementInvalid(UsageError):
+    """A text is no SQL that may be run here."""
+
+    statement: str
+    why: str
+    problem = "This SQL cannot be run: {why}."
+    remedy = "Give one SELECT (or WITH … SELECT) over topics and views. It was: {statement}"
+
+
 # -- the thing named does not exist -----------------------------------------------------------------------------------
 
 
@@ -188,6 +276,25 @@ class TopicNotFound(NotFound):
     near: str = ""
     problem = "There is no topic {topic!r}.{near}"
     remedy = "Create it with `headwater topic create {topic}`, or list the topics with `headwater topic list`."
+
+
+@dataclass(eq=False, kw_only=True)
+class QueryNotFound(NotFound):
+    """An app has no query of this name."""
+
+    query: str
+    near: str
+    problem = "There is no query {query!r}.{near}"
+    remedy = "List the queries with `headwater query list`."
+
+
+@dataclass(eq=False, kw_only=True)
+class RunnerNotFound(NotFound):
+    """No process runs this app now."""
+
+    app: str
+    problem = "No process runs app {app!r}."
+    remedy = "Start it with `headwater run FILE`."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -229,6 +336,16 @@ class JavaMissing(NotFound):
     command: str
     problem = "Spark needs Java {release_min} or newer; {found}."
     remedy = "Run `{command}`, or set JAVA_HOME to one."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewNotFound(NotFound):
+    """There is no view of this name."""
+
+    view: str
+    near: str = ""
+    problem = "There is no view {view!r}{near}."
+    remedy = "List the views with `headwater view list`; a view is there from its app's first run on."
 
 
 # -- somebody else was first ------------------------------------------------------------------------------------------
@@ -309,6 +426,25 @@ class TransactionFinished(Conflict):
 
 
 @dataclass(eq=False, kw_only=True)
+class RunnerActive(Conflict):
+    """Another process runs this app already."""
+
+    app: str
+    holder: str
+    problem = "App {app!r} is run by {holder} already."
+    remedy = "Stop that one first, or start this one with `--standby`: it takes over when the other ends."
+
+
+@dataclass(eq=False, kw_only=True)
+class PortTaken(Conflict):
+    """The port asked for is used by another program."""
+
+    address: str
+    problem = "{address} is used by another program."
+    remedy = "Choose another port with `--port`, or leave it out: any free port will do."
+
+
+@dataclass(eq=False, kw_only=True)
 class GroupActive(Conflict):
     """A group cannot be moved or deleted while members read for it."""
 
@@ -316,6 +452,17 @@ class GroupActive(Conflict):
     members: int
     problem = "Group {group!r} has {members} live members."
     remedy = "Stop them first, or use the consumer's own `seek`."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewConflict(Conflict):
+    """A view on disk does not fit what it is now declared to be."""
+
+    view: str
+    version: int
+    why: str
+    problem = "View {view!r} (version {version}) is not what it was: {why}."
+    remedy = "Rebuild it under a new version with `headwater view rebuild {view}`; until then the old one is served."
 
 
 # -- the log cannot serve this now ------------------------------------------------------------------------------------
@@ -366,6 +513,19 @@ class Closed(LogError):
     what: str
     problem = "This {what} is closed."
     remedy = "Open a new one."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewBehind(LogError):
+    """A view did not come as far as a reader asked for, in the time that it would wait."""
+
+    view: str
+    topic: str
+    wanted: str
+    reached: str
+    waited: float
+    problem = "View {view!r} reflects {topic!r} up to {reached}, not yet up to {wanted}, after {waited:.1f} s."
+    remedy = "Wait longer with `timeout`, read without `at_least`, or see `headwater query list` for what holds it up."
 
 
 # -- the machine or the bytes are at fault ----------------------------------------------------------------------------
@@ -480,6 +640,27 @@ class SourceChanged(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class OutputChanged(QueryError):
+    """What a query writes no longer fits the topic that its rows went to before."""
+
+    query: str
+    topic: str
+    why: str
+    problem = "The query {query!r} no longer fits its topic {topic!r}: {why}."
+    remedy = "Undo the change, or run it as a new version with `headwater replay {query} --as v2`. Nothing was written."
+
+
+@dataclass(eq=False, kw_only=True)
+class QueryFailed(QueryError):
+    """A query has stopped with an error."""
+
+    query: str
+    why: str
+    problem = "The query {query!r} has failed: {why}"
+    remedy = "Mend what it says and start again: the batch is done again from the beginning."
+
+
+@dataclass(eq=False, kw_only=True)
 class StateMissing(QueryError):
     """The state that a batch must begin with is not there."""
 
@@ -531,3 +712,15 @@ class StepInvalid(QueryError):
     why: str
     problem = "The step of operator {operator!r} returned {what} that does not fit: {why}."
     remedy = "Return tables with the declared columns and types."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewRowInvalid(QueryError):
+    """A row of a changelog cannot become a row of its view."""
+
+    view: str
+    topic: str
+    column: str
+    why: str
+    problem = "View {view!r} stands still: in its changelog {topic!r}, column {column!r} {why}."
+    remedy = "Mend the query that writes it, then rebuild the view with `headwater view rebuild {view}`."

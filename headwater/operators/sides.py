@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.batches import MicroBatch
+from headwater.operators.keyed.contract import Contract
 
 #: Columns of the engine's own, which a topic has anyway or has no use for.
-DROPPED = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers", "_input", "_punctuation", "_key")
+DROPPED = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers", "_input", "_punctuation", "_key", "_topic", "_op")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,14 @@ def read_side(state: Path, query: str, operator: str, side: str, *, batch: int |
     for path in sorted(folder.glob(pattern)):
         with pa.memory_map(str(path)) as source:
             yield pa.ipc.open_file(source).read_all()
+
+
+def side_schema(contract: Contract, side: str) -> pa.Schema:
+    """The columns that the rows of a side have in a topic."""
+    if side in contract.sides:
+        return contract.sides[side]
+    more = {"late": pa.field("_late_by_us", pa.int64()), "rejected": pa.field("_reason", pa.string())}[side]
+    return _public(pa.schema([*contract.rows, more]).empty_table()).schema
 
 
 def _public(table: pa.Table) -> pa.Table:

@@ -15,7 +15,8 @@ R = TypeVar("R", DataFrameReader, DataStreamReader)
 
 
 def with_options(reader: R, log: EmbeddedLog, options: dict[str, Any]) -> R:
-    for name, value in {"log": log.path, **options}.items():
+    """Rows without the system's columns, unless a test asks for them."""
+    for name, value in {"log": log.path, "metadata": "none", **options}.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader
 

@@ -22,7 +22,7 @@ def ids(rows: DataFrame) -> list[int]:
 
 def test_a_topic_is_a_table(spark: SparkSession, orders: EmbeddedLog) -> None:
     rows = table(spark, orders)
-    assert rows.columns == ["id", "name", "_partition", "_offset"]
+    assert rows.columns == ["id", "name"]
     assert ids(rows) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
 
 
@@ -48,7 +48,9 @@ def test_positions_are_offsets_times_and_words(
 def test_columns_and_system_columns_come_as_asked_for(spark: SparkSession, orders: EmbeddedLog) -> None:
     assert table(spark, orders, columns="name,_offset").columns == ["name", "_offset"]
     assert table(spark, orders, columns="name", metadata="position").columns == ["name", "_partition", "_offset"]
-    assert table(spark, orders, metadata=False).columns == ["id", "name"]
+    default = spark.read.format("headwater").option("log", str(orders.path))
+    assert default.load("orders").columns == ["id", "name", "_partition", "_offset"]
+    assert default.option("columns", "name").load("orders").columns == ["name"]
     metadata = table(spark, orders, metadata=True)
     assert metadata.columns == ["id", "name", "_partition", "_offset", "_appended_at", "_sent_at", "_headers"]
     assert {(row["_partition"], row["_offset"]) for row in metadata.collect()} == {

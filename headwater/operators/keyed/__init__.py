@@ -2,7 +2,19 @@
 
 from headwater.operators.keyed.contract import Broadcast, Contract, Step, Stepped
 from headwater.operators.keyed.engine import due_keys
-from headwater.operators.keyed.plan import apply
+from headwater.operators.keyed.plan import applied_operators, apply
 from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Policy
 
-__all__ = ["EVER", "NEVER", "BatchTime", "Broadcast", "Contract", "Policy", "Step", "Stepped", "apply", "due_keys"]
+__all__ = [
+    "EVER",
+    "NEVER",
+    "BatchTime",
+    "Broadcast",
+    "Contract",
+    "Policy",
+    "Step",
+    "Stepped",
+    "applied_operators",
+    "apply",
+    "due_keys",
+]

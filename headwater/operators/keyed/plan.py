@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -31,6 +33,20 @@ REBUILD_SETTING = "spark.headwater.rebuild"
 Combine = Callable[[pa.Table], pa.Table]
 
 
+_applied: ContextVar[list[Contract] | None] = ContextVar("applied", default=None)
+
+
+@contextmanager
+def applied_operators() -> Iterator[list[Contract]]:
+    """Collects the operators that are applied inside of the block: whoever runs a query learns what it is made of."""
+    found: list[Contract] = []
+    token = _applied.set(found)
+    try:
+        yield found
+    finally:
+        _applied.reset(token)
+
+
 def apply(
     contract: Callable[[pa.Schema], Contract],
     *inputs: DataFrame,
@@ -50,6 +66,9 @@ def apply(
     count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     made = replace(contract(to_arrow_schema(rows.schema, timezone="UTC")), partitions=count)
     _check_columns(made)
+    collected = _applied.get()
+    if collected is not None:
+        collected.append(made)
     state = spark.conf.get(STATE_SETTING, None)
     streaming = rows.isStreaming
     if streaming and state is None:

@@ -1,0 +1,242 @@
+"""An app: queries declared in one small file, run together as one program."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from headwater.errors import ArgumentInvalid, DeclarationInvalid, OutputTaken, QueryNotFound
+from headwater.log.embedded.topics import check_name
+from headwater.log.port import Rows
+from headwater.runtime.declared import Expected, Mode, Query, inputs_of, where_of
+from headwater.runtime.status import Kind
+from headwater.sinks import Sink
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headwater.runtime.views import AppViews
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Names = str | Sequence[str] | None
+
+
+class App:
+    """Queries that belong together: their topics, views and sinks, the log they share, and the folder they live in.
+
+    An argument of a declared function names the topic or the view that it reads. Nothing runs until `headwater run
+    FILE` (or `app.run()`) checks the whole graph and starts it.
+
+    >>> app = App("shop", log="./data")
+    >>> _ = app.input("orders", {"id": "int64", "user": "string", "amount": "float64"}, key="user")
+    >>> @app.view(key="user")
+    ... def spend(orders):
+    ...     return orders.groupBy("user").sum("amount")
+    >>> [query.name for query in app.queries]
+    ['spend']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: str | Path = "./data",
+        home: str | Path | None = None,
+        master: str | None = None,
+        views: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_name("app", name)
+        self.name = name
+        self.log = str(log)
+        self._home = home
+        self.master = master
+        self.view_store = views
+        self.conf = dict(conf or {})
+        self.queries: list[Query] = []
+        self.expected: list[Expected] = []
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
+
+    @property
+    def home(self) -> Path:
+        """The folder of the app: checkpoints, state, views, and who runs it."""
+        if self._home is not None:
+            return Path(self._home).absolute()
+        if "://" in self.log:
+            return Path(".headwater", "apps", self.name).absolute()
+        return Path(self.log).absolute() / "apps" / self.name
+
+    @property
+    def views(self) -> AppViews:
+        """The views by name, wherever the app runs: `app.views["spend"].get(card=42)`."""
+        from headwater.runtime.views import AppViews
+
+        return AppViews(self)
+
+    # -- declarations -------------------------------------------------------------------------------------------------
+
+    # Any: whatever `Log.create` takes.
+    def input(self, name: str, schema: Any = None, **settings: Any) -> str:
+        """A topic that others write. It is made where it is missing, so that the app can start first."""
+        check_name("topic", name)
+        for known in self.expected:
+            if known.name == name:
+                raise OutputTaken(name=name, first=known.where, second="app.input")
+        self.expected.append(Expected(name=name, schema=schema, where="app.input", settings=settings))
+        return name
+
+    @overload
+    def topic(self, function: Function) -> Function: ...
+
+    @overload
+    def topic(
+        self,
+        *,
+        key: Names = None,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        sinks: Sequence[Sink] = (),
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+        late: str | None = None,
+        **settings: Any,
+    ) -> Callable[[Function], Function]: ...
+
+    def topic(self, function: Any = None, **settings: Any) -> Any:
+        """Declare a derived topic: what the function makes of its inputs, exactly once.
+
+        `key`, and whatever else `Log.create` takes (`time`, `partitions`, `retention`, …), say how the topic is made.
+        `sinks` get the same rows, computed once. `trigger` is the time between batches, none for as soon as possible;
+        `rows_max` the most rows of a batch; `late` a topic for rows that came too late.
+        """
+        return self._decorated(function, "topic", settings)
+
+    def view(
+        self,
+        *,
+        key: Names = None,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        sinks: Sequence[Sink] = (),
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+        late: str | None = None,
+        **settings: Any,
+    ) -> Callable[[Function], Function]:
+        """Declare a materialised view: for each key the newest row, served, queried and subscribed to.
+
+        The truth is a compacted topic of the same name; a store for look-ups and SQL follows it.
+        """
+        options = {
+            "name": name,
+            "inputs": inputs,
+            "sinks": sinks,
+            "mode": mode,
+            "trigger": trigger,
+            "tick": tick,
+            "rows_max": rows_max,
+            "late": late,
+        }
+        given = {option: value for option, value in options.items() if value not in (None, ())}
+        decorate: Callable[[Function], Function] = self._decorated(None, "view", {"key": key, **given, **settings})
+        return decorate
+
+    def sink(
+        self,
+        *sinks: Sink,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare rows that leave the platform: to a database, a cache, a lake, people. Several sinks compute once."""
+        options = {
+            "name": name,
+            "inputs": inputs,
+            "mode": mode,
+            "trigger": trigger,
+            "tick": tick,
+            "rows_max": rows_max,
+        }
+        given = {option: value for option, value in options.items() if value is not None}
+        decorate: Callable[[Function], Function] = self._decorated(None, "sink", {"sinks": sinks, **given})
+        return decorate
+
+    def _decorated(self, function: Any, kind: Kind, settings: dict[str, Any]) -> Any:
+        def declare(chosen: Function) -> Function:
+            self._declare(chosen, kind, dict(settings))
+            return chosen
+
+        if function is None:
+            return declare
+        if not callable(function):
+            raise ArgumentInvalid(name=f"app.{kind}", value=function, expected="keyword arguments, or nothing")
+        return declare(function)
+
+    def _declare(self, function: Callable[..., Any], kind: Kind, settings: dict[str, Any]) -> None:
+        name = settings.pop("name", None) or function.__name__
+        check_name("query", name)
+        where = where_of(function)
+        for other in (*self.queries, *self.expected):
+            if other.name == name:
+                raise OutputTaken(name=name, first=other.where, second=where)
+        key = _names(settings.pop("key", None))
+        sinks = tuple(settings.pop("sinks", ()))
+        for period in ("trigger", "tick"):
+            if settings.get(period) is not None:
+                parse_seconds(settings[period])
+        if kind == "view" and not key:
+            why = "a view needs the columns that tell its rows apart, as `@app.view(key=…)`"
+            raise DeclarationInvalid(query=name, where=where, why=why)
+        if kind == "sink" and not sinks:
+            why = "it names no sink, as in `@app.sink(PostgresSink(…))`"
+            raise DeclarationInvalid(query=name, where=where, why=why)
+        inputs = inputs_of(function, settings.pop("inputs", None) or {}, query=name)
+        own = {each: settings.pop(each) for each in ("mode", "trigger", "tick", "rows_max", "late") if each in settings}
+        query = Query(
+            name=name, kind=kind, function=function, inputs=inputs, where=where, key=key, sinks=sinks,
+            topic=settings, **own,
+        )  # fmt: skip
+        self.queries.append(query)
+
+    def query(self, name: str) -> Query:
+        """The declared query of this name."""
+        return found(self.queries, name)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Run the app in this process until it is interrupted, or has caught up; `headwater run` does the same."""
+        from headwater.runtime.runner import Runner
+
+        Runner(self, until_caught_up=until_caught_up).run()
+
+    def append(self, topic: str, rows: Rows) -> None:
+        """Append rows to a topic of the app's log: a short way for scripts and notebooks."""
+        from headwater.log import open as open_log
+
+        with open_log(self.log) as log:
+            log.append(topic, rows)
+
+
+def found(queries: Sequence[Query], name: str) -> Query:
+    for query in queries:
+        if query.name == name:
+            return query
+    near = difflib.get_close_matches(name, [query.name for query in queries], n=1)
+    raise QueryNotFound(query=name, near=f" Did you mean {near[0]!r}?" if near else "")
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())

@@ -1,0 +1,79 @@
+"""From a user's file to the app in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from headwater.errors import AppFileInvalid, HeadwaterError
+from headwater.runtime.app import App
+
+
+def load_app(address: str) -> App:
+    """The app that a file makes: `fraud.py`, or `fraud.py:app` where it makes several."""
+    path, _, attribute = address.partition(":")
+    module = load_module(Path(path))
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    if attribute:
+        if attribute not in apps:
+            raise AppFileInvalid(path=path, why=f"it has no app called {attribute!r}")
+        return apps[attribute]
+    unique = {id(app): app for app in apps.values()}
+    if not unique:
+        raise AppFileInvalid(path=path, why="it makes no app")
+    if len(unique) > 1:
+        names = ", ".join(sorted(apps))
+        raise AppFileInvalid(path=path, why=f"it makes {len(unique)} apps; name one, as `{path}:NAME` ({names})")
+    return next(iter(unique.values()))
+
+
+def load_module(path: Path) -> ModuleType:
+    """Run a file as a module, with its folder importable here and in Spark's workers."""
+    if path.suffix != ".py" or not path.is_file():
+        raise AppFileInvalid(path=str(path), why="there is no such Python file")
+    folder = str(path.parent.absolute())
+    _make_importable(folder)
+    name = path.stem
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise AppFileInvalid(path=str(path), why="Python cannot load it")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except HeadwaterError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise AppFileInvalid(path=str(path), why=_why(error, path)) from error
+    _send_by_value(module)
+    return module
+
+
+def _make_importable(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = os.environ.get("PYTHONPATH", "")
+    if folder not in known.split(os.pathsep):  # workers are started by the JVM, and inherit the environment only
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))
+
+
+def _send_by_value(module: ModuleType) -> None:
+    """Functions of this file travel to workers whole: a file that was edited must not meet its older self there."""
+    try:
+        from pyspark import cloudpickle
+    except ImportError:
+        return
+    cloudpickle.register_pickle_by_value(module)
+
+
+def _why(error: BaseException, path: Path) -> str:
+    """An error with the line of the user's file that it came from."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f"line {error.lineno}: {text}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return f"line {lines[-1]}: {text}" if lines else text

@@ -1,0 +1,166 @@
+"""From a declared query to a DataFrame and the topic that its rows go to. Nothing runs yet."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import DeclarationInvalid, OutputChanged, SchemaConflict, TopicNotFound
+from headwater.log import EmbeddedLog, Topic
+from headwater.operators.keyed import Contract, applied_operators
+from headwater.operators.keyed.runs import TIMERS
+from headwater.operators.sides import side_schema
+from headwater.runtime.declared import Input, Query
+from headwater.runtime.home import Version
+from headwater.runtime.table import Table, changes_of
+from headwater.sinks.topic import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How often a query with timers looks at the clock while no rows come.
+TICK = "1 second"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A version of a query, ready to start."""
+
+    query: Query
+    version: Version
+    rows: DataFrame = field(repr=False)
+    operators: tuple[Contract, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Plans the queries of one app on one log."""
+
+    spark: SparkSession
+    log: EmbeddedLog
+    views: frozenset[str]
+    clock: str = "system"
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Where outputs lie that are not in the topic of their name."""
+
+    def plan(self, query: Query, version: Version) -> Planned:
+        """Call the function with its inputs, and make or check the topic of its output."""
+        rows, operators = self._called(query, version, tick=query.tick)
+        if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
+            rows, operators = self._called(query, version, tick=TICK)
+        planned = Planned(query=query, version=version, rows=rows, operators=operators)
+        columns = arrow_schema(rows.schema)
+        if version.topic is not None:
+            self._prepare_output(planned, columns)
+        if query.late is not None:
+            self._prepare_late(planned)
+        for sink in query.sinks:
+            sink.check(columns)
+        return planned
+
+    def _called(
+        self, query: Query, version: Version, *, tick: str | None
+    ) -> tuple[DataFrame, tuple[Contract, ...]]:
+        from pyspark.sql import DataFrame
+
+        options = {"start": version.start, "clock": self.clock}
+        if tick is not None:
+            options["tick"] = tick
+        if query.rows_max is not None:
+            options["rows_max"] = str(query.rows_max)
+        arguments = {each.parameter: self._argument(each, options) for each in query.inputs}
+        with applied_operators() as operators:
+            rows = query.function(**arguments)
+        if not isinstance(rows, DataFrame):
+            raise _invalid(query, f"it returned {type(rows).__name__}, not a DataFrame")
+        if not rows.isStreaming:
+            raise _invalid(query, "the DataFrame that it returned reads no stream")
+        names = [one.name for one in operators]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise _invalid(query, f"two of its operators are called {twice!r}; tell them apart by `name=`")
+        return rows, tuple(operators)
+
+    # Any: a DataFrame or a Table.
+    def _argument(self, wanted: Input, options: dict[str, str]) -> Any:
+        name = self.topics.get(wanted.name, wanted.name)
+        topic = self.log.topic(name)
+        address = str(self.log.path)
+        if wanted.kind == "table" or wanted.name in self.views or topic.compact:
+            changes = changes_of(self.spark, log=address, topic=name, options=options)
+            return Table(name=name, key=topic.key, log=address, changes=changes) if wanted.kind == "table" else changes
+        return self.spark.readStream.format("headwater").option("log", address).options(**options).load(name)
+
+    # -- the topic of the output --------------------------------------------------------------------------------------
+
+    def _prepare_output(self, planned: Planned, columns: pa.Schema) -> None:
+        query, name = planned.query, str(planned.version.topic)
+        schema = pa.schema([column for column in columns if not column.name.startswith("_")])
+        for column in query.key:
+            if column not in schema.names:
+                near = difflib.get_close_matches(column, schema.names, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f", which are {', '.join(schema.names)}"
+                raise _invalid(query, f"its key {column!r} is not among the columns of its result{hint}")
+        try:
+            topic = self.log.topic(name)
+        except TopicNotFound:
+            self._create(query, name, schema)
+            return
+        self._check_topic(query, topic, schema)
+
+    def _create(self, query: Query, name: str, schema: pa.Schema) -> None:
+        settings = dict(query.topic)
+        if query.kind == "view":
+            settings["compact"] = True
+        if settings.get("partitions") is None:
+            read = [self.log.topic(self.topics.get(each, each)).partitions for each in query.reads]
+            settings["partitions"] = max(read)
+        self.log.create(name, schema, key=query.key or None, **settings)
+
+    def _check_topic(self, query: Query, topic: Topic, schema: pa.Schema) -> None:
+        if topic.key != query.key:
+            before, now = ", ".join(topic.key) or "no key", ", ".join(query.key) or "no key"
+            raise OutputChanged(query=query.name, topic=topic.name, why=f"its key was {before}, and now it is {now}")
+        if query.kind == "view" and not topic.compact:
+            why = "it exists, and is not compacted: it was not made for a view"
+            raise OutputChanged(query=query.name, topic=topic.name, why=why)
+        kept = [column for column in topic.schema if column.name not in schema.names]
+        wanted = pa.schema([*(self._widest(topic, column) for column in schema), *kept])
+        if set(wanted) == set(topic.schema):
+            return
+        order = [name for name in topic.schema.names if name in wanted.names]
+        order += [name for name in wanted.names if name not in order]
+        try:
+            self.log.alter(topic.name, schema=pa.schema([wanted.field(name) for name in order]))
+        except SchemaConflict as error:
+            why = f"column {error.column!r} {error.why}"
+            raise OutputChanged(query=query.name, topic=topic.name, why=why) from error
+
+    def _widest(self, topic: Topic, column: pa.Field) -> pa.Field:
+        """The column as it stands in the topic, unless it has another type now."""
+        if column.name not in topic.schema.names:
+            return column
+        known = topic.schema.field(column.name)
+        return known if known.type == column.type else column
+
+    def _prepare_late(self, planned: Planned) -> None:
+        name = str(planned.query.late)
+        timed = [one for one in planned.operators if one.time is not None]
+        if not timed:
+            raise _invalid(planned.query, "it has a topic for late rows, but no operator that tells which are late")
+        schema = side_schema(timed[0], "late")
+        try:
+            known = self.log.topic(name).schema
+        except TopicNotFound:
+            self.log.create(name, schema)
+            return
+        if known.names != schema.names:
+            raise OutputChanged(query=planned.query.name, topic=name, why="late rows have other columns now")
+
+
+def _invalid(query: Query, why: str) -> DeclarationInvalid:
+    return DeclarationInvalid(query=query.name, where=query.where, why=why)

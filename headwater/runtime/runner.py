@@ -1,0 +1,222 @@
+"""The process that runs an app: it holds the app's lock, its Spark session, its queries, its views and its local API."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.errors import ArgumentInvalid, QueryFailed
+from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.runtime.app import App, found
+from headwater.runtime.declared import Query
+from headwater.runtime.graph import ordered, picture
+from headwater.runtime.home import Home, Version
+from headwater.runtime.planning import Planner
+from headwater.runtime.running import Running
+from headwater.runtime.session import STATE, register, session
+from headwater.runtime.status import Graph, QueryStatus
+from headwater.runtime.supervising import Supervised
+from headwater.runtime.watching import Watch, listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.2
+#: A job that runs until it has caught up gives up on a query that fails so often in a row.
+FAILURES_MAX = 3
+
+# Several queries share the cores; while nothing comes, each looks for rows less often than Spark would.
+_CONF = {"spark.scheduler.mode": "FAIR", "spark.sql.streaming.pollingDelay": "25ms"}
+
+
+class Runner:
+    """Runs an app in this process."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        log: str | None = None,
+        master: str | None = None,
+        only: Sequence[str] = (),
+        start: str | None = None,
+        until_caught_up: bool = False,
+        standby: bool = False,
+        port: int = 0,
+        spark: SparkSession | None = None,
+        clock: str = "system",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        if log is not None:
+            app.log = log
+        self.app = app
+        self.home = Home(app.home)
+        self._master = master or app.master
+        self._start = start
+        self._until_caught_up = until_caught_up
+        self._standby = standby
+        self._port = port
+        self._clock = clock
+        self._say = say
+        self._given = spark
+        self._stop = threading.Event()
+        self._busy = threading.RLock()
+        self.spark: SparkSession | None = None
+        self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
+        self.supervised: dict[str, Supervised] = {}
+        self._watches: dict[str, Watch] = {}
+
+    # -- from start to end --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until stopped, or until everything that is there has been processed."""
+        with self.ready():
+            if self._until_caught_up:
+                self.catch_up()
+            else:
+                self.supervise()
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Runner]:
+        """Hold the app, with its graph checked, its log open and Spark on its way; let go of all at the end."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.home.held(self.app.name, wait=self._standby))
+            self.log: EmbeddedLog = stack.enter_context(open_log(self.app.log))
+            self._declare_inputs()
+            self.queries = self._ordered()
+            self._check_start()
+            for query in self.queries:
+                self._supervise(query, self.home.versions(query.name, topic=query.output).active)
+            stack.callback(self._stop_queries)
+            yield self
+
+    def _declare_inputs(self) -> None:
+        for expected in self.app.expected:
+            if expected.name not in self.log.topics():
+                self.log.create(expected.name, expected.schema, **expected.settings)
+
+    def _ordered(self) -> list[Query]:
+        running = {query.name for query in self.queries}
+        every = ordered(self.app.name, self.app.queries, topics=self.log.topics())
+        return [query for query in every if query.name in running]
+
+    def _check_start(self) -> None:
+        if self._start is None:
+            return
+        for query in self.queries:
+            if self.home.query_id(query.name, self.home.versions(query.name, topic=query.output).active.number):
+                expected = f"nothing, for {query.name!r} has begun already; `headwater replay` runs it anew beside itself"
+                raise ArgumentInvalid(name="--from", value=self._start, expected=expected)
+
+    def _supervise(self, query: Query, version: Version) -> Supervised:
+        status = QueryStatus(
+            name=query.name if version.number == 1 else f"{query.name}@v{version.number}",
+            kind=query.kind,
+            version=version.number,
+            inputs=query.reads,
+            outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
+        )
+        one = Supervised(query=query, version=version, watch=Watch(status, state=self.home.state), start=self._started)
+        self.supervised[one.name] = one
+        self._watches[one.name] = one.watch
+        return one
+
+    # -- Spark --------------------------------------------------------------------------------------------------------
+
+    def start_spark(self) -> SparkSession:
+        """The session of this app. Everything else works before it is up."""
+        if self.spark is None:
+            base = self._given or session(
+                self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
+            )
+            spark = base.newSession()
+            spark.conf.set(STATE, str(self.home.state))
+            register(spark, state=self.home.state, log=str(self.log.path))
+            spark.streams.addListener(listener(self._watches))
+            self.spark = spark
+        return self.spark
+
+    def _planner(self) -> Planner:
+        views = frozenset(query.name for query in self.app.queries if query.kind == "view")
+        return Planner(spark=self.start_spark(), log=self.log, views=views, clock=self._clock)
+
+    def _started(self, query: Query, version: Version) -> Running:
+        if self._start is not None and version.number == 1:
+            version = Version(number=version.number, topic=version.topic, start=self._start)
+        planned = self._planner().plan(query, version)
+        return Running(
+            planned,
+            log=str(self.log.path),
+            state=self.home.state,
+            checkpoint=self.home.checkpoint(query.name, version.number),
+            available_now=self._until_caught_up,
+        )
+
+    # -- continuous ---------------------------------------------------------------------------------------------------
+
+    def supervise(self) -> None:
+        """Keep all queries at work until somebody asks to stop."""
+        self._plan_all()
+        while not self._stop.is_set():
+            with self._busy:
+                for one in list(self.supervised.values()):
+                    one.look()
+            self._stop.wait(LOOK_SECONDS)
+
+    def _plan_all(self) -> None:
+        """Plan every query once before any of them starts: a mistake in one is told before rows move."""
+        planner = self._planner()
+        for query in self.queries:
+            planner.plan(query, self.home.versions(query.name, topic=query.output).active)
+
+    def request_stop(self) -> None:
+        """Ask for a stop between two batches; may be called from a signal handler."""
+        self._stop.set()
+
+    def _stop_queries(self) -> None:
+        stoppers = [threading.Thread(target=one.stop) for one in self.supervised.values() if one.running is not None]
+        for stopper in stoppers:
+            stopper.start()
+        for stopper in stoppers:
+            stopper.join()
+
+    # -- a bounded job ------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Process what is there now, each query after those it reads from."""
+        self._plan_all()
+        for query in self.queries:
+            one = next(each for each in self.supervised.values() if each.query is query)
+            one.restart()
+            while not one.ended and not self._stop.is_set():
+                one.look()
+                if one.failures >= FAILURES_MAX and one.trouble is not None:
+                    raise QueryFailed(query=query.name, why=one.trouble.line)
+                time.sleep(0.02)
+
+    # -- what others ask ----------------------------------------------------------------------------------------------
+
+    def statuses(self) -> list[QueryStatus]:
+        return [one.watch.status() for one in list(self.supervised.values())]
+
+    def graph(self) -> Graph:
+        statuses = {one.query.name: one.watch.status() for one in self.supervised.values()}
+        labels = {name: ", ".join(self.log.topic(name).schema.names) for name in self.log.topics()}
+        return picture(self.app.name, self.app.queries, statuses=statuses, labels=labels)
+
+    def stop_query(self, name: str) -> None:
+        with self._busy:
+            self._of(name).stop()
+
+    def restart_query(self, name: str) -> None:
+        with self._busy:
+            self._of(name).restart()
+
+    def _of(self, name: str) -> Supervised:
+        query = found(self.queries, name)
+        number = self.home.versions(name, topic=query.output).active.number
+        return self.supervised[f"{name}-v{number}"]

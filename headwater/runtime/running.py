@@ -1,0 +1,161 @@
+"""One version of a query at work: started, written exactly once, stopped between two batches, started again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.batches import MicroBatch
+from headwater.faults import reach
+from headwater.operators import Sides
+from headwater.runtime.declared import Mode
+from headwater.runtime.planning import Planned
+from headwater.sinks import Fanout, TopicSink
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: How long a stop waits for the batch at work; what is not done then is done again at the next start.
+STOP_SECONDS_MAX = 60.0
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the batch was not begun
+    """A batch that came after the stop; it is left to the next start."""
+
+
+class Gate:
+    """Lets batches pass until it is closed; then the next one waits in front of it, and nothing is half done."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._waiting = threading.Event()
+        self._open = threading.Event()
+
+    def enter(self) -> None:
+        if self._closed.is_set():
+            self._waiting.set()
+            self._open.wait(STOP_SECONDS_MAX)
+            raise Stopped
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def somebody_waits(self) -> bool:
+        return self._waiting.is_set()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What happens to the rows of a batch: they go to the query's topic in one transaction, and to its sinks."""
+
+    planned: Planned
+    log: str
+    state: Path
+    gate: Gate
+    written: Callable[[], None] = field(default=lambda: None)
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        self.gate.enter()
+        reach("app.batch")
+        query, topic = self.planned.query, self.planned.version.topic
+        several = topic is not None and bool(query.sinks)
+        if several:
+            rows = rows.persist()
+        try:
+            if topic is not None:
+                TopicSink(log=self.log, topic=topic, extra_parts=self._sides())(rows, batch_id)
+                reach("app.topic_written")
+            if query.sinks:
+                Fanout(sinks=query.sinks)(rows, batch_id)
+                reach("app.sinks_written")
+        finally:
+            if several:
+                rows.unpersist()
+        self.written()
+
+    def _sides(self) -> Callable[[MicroBatch], Any] | None:
+        late = self.planned.query.late
+        timed = [one.name for one in self.planned.operators if one.time is not None]
+        if late is None or not timed:
+            return None
+        return Sides(state=self.state, operator=timed[0], topics={"late": late})
+
+
+class Running:
+    """A started query. Its batches pass a gate, so that a stop falls between two of them."""
+
+    def __init__(self, planned: Planned, *, log: str, state: Path, checkpoint: Path, available_now: bool) -> None:
+        self.planned = planned
+        self._gate = Gate()
+        output = Output(planned=planned, log=log, state=state, gate=self._gate)
+        self.query = _started(planned, output, checkpoint, available_now=available_now)
+        self.stopping = False
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    def error(self) -> Exception | None:
+        """Why the query has ended, None where it runs or was stopped."""
+        if self.stopping:
+            return None
+        found: Exception | None = self.query.exception()
+        return found
+
+    def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> None:
+        """Let the batch at work come to its end and its commit, then stop."""
+        self.stopping = True
+        self._gate.close()
+        deadline = time.monotonic() + seconds_max
+        while self.is_active and time.monotonic() < deadline and not self._gate.somebody_waits():
+            if not self.query.status["isTriggerActive"]:
+                break
+            time.sleep(0.02)
+        stopper = threading.Thread(target=self._stop_query, daemon=True)
+        stopper.start()
+        stopper.join(0.2)  # Spark marks the query as ended first, so what the gate raises next is not taken for an error
+        self._gate.let_go()
+        stopper.join(seconds_max)
+
+    def _stop_query(self) -> None:
+        from pyspark.errors import PySparkException
+
+        with contextlib.suppress(PySparkException):
+            self.query.stop()
+
+
+def _started(planned: Planned, output: Output, checkpoint: Path, *, available_now: bool) -> StreamingQuery:
+    """Start in the mode that was asked for; a view that Spark cannot update is appended to."""
+    from pyspark.errors import AnalysisException
+
+    query = planned.query
+    modes: list[Mode] = [query.mode] if query.mode is not None else ["append"]
+    if query.mode is None and query.kind == "view":
+        modes = ["update", "append"]
+    for mode in modes:
+        writer = (
+            planned.rows.writeStream.outputMode(mode)
+            .foreachBatch(output)
+            .queryName(f"{query.name}-v{planned.version.number}")
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif query.trigger is not None:
+            writer = writer.trigger(processingTime=f"{parse_seconds(query.trigger)} seconds")
+        try:
+            return writer.start()
+        except AnalysisException:
+            if mode == modes[-1]:
+                raise
+    raise AssertionError("a query has at least one mode")
