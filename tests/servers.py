@@ -1,0 +1,315 @@
+"""Real servers for tests: PostgreSQL, Redis, SMTP and an HTTP receiver, each on 127.0.0.1 and a free port.
+
+Each is started in a folder of its own and is gone afterwards. Where one cannot be had on this machine, the context
+managers raise `PeerUnavailable` with the reason in one line, and the fixtures skip the test with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import EmailMessage, Message
+from email.parser import BytesParser
+from email.policy import default as modern
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from benchmarks.peers import START_SECONDS_MAX, PeerUnavailable, free_port, installed, redis_server
+
+__all__ = ["PeerUnavailable", "free_port", "redis_server"]
+
+PASSWORD = "a test's password"
+T = TypeVar("T")
+
+
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+class Postgres:
+    """A PostgreSQL cluster of its own, that can be stopped and started again on the same port."""
+
+    user = "headwater"
+    password = PASSWORD
+
+    def __init__(self, folder: Path, programs: Path, account: pwd.struct_passwd | None) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._programs = programs
+        self._account = account
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+
+    def conninfo(self, database: str = "postgres") -> str:
+        """How to connect, as a URL."""
+        secret = self.password.replace(" ", "%20").replace("'", "%27")
+        return f"postgresql://{self.user}:{secret}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """A fresh, empty database; returns how to connect to it."""
+        self._databases += 1
+        name = f"test_{self._databases}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.conninfo(name)
+
+    def execute(self, statement: str, *, conninfo: str | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement by itself, and return its rows if it has any."""
+        import psycopg
+
+        with psycopg.connect(conninfo or self.conninfo(), autocommit=True) as connection:
+            # Tests write their statements themselves; the type wants literals only.
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self, *, settings: Mapping[str, str] | None = None) -> None:
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"} | dict(
+            settings or {}
+        )
+        words = [str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port)]
+        for name, value in options.items():
+            words += ["-c", f"{name}={value}"]
+        with (self._folder / "log").open("ab") as output:
+            self._process = self._run(words, output)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise PeerUnavailable(f"postgres did not start: {(self._folder / 'log').read_text()[-300:]!r}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Cut all connections and end, as an operator's `pg_ctl stop -m fast` does."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def make(self) -> None:
+        """Make the cluster on disk."""
+        secret = self._folder / "secret"
+        secret.write_text(self.password)
+        if self._account is not None:
+            os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+            os.chown(secret, self._account.pw_uid, self._account.pw_gid)
+        words = [str(self._programs / "initdb"), "-D", str(self._folder / "data"), "-U", self.user, "-E", "UTF8"]
+        words += ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--locale=C"]
+        with (self._folder / "log").open("ab") as output:
+            if self._run(words, output).wait() != 0:
+                raise PeerUnavailable(f"initdb failed: {(self._folder / 'log').read_text()[-300:]!r}")
+
+    def _run(self, words: list[str], output: Any) -> subprocess.Popen[bytes]:
+        account = self._account
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else [],
+        )  # fmt: skip
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.conninfo(), connect_timeout=2):
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def postgres_server(*, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    """A PostgreSQL that runs. It refuses to be root's, so that root lends it to an account without rights."""
+    programs = _postgres_programs()
+    account = _account_without_rights() if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+    server = Postgres(folder, programs, account)
+    try:
+        server.make()
+        server.start(settings=settings)
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _postgres_programs() -> Path:
+    found = _find_postgres()
+    if found is None:
+        installed("postgres", package="postgresql")  # its programs are not on the path where Debian puts them
+        found = _find_postgres()
+    if found is None:
+        raise PeerUnavailable("PostgreSQL is not installed: `apt-get install postgresql`, or `pip install pgserver`")
+    return found
+
+
+def _find_postgres() -> Path | None:
+    program = shutil.which("initdb")
+    places = [] if program is None else [Path(program).resolve().parent]
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    with contextlib.suppress(ImportError):
+        import pgserver  # type: ignore[import-not-found,unused-ignore]
+
+        places.append(Path(pgserver.__file__).parent / "pginstall" / "bin")
+    return next((place for place in places if (place / "initdb").exists() and (place / "postgres").exists()), None)
+
+
+def _account_without_rights() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise PeerUnavailable("PostgreSQL does not run as root, and there is neither an account `postgres` nor `nobody`")
+
+
+# -- an HTTP receiver -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request that arrived."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+#: What to answer to a request: a status, and headers.
+Answer = Callable[[Request], tuple[int, Mapping[str, str]]]
+
+
+@dataclass
+class Receiver:
+    """An HTTP server that keeps what it gets; `answer` decides what it says to each request."""
+
+    port: int
+    requests: list[Request] = field(default_factory=list)
+    answer: Answer = lambda _request: (200, {})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+
+@contextlib.contextmanager
+def http_receiver(*, port: int = 0) -> Iterator[Receiver]:
+    """A receiver that answers 200 to every POST until it is told otherwise."""
+    receiver = Receiver(port)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = Request(path=self.path, headers={k.lower(): v for k, v in self.headers.items()}, body=body)
+            status, headers = receiver.answer(request)
+            receiver.requests.append(request)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    receiver.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# -- an SMTP server ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Mailbox:
+    """An SMTP server that keeps the mail it gets; `refuse` may name recipients that it will not take."""
+
+    port: int
+    messages: list[Message | EmailMessage] = field(default_factory=list)
+    refuse: Mapping[str, str] = field(default_factory=dict)
+
+    # The names are those that aiosmtpd calls.
+    async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:  # noqa: N802
+        if address in self.refuse:
+            return self.refuse[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        self.messages.append(BytesParser(policy=modern).parsebytes(envelope.content))
+        return "250 taken"
+
+
+@contextlib.contextmanager
+def smtp_server(*, port: int = 0) -> Iterator[Mailbox]:
+    """An SMTP server that takes all mail."""
+    try:
+        from aiosmtpd.controller import Controller
+    except ImportError:
+        raise PeerUnavailable("aiosmtpd is not installed: `pip install aiosmtpd`") from None
+    mailbox = Mailbox(port or free_port())
+    controller = Controller(mailbox, hostname="127.0.0.1", port=mailbox.port)
+    controller.start()
+    try:
+        yield mailbox
+    finally:
+        controller.stop()
+
+
+# -- fixtures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests of the process; take a `new_database()` of it, and leave it running."""
+    with _or_skip(postgres_server()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One Redis for all tests of the process; use keys of your own."""
+    with _or_skip(redis_server(tmp_path_factory.mktemp("redis"), appendfsync="no")) as server:
+        yield f"redis://127.0.0.1:{server.port}/0"
+
+
+@contextlib.contextmanager
+def _or_skip(manager: contextlib.AbstractContextManager[T]) -> Iterator[T]:
+    try:
+        entered = manager.__enter__()
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
+    try:
+        yield entered
+    finally:
+        manager.__exit__(None, None, None)
+
+
+def wait_for_port(port: int, *, seconds: float = 20.0) -> None:
+    """Wait until somebody listens there."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody listens on port {port}")
+        time.sleep(0.02)
