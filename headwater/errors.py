@@ -3,15 +3,15 @@
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid,, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
-    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, ViewConflict
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, ViewRowInvalid
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge
 
@@ -249,6 +249,17 @@ class StatementInvalid(UsageError):
     remedy = "Give one SELECT (or WITH … SELECT) over topics and views. It was: {statement}"
 
 
+@dataclass(eq=False, kw_only=True)
+class SinkMisfit(UsageError):
+    """A query's column could never be written to the sink that it is meant for."""
+
+    sink: str
+    column: str
+    why: str
+    problem = "{sink} cannot take column {column!r}: it {why}."
+    remedy = "Select, rename or cast it in the query, or change the other side. Nothing was written."
+
+
 # -- the thing named does not exist -----------------------------------------------------------------------------------
 
 
@@ -465,6 +476,18 @@ class ViewConflict(Conflict):
     remedy = "Rebuild it under a new version with `headwater view rebuild {view}`; until then the old one is served."
 
 
+@dataclass(eq=False, kw_only=True)
+class SinkFenced(Conflict):
+    """A newer run of the same query writes to this sink."""
+
+    sink: str
+    query: str
+    run: str
+    current: str
+    problem = "Run {run!r} of query {query!r} has been replaced by run {current!r} in {sink}."
+    remedy = "Stop this process: its successor is at work. Nothing of this batch was written."
+
+
 # -- the log cannot serve this now ------------------------------------------------------------------------------------
 
 
@@ -658,6 +681,39 @@ class QueryFailed(QueryError):
     why: str
     problem = "The query {query!r} has failed: {why}"
     remedy = "Mend what it says and start again: the batch is done again from the beginning."
+
+
+@dataclass(eq=False, kw_only=True)
+class RowRefused(QueryError):
+    """A sink would not take one row of a batch."""
+
+    sink: str
+    key: str
+    why: str
+    problem = "{sink} refused the row with {key}: {why}."
+    remedy = "Mend the row or the other side and restart, or set such rows aside with `on_refused='dead_letter'`. Nothing of this batch was written."
+
+
+@dataclass(eq=False, kw_only=True)
+class SinkRefused(QueryError):
+    """A sink will not take any row as things are: a table is gone, or the credentials are wrong."""
+
+    sink: str
+    why: str
+    what: str
+    problem = "{sink} refuses this query: {why}."
+    remedy = "{what}, then restart the query: the batch is done again. Nothing of it was written."
+
+
+@dataclass(eq=False, kw_only=True)
+class SinkUnavailable(QueryError):
+    """A sink was down for longer than the query would wait."""
+
+    sink: str
+    waited: float
+    why: str
+    problem = "{sink} could not be reached for {waited:.1f} s: {why}."
+    remedy = "Start it, or mend its address; the batch is done again when the query restarts, and nothing is lost."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -24,6 +24,23 @@ QUERY_CRASH_POINTS = (
     "engine.saved",
 )
 
+#: Those of putting dead letters back; the transaction between the last two passes the log's own.
+LETTER_CRASH_POINTS = ("letters.chosen", "letters.before_commit", "letters.committed")
+
+#: Those of a batch on its way into a sink other than a topic; each sink passes the ones that it has.
+DELIVERY_CRASH_POINTS = (
+    "delivery.before",
+    "delivery.written",
+    "delivery.letters",
+    "delivery.sent",
+    "delivery.committed",
+    "delivery.between",
+    "lake.staged",
+    "lake.recorded",
+    "lake.compacted",
+    "lake.swept",
+)
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -1,8 +1,9 @@
 """Kill a process at a named durable step, and learn how far it came.
 
 Every durable step passes a named point: `CRASH_POINTS` are the log's, `SINK_CRASH_POINTS` those of a sink's batch,
-`QUERY_CRASH_POINTS` those of a streaming query's. A child process is told at which one to die, and at which
-visit; it dies by `SIGKILL`, so that nothing is flushed, closed or unlocked. What it said before is kept.
+`QUERY_CRASH_POINTS` those of a streaming query's, `LETTER_CRASH_POINTS` those of dead letters put back. A child process
+is told at which one to die, and at which visit; it dies by `SIGKILL`, so that nothing is flushed, closed or unlocked.
+What it said before is kept.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from headwater.faults import QUERY_CRASH_POINTS, install
+from headwater.faults import DELIVERY_CRASH_POINTS, LETTER_CRASH_POINTS, QUERY_CRASH_POINTS, install
 from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
 
 ENVIRONMENT_NAME = "HEADWATER_TEST_CRASH_AT"
-ALL_POINTS = CRASH_POINTS + SINK_CRASH_POINTS + QUERY_CRASH_POINTS
+ALL_POINTS = CRASH_POINTS + SINK_CRASH_POINTS + QUERY_CRASH_POINTS + LETTER_CRASH_POINTS + DELIVERY_CRASH_POINTS
 _COUNTER = struct.Struct("<Q")
 
 
