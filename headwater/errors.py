@@ -5,7 +5,7 @@
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid,, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, QueryNotFound, RunnerNotFound, ViewNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, LakeNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
@@ -359,6 +359,25 @@ class ViewNotFound(NotFound):
     remedy = "List the views with `headwater view list`; a view is there from its app's first run on."
 
 
+@dataclass(eq=False, kw_only=True)
+class LakeNotFound(NotFound):
+    """There is no lake in this folder."""
+
+    path: str
+    problem = "There is no lake at {path}."
+    remedy = "Mend the path, or let a `ParquetSink` write its first batch there."
+
+
+@dataclass(eq=False, kw_only=True)
+class PackageMissing(NotFound):
+    """Something needs a package that is not installed, for most people do without it."""
+
+    package: str
+    extra: str
+    problem = "The package {package!r} is not installed."
+    remedy = "Run `pip install 'headwater[{extra}]'`."
+
+
 # -- somebody else was first ------------------------------------------------------------------------------------------
 
 
@@ -691,7 +710,10 @@ class RowRefused(QueryError):
     key: str
     why: str
     problem = "{sink} refused the row with {key}: {why}."
-    remedy = "Mend the row or the other side and restart, or set such rows aside with `on_refused='dead_letter'`. Nothing of this batch was written."
+    remedy = (
+        "Mend the row or the other side and restart: the batch is done again. Or set such rows aside with "
+        "`on_refused='dead_letter'`."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,0 +1,200 @@
+"""What every sink promises, whatever it writes to: the same suite runs against all of them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import ArgumentInvalid, RowRefused, SinkFenced, SinkMisfit, SinkUnavailable
+from headwater.log import open as open_log
+from headwater.sinks import Sink
+from headwater.testing import CrashAt, run_until_killed
+from tests.servers import PeerUnavailable
+from tests.sinks.places import LONG, PLACES, SCHEMA, SHORT, Place, Row, batch_of, micro
+
+FIRST: list[Row] = [("+I", 1, "one"), ("+I", 2, "two"), ("+I", 3, "three")]
+SECOND: list[Row] = [("-U", 1, "one"), ("+U", 1, "uno"), ("-D", 2, None), ("+I", 4, 'say "four",\nplease')]
+POINTS = ["delivery.before", "delivery.written", "delivery.sent", "delivery.committed", "lake.staged", "lake.recorded"]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def kind(request: pytest.FixtureRequest) -> Iterator[type[Any]]:
+    """A kind of place, with its server if it has one."""
+    chosen = PLACES[request.param]
+    try:
+        getattr(chosen, "start", lambda: None)()
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
+    yield chosen
+    getattr(chosen, "stop", lambda: None)()
+
+
+@pytest.fixture
+def place(kind: type[Any], tmp_path: Path) -> Place:
+    made: Place = kind(tmp_path)
+    return made
+
+
+def test_a_sink_is_a_value_that_says_what_it_promises(place: Place) -> None:
+    sink = place.sink()
+    assert isinstance(sink, Sink)
+    assert sink == place.sink()
+    assert sink.guarantee in ("exactly once", "exactly once by key", "at least once")
+    assert sink.name
+    told = sink.for_query("spend", log=place.home / "log", state=place.home / "state")
+    assert told.dead_letters == "spend"
+
+
+def test_a_batch_that_is_done_again_changes_nothing(place: Place) -> None:
+    sink = place.sink()
+    for number, rows in enumerate([FIRST, SECOND]):
+        sink.commit(batch_of(rows), micro(number))
+        sink.commit(batch_of(rows), micro(number))
+    sink.commit(batch_of(FIRST), micro(0, run="r2"))
+    assert place.content() == place.expected([FIRST, SECOND])
+
+
+def test_a_batch_without_rows_is_a_batch(place: Place) -> None:
+    sink = place.sink()
+    sink.commit(batch_of([]), micro(0))
+    sink.commit([], micro(1))
+    sink.commit(batch_of(FIRST), micro(2))
+    assert place.content() == place.expected([FIRST])
+
+
+def test_two_queries_do_not_take_each_others_batches_for_their_own(place: Place) -> None:
+    sink = place.sink()
+    sink.commit(batch_of(FIRST), micro(0, query="one"))
+    sink.commit(batch_of(SECOND), micro(0, query="other"))
+    assert place.content() == place.expected([FIRST, SECOND])
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_each_batch_is_there_once_after_kill_9(place: Place, point: str) -> None:
+    place.sink().commit(batch_of(FIRST), micro(0))
+    errors = place.home / "errors"
+    ended = run_until_killed(
+        lambda: place.sink().commit(batch_of(SECOND), micro(1, run="r2")), at=CrashAt(point=point), errors=errors
+    )
+    assert not errors.exists(), errors.read_text(encoding="utf-8")
+    assert ended.killed == (ended.reached[point] > 0)
+    partly = place.content()
+    assert (
+        partly in (place.expected([FIRST]), place.expected([FIRST, SECOND]))
+        or place.sink().guarantee == "at least once"
+    )
+    place.sink().commit(batch_of(SECOND), micro(1, run="r3"))
+    assert place.content() == place.expected([FIRST, SECOND])
+
+
+def test_a_run_that_was_replaced_is_refused(place: Place) -> None:
+    sink = place.sink()
+    sink.commit(batch_of(FIRST), micro(0, run="old"))
+    sink.begin(micro(1, run="new"))
+    with pytest.raises(SinkFenced, match="replaced by run 'new'"):
+        sink.commit(batch_of(SECOND), micro(1, run="old"))
+    assert place.content() == place.expected([FIRST])
+    sink.commit(batch_of(SECOND), micro(1, run="new"))
+    assert place.content() == place.expected([FIRST, SECOND])
+
+
+def test_a_sink_that_is_down_is_said_to_be_and_gets_its_rows_when_it_is_back(place: Place) -> None:
+    try:
+        down = place.down()
+    except NotImplementedError:
+        pytest.skip("it is a folder or a terminal, which is always there")
+    place.sink().commit(batch_of(FIRST), micro(0))
+    done: list[BaseException | None] = []
+
+    def deliver() -> None:
+        try:
+            place.sink(retry=LONG).commit(batch_of(SECOND), micro(1))
+            done.append(None)
+        except BaseException as error:
+            done.append(error)
+
+    thread = threading.Thread(target=deliver)
+    with down:
+        with pytest.raises(SinkUnavailable, match="could not be reached"):
+            place.sink(retry=SHORT).commit(batch_of(SECOND), micro(1))
+        thread.start()
+    thread.join(timeout=60)
+    assert done == [None]
+    assert place.content() == place.expected([FIRST, SECOND])
+
+
+BAD: list[Row] = [("+I", 7, "seven"), ("??", 8, "eight"), ("+I", 9, "nine")]
+
+
+def test_a_row_that_is_refused_stops_the_query_and_is_named(place: Place) -> None:
+    sink = place.sink()
+    sink.commit(batch_of(FIRST), micro(0))
+    with pytest.raises(RowRefused, match=r"id=8.*`_op` is '\?\?'"):
+        sink.commit(batch_of(BAD), micro(1))
+    assert place.content() == place.expected([FIRST])
+
+
+def test_a_row_that_is_refused_becomes_one_letter_if_told_so(place: Place) -> None:
+    with open_log(place.home / "log") as log:
+        sink = place.sink(on_refused="dead_letter", log=log.path, dead_letters="spend")
+        for run in ("r1", "r2"):
+            sink.commit(batch_of(BAD), micro(0, run=run))
+        errors = place.home / "errors"
+        run_until_killed(
+            lambda: sink.commit(batch_of(BAD), micro(1, run="r3")), at=CrashAt(point="delivery.letters"), errors=errors
+        )
+        assert not errors.exists(), errors.read_text(encoding="utf-8")
+        sink.commit(batch_of(BAD), micro(1, run="r4"))
+        letters = log.read("spend.dlq").rows()
+    assert [letter["row"] for letter in letters] == ['{"id":8,"name":"eight"}'] * 2, "one for each batch"
+    assert {letter["error"] for letter in letters} == {"RowRefused"}
+    assert "none of +I, -U, +U and -D" in letters[0]["message"]
+    good = [BAD[0], BAD[2]]
+    assert place.content() == place.expected([good, good])
+
+
+def test_columns_that_could_never_fit_are_refused_before_the_first_batch(place: Place) -> None:
+    if place.keyed:
+        with pytest.raises(SinkMisfit, match=r"'id'.*is its key, but not among the columns"):
+            place.sink().check(SCHEMA.remove(0))
+    with pytest.raises(ArgumentInvalid, match="the log that dead letters go to"):
+        place.sink(on_refused="dead_letter").check(SCHEMA)
+    place.sink().check(SCHEMA)
+
+
+def test_a_row_without_a_key_is_refused(place: Place) -> None:
+    if not place.keyed:
+        pytest.skip("it keeps all rows, and has no key")
+    rows = batch_of(FIRST)[0]
+    broken = rows.set_column(0, SCHEMA.field("id"), pa.array([1, None, 3], pa.int64()))
+    with pytest.raises(RowRefused, match="the key 'id' is null"):
+        place.sink().commit([broken], micro(0))
+
+
+numbers = itertools.count()
+operations = st.tuples(
+    st.sampled_from(["+I", "+U", "-U", "-D"]), st.integers(0, 4), st.sampled_from(["", "a", "b,\"c'"])
+)
+batches = st.lists(st.tuples(st.lists(operations, max_size=6), st.integers(1, 2)), max_size=5)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=batches)
+def test_any_changelog_in_any_batches_with_any_replays_gives_the_table(
+    kind: type[Any], tmp_path: Path, history: list[tuple[list[Row], int]]
+) -> None:
+    home = tmp_path / str(next(numbers))
+    home.mkdir()
+    place: Place = kind(home)
+    for number, (rows, times) in enumerate(history):
+        for _ in range(times):
+            place.sink().commit(batch_of(rows), micro(number))
+    assert place.content() == place.expected([rows for rows, _ in history])
