@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from headwater.cli import config, consume, doctor, group, log, produce, schema, state, tail, topic, version
+from headwater.cli import config, consume, dlq, doctor, group, log, produce, schema, state, tail, topic, version
 from headwater.cli.coercion import lighten
 from headwater.cli.commands import remember_flags
 from headwater.cli.demo import command as demo
@@ -22,7 +22,7 @@ def build() -> typer.Typer:
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    for module in (produce, consume, tail, topic, group, schema, log, state, config, doctor, demo, version):
+    for module in (produce, consume, tail, topic, group, schema, log, dlq, state, config, doctor, demo, version):
         module.register(app)
     return app
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.clock import Clock, SystemClock
 from headwater.errors import EncodingInvalid
 from headwater.log import EmbeddedLog
-from headwater.log.deadletters import DeadLetter, append_dead_letters
+from headwater.log.deadletters import DeadLetter, Headers, append_dead_letters, attempt_of
 
 #: More letters than this are not held in memory; a task that replays finds the same rows, and cuts them alike.
 LETTERS_MAX = 10_000
@@ -25,7 +25,6 @@ class Letters:
         producer: str,
         batch: int = 0,
         query: str | None = None,
-        attempt: int = 1,
         fail: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -35,13 +34,21 @@ class Letters:
         self._producer = producer
         self._sequence = batch * APPENDS_MAX
         self._query = query
-        self._attempt = attempt
         self._fail = fail
         self._clock = clock or SystemClock()
         self._waiting: list[DeadLetter] = []
 
-    def add(self, *, offset: int, key: bytes | None, value: bytes | None, error: str, message: str) -> None:
-        """Give a row up; or fail, where that was asked for."""
+    def add(
+        self,
+        *,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        error: str,
+        message: str,
+        headers: Headers | None = None,
+    ) -> None:
+        """Give a row up; or fail, where that was asked for. A row that was put back says which attempt this was."""
         if self._fail:
             place = f"{self._topic}/{self._partition} offset {offset}"
             raise EncodingInvalid(encoding="row", position=place, why=message)
@@ -54,7 +61,8 @@ class Letters:
             query=self._query,
             error=error,
             message=message,
-            attempt=self._attempt,
+            attempt=attempt_of(headers),
+            headers=headers,
             at_us=self._clock.now_us(),
         )
         self._waiting.append(letter)

@@ -102,7 +102,8 @@ class Scan:
         """The columns to ask the log for: those of the query that the topic has."""
         known = {*SYSTEM_COLUMNS, *([TOMBSTONE] if topic.compact else [])}
         if self._decoder is not None:
-            return ["key", "value", *(name for name in self._schema.names if name in known - {"_offset"}), "_offset"]
+            always = ("_offset", "_headers")
+            return ["key", "value", *(name for name in self._schema.names if name in known - {*always}), *always]
         known |= set(topic.schema.names)
         return [name for name in self._schema.names if name in known]
 
@@ -116,6 +117,7 @@ class Scan:
                 value=data.column("value")[fault.row].as_py(),
                 error=fault.error,
                 message=fault.message,
+                headers=data.column("_headers")[fault.row].as_py(),
             )
         beside = data if found.rows is None else data.take(pa.array(found.rows, pa.int64()))
         columns = dict(zip(beside.schema.names, beside.columns, strict=True))

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DEAD_LETTER_SCHEMA
+from headwater.log.letters import Selection
+from headwater.log.redrive import redrive
 from headwater.schema import parse_schema
 from headwater.schema.encodings import avro
 from headwater.sources.decoding import AvroDecoder, JsonDecoder, decode
@@ -65,6 +67,21 @@ def test_a_bounded_read_may_run_twice(spark: SparkSession, raw: EmbeddedLog) -> 
     rows = table(spark, raw, "events", **OPTIONS)
     assert rows.count() == rows.count() == 3
     assert len(letters(raw)) == len(BAD)
+
+
+def test_a_row_that_was_put_back_and_fails_again_counts_its_attempts(
+    spark: SparkSession, raw: EmbeddedLog, run: Run
+) -> None:
+    raw.append("events", [(b"k", b"traced")], headers={"trace": "t"})
+    rows = stream(spark, raw, "events", **OPTIONS)
+    run(rows, sink="noop")
+    for _ in range(2):
+        redrive(raw, "events", Selection(text="", offsets=(range(len(BAD), 1000),)))
+        run(rows, sink="noop")
+    found = [letter for letter in letters(raw) if letter["value"] == b"traced"]
+    assert [letter["attempt"] for letter in found] == [1, 2, 3]
+    assert [dict(letter["headers"])["trace"] for letter in found] == [b"t"] * 3  # type: ignore[call-overload]
+    assert redrive(raw, "events", attempts_max=3).parked == {found[-1]["error"]: 1}
 
 
 def test_bad_rows_fail_the_read_on_request(spark: SparkSession, raw: EmbeddedLog) -> None:

@@ -1,0 +1,309 @@
+"""Dead letters put back where their rows came from, each of them once; and letters set aside.
+
+A transaction appends rows and the status of their letters together, so that a crash leaves both or neither. Two who work
+on the same letters at once are told apart by the transaction's sequence number: it is taken *before* the statuses are
+read, and each number commits once. Whoever comes second finds that the number is used, reads the statuses again, and
+chooses again. Hence no lock is held while rows are read or a rate is kept, and a dead process holds nothing up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headwater.errors import ArgumentInvalid, RowTooLarge, UsageError
+from headwater.faults import reach
+from headwater.log.deadletters import ATTEMPT_HEADER, ATTEMPT_MAX, LETTER_HEADER, SUFFIX, DeadLetter
+from headwater.log.embedded.log import EmbeddedLog
+from headwater.log.letters import (
+    STATUS_TOPIC,
+    Found,
+    Place,
+    Selection,
+    State,
+    Status,
+    Statuses,
+    found_in,
+    letter_topic,
+    make_status_topic,
+)
+from headwater.log.port import Offsets, Topic
+from headwater.schema.encodings import json as json_lines
+
+#: Letters of one transaction.
+LETTERS_MAX = 1_000
+_OWN_HEADERS = (ATTEMPT_HEADER, LETTER_HEADER)
+
+# Any: a row of a topic.
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A letter whose row its topic would not take. It stays open."""
+
+    place: Place
+    why: str
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What was done so far, or would be: letters by the reason for which they had been given up."""
+
+    redriven: Counter[str] = field(default_factory=Counter)
+    parked: Counter[str] = field(default_factory=Counter)
+    unparked: Counter[str] = field(default_factory=Counter)
+    refused: list[Refusal] = field(default_factory=list)
+    seen: int = 0
+
+    @property
+    def changed(self) -> int:
+        return self.redriven.total() + self.parked.total() + self.unparked.total()
+
+
+@dataclass(kw_only=True)
+class Choice:
+    """What becomes of some letters: rows to append, by topic and partition, and the new states; None is open again."""
+
+    rows: dict[tuple[str, int | None], list[Row]] = field(default_factory=dict)
+    states: list[tuple[Found, State | None, str | None]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+
+    def count(self, outcome: Outcome) -> None:
+        counters = {"redriven": outcome.redriven, "parked": outcome.parked, None: outcome.unparked}
+        for found, state, _ in self.states:
+            counters[state][found.letter.error] += 1
+        outcome.refused += self.refused
+
+
+Choose = Callable[[Sequence[Found]], Choice]
+Tell = Callable[[Outcome], None]
+
+
+def redrive(
+    log: EmbeddedLog,
+    topic: str,
+    selection: Selection | None = None,
+    *,
+    to: str | None = None,
+    attempts_max: int | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    tell: Tell | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Put the rows of open letters back to their topic, or to another; each of them once, whatever crashes.
+
+    Letters that have failed `attempts_max` times are parked instead. Letters written meanwhile are left for the next
+    time, so that rows which fail again do not go round for ever. `rate` is in rows per second.
+
+    >>> import tempfile, headwater
+    >>> from headwater.log.deadletters import append_dead_letters
+    >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
+    ...     _ = log.create("orders")
+    ...     letter = DeadLetter(topic="orders", partition=0, offset=0, value=b"{", error="E", message="", at_us=0)
+    ...     _ = append_dead_letters(log, "orders", [letter])
+    ...     first, second = redrive(log, "orders"), redrive(log, "orders")
+    ...     [row["value"] for row in log.read("orders").rows()], first.changed, second.changed
+    ([b'{'], 1, 0)
+    """
+    _check_redrive(to, attempts_max, rate)
+    if to is not None:
+        log.topic(to)
+    letters = letter_topic(log, topic)
+    wanted = replace(selection or Selection(), states=("open",))
+
+    def choose(found: Sequence[Found]) -> Choice:
+        choice = Choice()
+        asked = [one for one in found if wanted.includes(one)]
+        tired = [one for one in asked if attempts_max is not None and one.letter.attempt >= attempts_max]
+        choice.states += [(one, "parked", None) for one in tired]
+        again = [one for one in asked if attempts_max is None or one.letter.attempt < attempts_max]
+        for name in dict.fromkeys(to or one.letter.topic for one in again):
+            rows = [one for one in again if (to or one.letter.topic) == name]
+            _put_back(log, rows, log.topic(name), letters.name, choice)
+        return choice
+
+    work = _Work(log, letters, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
+    return work.run(dry_run=dry_run, tell=tell, pace=None if rate is None else _Pace(rate, pause))
+
+
+def park(
+    log: EmbeddedLog,
+    topic: str,
+    selection: Selection | None = None,
+    *,
+    undo: bool = False,
+    dry_run: bool = False,
+    tell: Tell | None = None,
+) -> Outcome:
+    """Set open letters aside, so that `redrive` leaves them alone; or take parked ones up again."""
+    wanted = replace(selection or Selection(), states=("parked" if undo else "open",))
+
+    def choose(letters: Sequence[Found]) -> Choice:
+        states: list[tuple[Found, State | None, str | None]]
+        states = [(found, None if undo else "parked", None) for found in letters if wanted.includes(found)]
+        return Choice(states=states)
+
+    work = _Work(log, letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
+    return work.run(dry_run=dry_run, tell=tell, pace=None)
+
+
+class _Work:
+    """Goes over the letters of a topic, and settles some of them at a time."""
+
+    def __init__(self, log: EmbeddedLog, topic: Topic, choose: Choose, *, letters_max: int) -> None:
+        self._log = log
+        self._topic = topic
+        self._choose = choose
+        self._letters_max = min(letters_max, LETTERS_MAX)
+        self._statuses = Statuses(log, topic)
+        self._producer = f"letters.{topic.id}"
+        self._starts: Offsets = log.start_offsets(topic.name)
+
+    def run(self, *, dry_run: bool, tell: Tell | None, pace: _Pace | None) -> Outcome:
+        outcome = Outcome()
+        if not dry_run:
+            make_status_topic(self._log)
+        for letters in self._pieces():
+            choice = self._choose(self._seen_now(letters)) if dry_run else self._settle(letters)
+            choice.count(outcome)
+            outcome.seen += len(letters)
+            if tell is not None:
+                tell(outcome)
+            if pace is not None and not dry_run:
+                pace.keep(outcome.redriven.total())
+        return outcome
+
+    def _pieces(self) -> Iterator[list[Found]]:
+        """The letters that are there now, some at a time; their statuses are looked up later."""
+        stop = self._log.end_offsets(self._topic.name)
+        for batch in self._log.read(self._topic.name, stop=stop).batches():
+            for start in range(0, batch.data.num_rows, self._letters_max):
+                yield found_in(batch.data.slice(start, self._letters_max), batch.partition, {})
+
+    def _seen_now(self, letters: Sequence[Found]) -> list[Found]:
+        statuses = self._statuses.now()
+        return [replace(found, status=statuses.get(found.place)) for found in letters]
+
+    def _settle(self, letters: Sequence[Found]) -> Choice:
+        while True:
+            # In this order: whatever was committed under earlier numbers is then seen in the statuses.
+            sequence = self._log.committed_sequence(self._producer) + 1
+            choice = self._choose(self._seen_now(letters))
+            reach("letters.chosen")
+            if not choice.states or self._commit(choice, sequence):
+                return choice
+
+    def _commit(self, choice: Choice, sequence: int) -> bool:
+        """Whether it was this choice that was committed under the number."""
+        transaction = self._log.transaction(self._producer, sequence=sequence)
+        for (topic, partition), rows in choice.rows.items():
+            transaction.append(topic, rows, partition=partition)
+        transaction.append(STATUS_TOPIC, [*self._status_rows(choice), *self._forgotten()])
+        reach("letters.before_commit")
+        appended = transaction.commit()
+        reach("letters.committed")
+        return bool(appended) and not any(one.duplicate for one in appended.values())
+
+    def _status_rows(self, choice: Choice) -> list[Row]:
+        now = self._log.clock.now_us()
+        return [self._row(found.place, state and Status(state, to, now)) for found, state, to in choice.states]
+
+    def _forgotten(self) -> list[Row]:
+        """Tombstones for letters that retention has taken: nobody asks for their statuses any more."""
+        return [
+            self._row(place, None) for place in self._statuses.now() if place.offset < self._starts[place.partition]
+        ]
+
+    def _row(self, place: Place, status: Status | None) -> Row:
+        key = {"letters": self._topic.id, "partition": place.partition, "offset": place.offset}
+        if status is None:
+            return {**key, "_tombstone": True}
+        return {**key, "state": status.state, "to": status.to, "at": status.at_us}
+
+
+class _Pace:
+    """Keeps to so many rows per second."""
+
+    def __init__(self, rate: float, pause: Callable[[float], None]) -> None:
+        self._rate = rate
+        self._pause = pause
+        self._started = time.monotonic()
+
+    def keep(self, rows: int) -> None:
+        ahead = self._started + rows / self._rate - time.monotonic()
+        if ahead > 0:
+            self._pause(ahead)
+
+
+def _put_back(log: EmbeddedLog, letters: Sequence[Found], target: Topic, name: str, choice: Choice) -> None:
+    """Add the rows of letters to a choice; or the reasons why their topic would not take them."""
+    rows: dict[int | None, list[tuple[Found, Row]]] = {}
+    for found in letters:
+        try:
+            row = original_row(found.letter, target) | {"_headers": _headers(found, name)}
+        except UsageError as error:
+            choice.refused.append(Refusal(place=found.place, why=str(error)))
+        else:
+            rows.setdefault(_partition(found.letter, target), []).append((found, row))
+    for partition, pairs in rows.items():
+        taken = _taken(log, target.name, partition, pairs, choice)
+        if taken:
+            choice.rows[target.name, partition] = [row for _, row in taken]
+            choice.states += [(found, "redriven", target.name) for found, _ in taken]
+
+
+def _taken(
+    log: EmbeddedLog, topic: str, partition: int | None, pairs: list[tuple[Found, Row]], choice: Choice
+) -> list[tuple[Found, Row]]:
+    """The rows that a topic would take; tried together, and where that fails, by halves."""
+    try:
+        # A transaction that nobody commits: appending to it checks the rows, and writes nothing.
+        log.transaction().append(topic, [row for _, row in pairs], partition=partition)
+    except (UsageError, RowTooLarge) as error:
+        if len(pairs) == 1:
+            choice.refused.append(Refusal(place=pairs[0][0].place, why=str(error)))
+            return []
+        half = len(pairs) // 2
+        return [pair for part in (pairs[:half], pairs[half:]) for pair in _taken(log, topic, partition, part, choice)]
+    return pairs
+
+
+def original_row(letter: DeadLetter, topic: Topic) -> Row:
+    """The row of a letter, for a topic: bytes where it has no schema, else the columns that the JSON has."""
+    if topic.schemaless:
+        value = letter.value if letter.row is None else letter.row.encode()
+        return {"key": letter.key, "value": value}
+    text = letter.row if letter.row is not None else letter.value or b""
+    line = text.replace("\n", " ") if isinstance(text, str) else text.replace(b"\n", b" ")
+    rows = [row for some in json_lines.decode_lines([line], topic.schema, topic=topic.name) for row in some]
+    if len(rows) != 1:
+        raise ArgumentInvalid(name="letter", value=text, expected=f"a row as JSON for topic {topic.name!r}")
+    return rows[0]
+
+
+def _headers(found: Found, letters: str) -> list[tuple[str, bytes | None]]:
+    kept = [pair for pair in found.letter.headers or () if pair[0] not in _OWN_HEADERS]
+    attempt = min(found.letter.attempt + 1, ATTEMPT_MAX)
+    place = f"{letters}/{found.place.partition}/{found.place.offset}"
+    return [*kept, (ATTEMPT_HEADER, str(attempt).encode()), (LETTER_HEADER, place.encode())]
+
+
+def _partition(letter: DeadLetter, topic: Topic) -> int | None:
+    """Rows with a key go where it says; others where they were, if that is still there."""
+    if topic.key or topic.name != letter.topic or not 0 <= letter.partition < topic.partitions:
+        return None
+    return letter.partition
+
+
+def _check_redrive(to: str | None, attempts_max: int | None, rate: float | None) -> None:
+    if to is not None and to.endswith(SUFFIX):
+        raise ArgumentInvalid(name="to", value=to, expected="a topic that is read, not one of dead letters")
+    if attempts_max is not None and attempts_max < 1:
+        raise ArgumentInvalid(name="attempts_max", value=attempts_max, expected="at least 1")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ArgumentInvalid(name="rate", value=rate, expected="a number of rows per second, above 0")
