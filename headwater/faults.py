@@ -41,6 +41,9 @@ DELIVERY_CRASH_POINTS = (
     "lake.swept",
 )
 
+#: Those of a view's transaction in its store.
+VIEW_CRASH_POINTS = ("view.deleted", "view.before_commit", "view.committed", "view.before_switch")
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -1,0 +1,25 @@
+"""Materialised views: changelogs applied to a store, looked up, queried by SQL, and subscribed to."""
+
+from headwater.views.collapse import Delta
+from headwater.views.duck import DuckStore
+from headwater.views.keeper import ViewKeeper
+from headwater.views.spec import Change, ViewPosition, ViewSpec
+from headwater.views.store import StoredView, ViewStore
+from headwater.views.stored import stored_view, stored_views
+from headwater.views.subscription import Subscription
+from headwater.views.view import View
+
+__all__ = [
+    "Change",
+    "Delta",
+    "DuckStore",
+    "StoredView",
+    "Subscription",
+    "View",
+    "ViewKeeper",
+    "ViewPosition",
+    "ViewSpec",
+    "ViewStore",
+    "stored_view",
+    "stored_views",
+]

@@ -1,0 +1,276 @@
+"""The keeper: one thread that follows the changelogs of all views and brings their rows into the store.
+
+It sleeps in the log until a changelog has more, and then applies whatever is there in few transactions: the further it
+is behind, the more rows each one has. A view that cannot go on is set aside with its problem, tried again from time to
+time, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import HeadwaterError, TopicNotFound, ViewNotFound
+from headwater.log import EmbeddedLog, Offsets
+from headwater.schema.notation import nearest
+from headwater.views.applying import Upkeep, catch_up, producers_sources
+from headwater.views.spec import Sources, ViewSpec
+from headwater.views.store import ViewStore
+
+if TYPE_CHECKING:
+    from headwater.views.view import View
+
+#: How long a sleep may take before metadata of transactions without rows is looked at, and a stop is seen.
+LOOK_SECONDS = 0.25
+#: The same while a reader waits for its own write: a transaction without rows wakes nobody.
+LOOK_SECONDS_WAITED_FOR = 0.01
+RETRY_SECONDS = 1.0
+
+
+class ViewKeeper:
+    """Keeps views up to date, and serves them: `keeper.views["spend"].get(card=42)`.
+
+    `derived` names the queries that write topics which are no views, so that a reader's own write is followed through
+    them too. With `read_only`, what the store holds is served as it is, and nothing is applied.
+    """
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        store: ViewStore,
+        *,
+        clock: Clock | None = None,
+        derived: Mapping[str, tuple[str, ...]] | None = None,
+        linger_seconds: float = 0.0,
+        read_only: bool = False,
+    ) -> None:
+        self.log = log
+        self.store = store
+        self.clock = clock or SystemClock()
+        self.derived = dict(derived or {})
+        self._linger_seconds = linger_seconds
+        self._kept: dict[tuple[str, int], Upkeep] = {}
+        self._lock = threading.RLock()
+        self._applied = threading.Condition()
+        self._listeners: list[Callable[[], None]] = []
+        self._waiters = 0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._read_only = read_only
+        if read_only:
+            self._kept = {
+                (one.spec.name, one.spec.version): Upkeep(spec=one.spec, active=one.active, position=one.position)
+                for one in store.stored()
+            }
+
+    # -- which views --------------------------------------------------------------------------------------------------
+
+    def add(self, spec: ViewSpec) -> View:
+        """Keep a version of a view from now on. The first one is served; a later one is when `switch` says so."""
+        with self._lock:
+            stored = self.store.declare(spec)
+            known = self._kept.get((spec.name, spec.version))
+            self._kept[spec.name, spec.version] = Upkeep(
+                spec=stored.spec,
+                active=stored.active,
+                position=stored.position,
+                rows_applied=known.rows_applied if known else 0,
+            )
+        self.tell()
+        return self.view(spec.name)
+
+    def remove(self, name: str, *, version: int | None = None, drop: bool = False) -> None:
+        """Keep a view no longer; with `drop`, forget its rows too. Its changelog stays."""
+        with self._lock:
+            self._check_known(name)
+            for key in [key for key in self._kept if key[0] == name and version in (None, key[1])]:
+                del self._kept[key]
+            if drop:
+                self.store.drop(name, version)
+        self.tell()
+
+    def switch(self, name: str, version: int) -> None:
+        """Serve another version of a view, which has been kept beside the one in use."""
+        with self._lock:
+            self._check_known(name)
+            if (name, version) not in self._kept:
+                raise ViewNotFound(view=f"{name}@{version}")
+            self.store.activate(name, version)
+            for (other, number), upkeep in self._kept.items():
+                if other == name:
+                    upkeep.active = number == version
+        self.tell()
+
+    @property
+    def views(self) -> Mapping[str, View]:
+        """The views that are served now, by name."""
+        return {name: self.view(name) for name in self.names()}
+
+    def names(self) -> list[str]:
+        return sorted({upkeep.spec.name for upkeep in list(self._kept.values()) if upkeep.active})
+
+    def view(self, name: str) -> View:
+        """One view by its name."""
+        from headwater.views.view import View
+
+        self._check_known(name)
+        return View(self, name)
+
+    def upkeep(self, name: str, version: int | None = None) -> Upkeep:
+        """Where a view stands now: the version that is served, or another one."""
+        for upkeep in list(self._kept.values()):
+            if upkeep.spec.name == name and (upkeep.active if version is None else upkeep.spec.version == version):
+                return upkeep
+        raise self._unknown(name)
+
+    def versions(self, name: str) -> list[Upkeep]:
+        return [upkeep for (other, _), upkeep in sorted(self._kept.items()) if other == name]
+
+    @property
+    def problems(self) -> dict[str, Exception]:
+        """What keeps views from going on, by the table's name."""
+        return {one.spec.table: one.problem for one in list(self._kept.values()) if one.problem is not None}
+
+    def _check_known(self, name: str) -> None:
+        if not any(other == name for other, _ in list(self._kept)):
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> ViewNotFound:
+        return ViewNotFound(view=name, near=nearest(name, self.names()))
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Bring all views up to the present ends of their changelogs; the first problem is raised after all others."""
+        self._pass(retry=True)
+        for problem in self.problems.values():
+            raise problem
+
+    def start(self) -> None:
+        """Follow the changelogs in a thread of its own."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="headwater-views", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what it has begun, it finishes."""
+        if self._thread is not None:
+            self._stopping.set()
+            self._thread.join()
+            self._thread = None
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._pass():
+                self._stopping.wait(self._linger_seconds)
+            else:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        positions = {
+            upkeep.spec.topic: dict(upkeep.position.offsets)
+            for upkeep in sorted(self._kept.values(), key=lambda one: one.active)
+            if upkeep.problem is None and upkeep.position.offsets
+        }
+        seconds = LOOK_SECONDS_WAITED_FOR if self._waiters else LOOK_SECONDS
+        try:
+            if positions:
+                self.log.wait(positions, seconds=seconds)
+            else:
+                self._stopping.wait(seconds)
+        except HeadwaterError:  # a topic was deleted: the next pass says so of its view
+            self._stopping.wait(seconds)
+
+    def _pass(self, *, retry: bool = False) -> bool:
+        changed = False
+        for key in list(self._kept) if not self._read_only else ():
+            with self._lock:
+                upkeep = self._kept.get(key)
+                if upkeep is None or (upkeep.problem is not None and not retry and time.monotonic() < upkeep.retry_at):
+                    continue
+                changed |= self._keep(upkeep)
+        return changed
+
+    def _keep(self, upkeep: Upkeep) -> bool:
+        try:
+            changed = catch_up(self.log, self.store, upkeep, clock=self.clock, told=self.tell)
+        except TopicNotFound:
+            return False  # its query has not written yet
+        # One view's trouble must not stop the others: it is kept with the view, shown, and raised to whoever waits.
+        except Exception as error:
+            upkeep.problem, upkeep.retry_at = error, time.monotonic() + RETRY_SECONDS
+            self.tell()
+            return False
+        if upkeep.problem is not None:
+            upkeep.problem = None
+            self.tell()
+        return changed
+
+    # -- telling readers ----------------------------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Wake whoever waits for a change."""
+        with self._applied:
+            self._applied.notify_all()
+        for listener in list(self._listeners):
+            listener()
+
+    @contextlib.contextmanager
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Have a function called, from the keeper's thread, whenever something has changed. It must be quick."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def wait_for(self, condition: Callable[[], bool], *, deadline: float) -> bool:
+        """Sleep until a condition on the views holds; False when the time (monotonic) is over."""
+        with self._waiting():
+            while not condition():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                if not self.running:
+                    self._pass()
+                with self._applied:
+                    if not condition():
+                        self._applied.wait(min(left, LOOK_SECONDS_WAITED_FOR))
+            return True
+
+    def wait_for_change(self, condition: Callable[[], bool], *, seconds: float | None) -> bool:
+        """Sleep until a condition on what has been applied holds; nothing but a change is looked at."""
+        with self._applied:
+            return self._applied.wait_for(condition, timeout=seconds)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        with self._applied:
+            self._waiters += 1
+        try:
+            yield
+        finally:
+            with self._applied:
+                self._waiters -= 1
+
+    # -- where topics come from ---------------------------------------------------------------------------------------
+
+    def sources_of_topic(self, topic: str) -> Sources | None:
+        """What the queries that write a topic reflect by now; None for a topic that no query writes."""
+        producers = self.derived.get(topic, ())
+        for upkeep in list(self._kept.values()):
+            if upkeep.spec.topic == topic:
+                producers += upkeep.spec.producers
+        return producers_sources(self.log, tuple(dict.fromkeys(producers))) if producers else None
+
+    def end_offsets(self, topic: str) -> Offsets:
+        return self.log.end_offsets(topic)

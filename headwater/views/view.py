@@ -1,0 +1,184 @@
+"""One view, as its readers have it: look-ups, rows, SQL and subscriptions, in the process that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid, ViewKeyInvalid
+from headwater.log.lag import lag_of
+from headwater.schema import format_schema, to_batches
+from headwater.schema.notation import nearest
+from headwater.views.keeper import ViewKeeper
+from headwater.views.spec import ViewPosition, ViewSpec
+from headwater.views.store import Parameters
+from headwater.views.subscription import Subscription
+from headwater.views.waiting import AtLeast, wait_for_offsets
+
+# Any: the values of a row are of any type.
+Row = dict[str, Any]
+Where = str | Mapping[str, Any] | None
+
+
+class View:
+    """A table that follows its query.
+
+    Every read may ask for `at_least={"payments": {0: 1042}}`: it then waits until the view reflects the rows of
+    `payments` before offset 1042 of partition 0, such as `Appended.offsets_next` names them, for at most `timeout`
+    seconds (10 unless told).
+    """
+
+    def __init__(self, keeper: ViewKeeper, name: str) -> None:
+        self._keeper = keeper
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"View({self.name!r})"
+
+    @property
+    def spec(self) -> ViewSpec:
+        """How the version that is served is declared."""
+        return self._keeper.upkeep(self.name).spec
+
+    @property
+    def position(self) -> ViewPosition:
+        """How far the view has come in its changelog and in its sources."""
+        return self._keeper.upkeep(self.name).position
+
+    @property
+    def freshness(self) -> float:
+        """For how many seconds the oldest change that is not applied yet has been waiting; 0 where there is none."""
+        position, topic = self.position, self.spec.topic
+        if topic not in self._keeper.log.topics():
+            return 0.0
+        return max((one.seconds for one in lag_of(self._keeper.log, "", topic, position.offsets)), default=0.0)
+
+    def get(
+        self,
+        key: Mapping[str, Any] | None = None,
+        *,
+        at_least: AtLeast | None = None,
+        timeout: float | None = None,
+        **columns: Any,
+    ) -> Row | None:
+        """The row with this key, None where there is none: `view.get(card=42)`.
+
+        Key columns that are called like an argument go into a mapping: `view.get({"timeout": 3})`.
+        """
+        wait_for_offsets(self._keeper, self.name, at_least, timeout)
+        spec = self.spec
+        found = self._keeper.store.get(spec, key_batch(spec, {**(key or {}), **columns}))
+        rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+        return rows[0] if rows else None
+
+    def table(
+        self,
+        where: Where = None,
+        *,
+        parameters: Parameters = None,
+        limit: int | None = None,
+        at_least: AtLeast | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """The rows as an Arrow table; see `rows`."""
+        wait_for_offsets(self._keeper, self.name, at_least, timeout)
+        if limit is not None and limit < 0:
+            raise ArgumentInvalid(name="limit", value=limit, expected="at least 0")
+        spec = self.spec
+        if isinstance(where, Mapping):
+            where, parameters = equalities(spec, where)
+        return self._keeper.store.scan(spec, where=where, parameters=parameters, limit=limit)
+
+    def rows(
+        self,
+        where: Where = None,
+        *,
+        parameters: Parameters = None,
+        limit: int | None = None,
+        at_least: AtLeast | None = None,
+        timeout: float | None = None,
+    ) -> list[Row]:
+        """The rows, or those that fit: `where` is a condition in SQL, or a mapping of columns to values."""
+        found = self.table(where, parameters=parameters, limit=limit, at_least=at_least, timeout=timeout)
+        rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+        return rows
+
+    def sql(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        at_least: AtLeast | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """The result of one SELECT over this view and any other of the same app, by their names."""
+        wait_for_offsets(self._keeper, self.name, at_least, timeout)
+        return self._keeper.store.query(statement, parameters)
+
+    def subscribe(self, start: ViewPosition | str | None = None) -> Subscription:
+        """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""
+        return Subscription(self._keeper, self.name, start)
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know of the view, as plain values."""
+        upkeep = self._keeper.upkeep(self.name)
+        spec, position = upkeep.spec, upkeep.position
+        return {
+            "name": spec.name,
+            "version": spec.version,
+            "versions": [one.spec.version for one in self._keeper.versions(spec.name)],
+            "topic": spec.topic,
+            "key": list(spec.key),
+            "schema": format_schema(spec.schema),
+            "producers": list(spec.producers),
+            "offsets": {str(partition): offset for partition, offset in position.offsets.items()},
+            "sources": {
+                topic: {str(partition): offset for partition, offset in offsets.items()}
+                for topic, offsets in position.sources.items()
+            },
+            "applied_at_us": position.applied_at_us,
+            "freshness": self.freshness,
+            "problem": None if upkeep.problem is None else str(upkeep.problem),
+        }
+
+
+def key_batch(spec: ViewSpec, given: Mapping[str, Any]) -> pa.RecordBatch:
+    """A key as one typed row, or `ViewKeyInvalid` that says what is wrong with it."""
+    key = ", ".join(spec.key)
+    for name in given:
+        if name not in spec.key:
+            raise ViewKeyInvalid(
+                view=spec.name, why=f"{name!r} is not part of it{nearest(name, list(spec.key))}", key=key
+            )
+    for name in spec.key:
+        if given.get(name) is None:
+            why = f"{name!r} is null" if name in given else f"{name!r} is missing"
+            raise ViewKeyInvalid(view=spec.name, why=why, key=key)
+    try:
+        [batch] = to_batches([dict(given)], spec.key_schema, topic=spec.topic)
+    except (RowInvalid, EncodingInvalid) as error:
+        why = f"{error.column!r} {error.why}" if isinstance(error, RowInvalid) else str(error)
+        raise ViewKeyInvalid(view=spec.name, why=why, key=key) from error
+    return batch.data
+
+
+def equalities(spec: ViewSpec, where: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """A mapping of columns to values as a condition in SQL."""
+    for name in where:
+        if name not in spec.schema.names:
+            expected = (
+                f"columns of view {spec.name!r}: {', '.join(spec.schema.names)}{nearest(name, spec.schema.names)}"
+            )
+            raise ArgumentInvalid(name="where", value=name, expected=expected)
+    terms = []
+    values = []
+    for name, value in where.items():
+        quoted = '"' + name.replace('"', '""') + '"'
+        if value is None:
+            terms.append(f"{quoted} IS NULL")
+        else:
+            values.append(value)
+            terms.append(f"{quoted} = ${len(values)}")
+    return " AND ".join(terms) or "true", values

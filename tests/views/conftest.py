@@ -1,0 +1,47 @@
+"""A log, and every kind of store, for the tests of views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headwater.log
+from headwater.log import EmbeddedLog
+from headwater.views import DuckStore, ViewKeeper, ViewSpec, ViewStore
+
+Opened = Callable[[], ViewStore]
+SPEND = pa.schema([("card", pa.int64()), ("total", pa.float64()), ("shop", pa.string())])
+
+
+def spec(name: str = "spend", schema: pa.Schema = SPEND, **changes: object) -> ViewSpec:
+    settings = {"name": name, "topic": name, "key": ("card",), "schema": schema} | changes
+    return ViewSpec(**settings)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    with headwater.log.open(tmp_path / "log") as log:
+        yield log
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Opened:
+    """Opens the store of this test, again and again, as a process does that was ended."""
+    return lambda: DuckStore(tmp_path / "views.duckdb")
+
+
+@pytest.fixture
+def store(open_store: Opened) -> Iterator[ViewStore]:
+    store = open_store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def keeper(log: EmbeddedLog, store: ViewStore) -> Iterator[ViewKeeper]:
+    keeper = ViewKeeper(log, store)
+    yield keeper
+    keeper.stop()
