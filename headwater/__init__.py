@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.log import Log, Retention, open
-    from headwater.runtime import session
+    from headwater.runtime import App, Table, session
 
     __version__: str
 
-__all__ = ["Config", "Log", "Retention", "__version__", "open", "session"]
+__all__ = ["App", "Config", "Log", "Retention", "Table", "__version__", "open", "session"]
 
 _HOMES = {
+    "App": "headwater.runtime",
     "Config": "headwater.config",
     "Log": "headwater.log",
     "Retention": "headwater.log",
+    "Table": "headwater.runtime",
     "open": "headwater.log",
     "session": "headwater.runtime",
 }

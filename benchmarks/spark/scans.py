@@ -18,7 +18,7 @@ COLUMNS = "id bigint, value double, payload string"
 FRAME_ROWS = 10_000
 FRAMES = 16
 BATCHES = 5
-OURS, PEER = "topic", "Parquet file stream"
+OURS, PLACED, PEER = "topic", "topic with positions", "Parquet file stream"
 
 
 def scan(bench: Bench) -> list[Result]:
@@ -31,13 +31,20 @@ def scan(bench: Bench) -> list[Result]:
         per_batch = rows // BATCHES
 
         def ours() -> Sample:
-            return bench_spark.run(bench_spark.topic(folder / "log", "rows", rows_max=per_batch), rows=rows).sample()
+            return read("none")
+
+        def placed() -> Sample:
+            return read("position")
+
+        def read(metadata: str) -> Sample:
+            stream = bench_spark.topic(folder / "log", "rows", rows_max=per_batch, metadata=metadata)
+            return bench_spark.run(stream, rows=rows).sample()
 
         def peer() -> Sample:
             files = bench_spark.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", CORES)
             return bench_spark.run(files.parquet(str(folder / "parquet")), rows=rows).sample()
 
-        subjects = {OURS: ours, PEER: peer}
+        subjects = {OURS: ours, PLACED: placed, PEER: peer}
         warm_up(bench, subjects)
         samples = bench.interleave("scan", subjects, rounds=bench.size(5, 1))
     about = {"row_bytes": ROW_BYTES, "rows": rows, "batches": BATCHES}
@@ -52,6 +59,15 @@ def scan(bench: Bench) -> list[Result]:
             bars=[Bar(figure="ratio", least=0.8)],
         ),
         cpu_result("scan.cpu", samples, ours=OURS, peer=PEER, more=about),
+        Result(
+            name="scan.position",
+            value=median_rate(samples[PLACED]),
+            unit="rows/s",
+            peer=PEER,
+            peer_value=median_rate(samples[PEER]),
+            more=about,
+            note="with the columns `_partition` and `_offset`, which a topic has by default and a file has not",
+        ),
     ]
 
 

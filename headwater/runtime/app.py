@@ -12,13 +12,11 @@ from headwater.log.embedded.topics import check_name
 from headwater.log.port import Rows
 from headwater.runtime.declared import Expected, Mode, Query, inputs_of, where_of
 from headwater.runtime.status import Kind
-from headwater.sinks import Sink
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from headwater.runtime.views import AppViews
+    from headwater.sinks import Sink
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str] | None

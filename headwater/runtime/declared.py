@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headwater.errors import DeclarationInvalid
 from headwater.runtime.status import Kind
 from headwater.runtime.table import Table
-from headwater.sinks import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headwater.sinks import Sink
 
 Mode = Literal["append", "update"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from headwater.errors import GraphCyclic, InputUnknown
 from headwater.runtime.declared import Query
@@ -35,6 +36,13 @@ def _check_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> None:
             make = f"Create it with `headwater topic create {name}`, or say `app.input({name!r}, schema)`."
             hint = f"Did you mean {near[0]!r}?" if near else make
             raise InputUnknown(query=query.name, where=query.where, input=name, hint=hint)
+
+
+# Any: what a graph is as JSON.
+def picture_from(body: dict[str, Any]) -> Graph:
+    """A graph that another process has told of."""
+    nodes = tuple(Node(**node) for node in body["nodes"])
+    return Graph(app=body["app"], nodes=nodes, edges=tuple((first, second) for first, second in body["edges"]))
 
 
 def picture(

@@ -1,11 +1,11 @@
 """The folder of an app: where its queries keep their checkpoints, which version of each is in use, and who runs it.
 
-    <home>/runner.lock            flock: held by the process that runs the app, for as long as it lives
-    <home>/api.json               that process's address and token; only its user may read it
-    <home>/versions.json          which version of each query is in use, and which are being tried
-    <home>/queries/<query>/v1/    a version's checkpoint
-    <home>/state/                 the state of operators, by query id
-    <home>/views.duckdb           the store of the views
+<home>/runner.lock            flock: held by the process that runs the app, for as long as it lives
+<home>/api.json               that process's address and token; only its user may read it
+<home>/versions.json          which version of each query is in use, and which are being tried
+<home>/queries/<query>/v1/    a version's checkpoint
+<home>/state/                 the state of operators, by query id
+<home>/views.duckdb           the store of the views
 """
 
 from __future__ import annotations

@@ -47,11 +47,21 @@ class Planner:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Where outputs lie that are not in the topic of their name."""
 
-    def plan(self, query: Query, version: Version) -> Planned:
-        """Call the function with its inputs, and make or check the topic of its output."""
-        rows, operators = self._called(query, version, tick=query.tick)
+    def plan(self, query: Query, version: Version, *, stop: str | None = None) -> Planned:
+        """Call the function with its inputs, and make or check the topic of its output.
+
+        With `stop`, offsets as JSON, the inputs are read up to there and no further.
+        """
+        options = {"start": version.start, "clock": self.clock}
+        if stop is not None:
+            options["stop"] = stop
+        if query.rows_max is not None:
+            options["rows_max"] = str(query.rows_max)
+        if query.tick is not None:
+            options["tick"] = query.tick
+        rows, operators = self._called(query, options)
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
-            rows, operators = self._called(query, version, tick=TICK)
+            rows, operators = self._called(query, {**options, "tick": TICK})
         planned = Planned(query=query, version=version, rows=rows, operators=operators)
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
@@ -62,16 +72,9 @@ class Planner:
             sink.check(columns)
         return planned
 
-    def _called(
-        self, query: Query, version: Version, *, tick: str | None
-    ) -> tuple[DataFrame, tuple[Contract, ...]]:
+    def _called(self, query: Query, options: dict[str, str]) -> tuple[DataFrame, tuple[Contract, ...]]:
         from pyspark.sql import DataFrame
 
-        options = {"start": version.start, "clock": self.clock}
-        if tick is not None:
-            options["tick"] = tick
-        if query.rows_max is not None:
-            options["rows_max"] = str(query.rows_max)
         arguments = {each.parameter: self._argument(each, options) for each in query.inputs}
         with applied_operators() as operators:
             rows = query.function(**arguments)

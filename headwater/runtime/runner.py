@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ArgumentInvalid, QueryFailed
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from headwater.runtime.api import served
 from headwater.runtime.app import App, found
 from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
+from headwater.runtime.keeping import add_view, kept_views
 from headwater.runtime.planning import Planner
+from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
 from headwater.runtime.session import STATE, register, session
 from headwater.runtime.status import Graph, QueryStatus
@@ -47,9 +50,9 @@ class Runner:
         until_caught_up: bool = False,
         standby: bool = False,
         port: int = 0,
+        serve: bool = True,
         spark: SparkSession | None = None,
         clock: str = "system",
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if log is not None:
             app.log = log
@@ -60,8 +63,8 @@ class Runner:
         self._until_caught_up = until_caught_up
         self._standby = standby
         self._port = port
+        self._serve = serve
         self._clock = clock
-        self._say = say
         self._given = spark
         self._stop = threading.Event()
         self._busy = threading.RLock()
@@ -69,6 +72,8 @@ class Runner:
         self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
         self.supervised: dict[str, Supervised] = {}
         self._watches: dict[str, Watch] = {}
+        self.replays = Replays(self)
+        self._planned = False
 
     # -- from start to end --------------------------------------------------------------------------------------------
 
@@ -89,9 +94,12 @@ class Runner:
             self._declare_inputs()
             self.queries = self._ordered()
             self._check_start()
+            self.keeper = stack.enter_context(kept_views(self.app, self.home, self.log))
             for query in self.queries:
-                self._supervise(query, self.home.versions(query.name, topic=query.output).active)
+                self.supervise_version(query, self.home.versions(query.name, topic=query.output).active)
             stack.callback(self._stop_queries)
+            if self._serve:
+                self.announced = stack.enter_context(served(self, port=self._port))
             yield self
 
     def _declare_inputs(self) -> None:
@@ -109,10 +117,15 @@ class Runner:
             return
         for query in self.queries:
             if self.home.query_id(query.name, self.home.versions(query.name, topic=query.output).active.number):
-                expected = f"nothing, for {query.name!r} has begun already; `headwater replay` runs it anew beside itself"
+                expected = (
+                    f"nothing, for {query.name!r} has begun already; `headwater replay` runs it anew beside itself"
+                )
                 raise ArgumentInvalid(name="--from", value=self._start, expected=expected)
 
-    def _supervise(self, query: Query, version: Version) -> Supervised:
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def supervise_version(self, query: Query, version: Version) -> Supervised:
+        """Keep a version of a query at work from now on."""
         status = QueryStatus(
             name=query.name if version.number == 1 else f"{query.name}@v{version.number}",
             kind=query.kind,
@@ -120,10 +133,45 @@ class Runner:
             inputs=query.reads,
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
         )
-        one = Supervised(query=query, version=version, watch=Watch(status, state=self.home.state), start=self._started)
-        self.supervised[one.name] = one
-        self._watches[one.name] = one.watch
+        watch = Watch(status, state=self.home.state)
+        one = Supervised(query=query, version=version, watch=watch, start=self.start_version)
+        with self._busy:
+            self.supervised[one.name] = one
+            self._watches[one.name] = one.watch
         return one
+
+    def forget_version(self, one: Supervised) -> None:
+        with self._busy:
+            self.supervised.pop(one.name, None)
+            self._watches.pop(one.name, None)
+
+    def active(self, query: Query) -> Supervised:
+        return self.version(query, self.home.versions(query.name, topic=query.output).active)
+
+    def version(self, query: Query, version: Version) -> Supervised:
+        return self.supervised[f"{query.name}-v{version.number}"]
+
+    def start_version(self, query: Query, version: Version, *, stop: str | None = None) -> Running:
+        """Start a version now; with `stop`, up to these offsets of its inputs and no further."""
+        if self._start is not None and version.number == 1:
+            version = Version(number=version.number, topic=version.topic, start=self._start)
+        planned = self._planner().plan(query, version, stop=stop)
+        running = Running(
+            planned,
+            log=str(self.log.path),
+            state=self.home.state,
+            checkpoint=self.home.checkpoint(query.name, version.number),
+            available_now=self._until_caught_up or stop is not None,
+        )
+        if query.kind == "view" and version.topic == query.output:
+            add_view(self.keeper, self.log, query, producer=str(running.query.id))
+        return running
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nobody else starts or stops queries while the block runs."""
+        with self._busy:
+            yield
 
     # -- Spark --------------------------------------------------------------------------------------------------------
 
@@ -144,23 +192,12 @@ class Runner:
         views = frozenset(query.name for query in self.app.queries if query.kind == "view")
         return Planner(spark=self.start_spark(), log=self.log, views=views, clock=self._clock)
 
-    def _started(self, query: Query, version: Version) -> Running:
-        if self._start is not None and version.number == 1:
-            version = Version(number=version.number, topic=version.topic, start=self._start)
-        planned = self._planner().plan(query, version)
-        return Running(
-            planned,
-            log=str(self.log.path),
-            state=self.home.state,
-            checkpoint=self.home.checkpoint(query.name, version.number),
-            available_now=self._until_caught_up,
-        )
-
     # -- continuous ---------------------------------------------------------------------------------------------------
 
     def supervise(self) -> None:
         """Keep all queries at work until somebody asks to stop."""
         self._plan_all()
+        self.replays.resume()
         while not self._stop.is_set():
             with self._busy:
                 for one in list(self.supervised.values()):
@@ -169,9 +206,20 @@ class Runner:
 
     def _plan_all(self) -> None:
         """Plan every query once before any of them starts: a mistake in one is told before rows move."""
+        if self._planned:
+            return
+        self._planned = True
         planner = self._planner()
         for query in self.queries:
             planner.plan(query, self.home.versions(query.name, topic=query.output).active)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def reuse_spark(self, spark: SparkSession | None) -> None:
+        """Take over the session of an earlier runner of this process."""
+        self._given = spark
 
     def request_stop(self) -> None:
         """Ask for a stop between two batches; may be called from a signal handler."""
@@ -197,6 +245,7 @@ class Runner:
                 if one.failures >= FAILURES_MAX and one.trouble is not None:
                     raise QueryFailed(query=query.name, why=one.trouble.line)
                 time.sleep(0.02)
+        self.keeper.catch_up()
 
     # -- what others ask ----------------------------------------------------------------------------------------------
 
@@ -216,7 +265,17 @@ class Runner:
         with self._busy:
             self._of(name).restart()
 
+    def explain(self, name: str) -> str:
+        """Spark's plan of the last batch of a query."""
+        running = self._of(name).running
+        if running is None:
+            return "The query does not run now."
+        return str(running.query._jsq.explainInternal(False))
+
+    def rebuild_view(self, name: str) -> dict[str, Any]:
+        """Make the store's rows of a view anew from its topic, and switch to them when they have caught up."""
+        found([query for query in self.app.queries if query.kind == "view"], name)
+        return self.keeper.rebuild(name)
+
     def _of(self, name: str) -> Supervised:
-        query = found(self.queries, name)
-        number = self.home.versions(name, topic=query.output).active.number
-        return self.supervised[f"{name}-v{number}"]
+        return self.active(found(self.queries, name))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STOP_SECONDS_MAX = 60.0
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the batch was not begun
+class Stopped(Exception):
     """A batch that came after the stop; it is left to the next start."""
 
 
@@ -123,7 +123,9 @@ class Running:
             time.sleep(0.02)
         stopper = threading.Thread(target=self._stop_query, daemon=True)
         stopper.start()
-        stopper.join(0.2)  # Spark marks the query as ended first, so what the gate raises next is not taken for an error
+        stopper.join(
+            0.2
+        )  # Spark marks the query as ended first, so what the gate raises next is not taken for an error
         self._gate.let_go()
         stopper.join(seconds_max)
 

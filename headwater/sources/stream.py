@@ -235,6 +235,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic: {number: min(end, self._target.get(topic, {}).get(number, 0)) for number, end in offsets.items()}
                 for topic, offsets in ends.items()
             }
+        if isinstance(self._options.stop, dict):
+            bounds = self._options.stop
+            ends = {
+                topic: {number: min(end, bounds.get(topic, {}).get(number, end)) for number, end in offsets.items()}
+                for topic, offsets in ends.items()
+            }
         # Never behind what was read: a target or a start may lie before or beyond the end.
         return {
             topic: {number: max(end, known.get(topic, {}).get(number, 0)) for number, end in offsets.items()}

@@ -1,0 +1,230 @@
+"""`headwater run` and `headwater dev`: run the app of a file, and watch it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.commands import command
+from headwater.cli.session import Session
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.runtime.runner import Runner
+
+SHOW_SECONDS = 0.5
+File = Annotated[
+    str, typer.Argument(help="A Python file that makes an app; FILE:NAME where it makes several.", metavar="FILE")
+]
+Master = Annotated[
+    str | None, typer.Option("--master", help="Where Spark runs, such as spark://host:7077.", metavar="URL")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Run this query alone; may be repeated.", metavar="QUERY")
+]
+Port = Annotated[int, typer.Option("--port", help="Port of the local API; 0 takes a free one.", min=0, max=65535)]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run")(run)
+    command(app, "dev")(dev)
+
+
+def run(
+    session: Session,
+    file: File,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Process what is there, then stop.")
+    ] = False,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Where queries begin that are new: earliest, latest or a time.", metavar="WHERE"),
+    ] = None,
+    master: Master = None,
+    only: Only = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another process runs the app, then take over.")
+    ] = False,
+    port: Port = 0,
+) -> None:
+    """Run the app of a file until Ctrl-C, or until it has caught up.
+
+    Queries start from their checkpoints, are watched, and start again when they fail. Ctrl-C lets the batches at work
+    come to their end first; a second Ctrl-C does not wait.
+    """
+    from headwater.runtime.loading import load_app
+    from headwater.runtime.runner import Runner
+
+    app = load_app(file)
+    runner = Runner(
+        app,
+        log=session.flags.log,
+        master=master,
+        only=only or (),
+        start=start,
+        until_caught_up=until_caught_up,
+        standby=standby,
+        port=port,
+    )
+    if standby and runner.home.is_held():
+        session.say(f"{app.name} is run by another process; waiting to take over.")
+    with _interruptible(session, runner), runner.ready():
+        _work(session, runner, until_caught_up=until_caught_up)
+
+
+def _work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
+    session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.path}")
+    start_spark(session, runner)
+    with shown(session, runner):
+        if until_caught_up:
+            runner.catch_up()
+        else:
+            runner.supervise()
+    if until_caught_up:
+        for status in runner.statuses():
+            session.say(f"{status.name}: {status.rows_total:,} rows read, {status.state}")
+    else:
+        session.say("Stopped. Everything up to the last batch is committed.")
+
+
+def start_spark(session: Session, runner: Runner) -> None:
+    """Start Spark behind a line that moves; an interrupt is heeded meanwhile."""
+    began = time.monotonic()
+    failure: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            runner.start_spark()
+        except BaseException as error:  # told by the thread that waits
+            failure.append(error)
+
+    thread = threading.Thread(target=start, name="headwater-spark", daemon=True)
+    thread.start()
+    if not session.shows_progress:
+        session.say("Starting Spark …")
+    while thread.is_alive():
+        thread.join(0.1)
+        if session.shows_progress:
+            print(f"\rStarting Spark … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+    if session.shows_progress:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    if failure:
+        raise failure[0]
+
+
+@contextlib.contextmanager
+def shown(session: Session, runner: Runner) -> Iterator[None]:
+    """Show how the queries do while the block runs: a live table to people, lines to files."""
+    from headwater.cli.live import Display
+
+    done = threading.Event()
+
+    def show() -> None:
+        with Display(session, title=f"{runner.app.name} on {runner.log.path}") as display:
+            while not done.wait(SHOW_SECONDS):
+                display.show(runner.statuses())
+            display.show(runner.statuses())
+
+    thread = threading.Thread(target=show, name="headwater-display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(5)
+
+
+@contextlib.contextmanager
+def _interruptible(session: Session, runner: Runner) -> Iterator[None]:
+    """Ctrl-C asks the runner to stop; the second one does not wait."""
+
+    def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if runner.is_stopping:
+            os._exit(130)
+        runner.request_stop()
+        session.say("Stopping after the batches at work; Ctrl-C again stops at once.")
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def dev(session: Session, file: File, master: Master = None, only: Only = None, port: Port = 0) -> None:
+    """Run the app of a file, and take it in again whenever the file is saved.
+
+    Spark stays up, so a change is at work within a second or two. A file that does not load leaves the app as it was.
+    """
+    from headwater.runtime.loading import load_app
+    from headwater.runtime.runner import Runner
+
+    path = Path(file.partition(":")[0])
+    runner = Runner(load_app(file), log=session.flags.log, master=master, only=only or (), port=port)
+    spark = None
+    while True:
+        runner.reuse_spark(spark)
+        with _interruptible(session, runner):
+            changed = _run_until_saved(session, runner, path)
+        spark = runner.spark
+        if not changed:
+            return
+        runner = Runner(
+            _loaded_again(session, file, path), log=session.flags.log, master=master, only=only or (), port=port
+        )
+
+
+def _run_until_saved(session: Session, runner: Runner, path: Path) -> bool:
+    """Run the app until its file is saved (true) or somebody stops it (false)."""
+    saved = path.stat().st_mtime_ns
+    changed = threading.Event()
+
+    def watch() -> None:
+        while not runner.is_stopping:
+            time.sleep(0.2)
+            with contextlib.suppress(FileNotFoundError):  # editors replace a file in two steps
+                if path.stat().st_mtime_ns != saved:
+                    changed.set()
+                    runner.request_stop()
+
+    try:
+        with runner.ready():
+            threading.Thread(target=watch, name="headwater-dev", daemon=True).start()
+            _work(session, runner, until_caught_up=False)
+    except HeadwaterError as error:
+        session.warn(str(error))
+        _wait_for_save(runner, path, saved)
+        return not runner.is_stopping or changed.is_set()
+    return changed.is_set()
+
+
+def _wait_for_save(runner: Runner, path: Path, saved: int) -> None:
+    while not runner.is_stopping:
+        time.sleep(0.2)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime_ns != saved:
+                return
+
+
+def _loaded_again(session: Session, file: str, path: Path):  # type: ignore[no-untyped-def]
+    from headwater.runtime.loading import load_app
+
+    while True:
+        saved = path.stat().st_mtime_ns
+        try:
+            return load_app(file)
+        except HeadwaterError as error:
+            session.warn(f"{error} Waiting for the next save.")
+            while path.stat().st_mtime_ns == saved:
+                time.sleep(0.2)

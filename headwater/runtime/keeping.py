@@ -1,0 +1,48 @@
+"""The views of an app, kept by the process that runs it: their store, and the thread that follows their topics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headwater.log import EmbeddedLog
+from headwater.runtime.declared import Query
+from headwater.runtime.home import Home
+from headwater.runtime.views import LOCAL
+from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.app import App
+    from headwater.views import ViewStore
+
+
+@contextlib.contextmanager
+def kept_views(app: App, home: Home, log: EmbeddedLog) -> Iterator[ViewKeeper]:
+    """A keeper for the views of an app; it follows their topics while the block runs."""
+    with contextlib.ExitStack() as stack:
+        store = _store(app, home)
+        stack.callback(store.close)
+        keeper = ViewKeeper(log, store)
+        for query in app.queries:
+            identity = home.query_id(query.name, home.versions(query.name, topic=query.output).active.number)
+            if query.kind == "view" and query.name in log.topics():
+                add_view(keeper, log, query, producer=identity)
+        keeper.start()
+        stack.callback(keeper.stop)
+        LOCAL[str(home.path)] = keeper.views
+        stack.callback(LOCAL.pop, str(home.path), None)
+        yield keeper
+
+
+def add_view(keeper: ViewKeeper, log: EmbeddedLog, query: Query, *, producer: str | None) -> None:
+    """Have a view kept, as its topic is declared now."""
+    topic = log.topic(query.name)
+    producers = (producer,) if producer is not None else ()
+    keeper.add(ViewSpec(name=query.name, topic=topic.name, key=topic.key, schema=topic.schema, producers=producers))
+
+
+def _store(app: App, home: Home) -> ViewStore:
+    if app.view_store is not None and app.view_store.startswith(("postgres://", "postgresql://")):
+        return PostgresStore(app.view_store, app=app.name)
+    return DuckStore(home.views)
