@@ -27,11 +27,11 @@ class PeerUnavailable(Exception):
 
 
 @contextlib.contextmanager
-def redis_server(folder: Path, *, appendfsync: str) -> Iterator[Server]:
+def redis_server(folder: Path, *, appendfsync: str, port: int | None = None) -> Iterator[Server]:
     """A Redis with its append-only file in `folder`."""
     program = _redis_program()
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     options = {
         "port": port,
         "bind": "127.0.0.1",

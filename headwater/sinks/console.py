@@ -30,7 +30,7 @@ class ConsoleSink(DriverSink):
 
     >>> sink = ConsoleSink(title="spend")
     >>> sink.commit([pa.record_batch({"card": ["a", "b"], "total": [1, 2]})], MicroBatch(query="q", number=0))
-          spend, batch 0, 2 rows
+    spend, batch 0, 2 rows
     ┏━━━━━━┳━━━━━━━┓
     ┃ card ┃ total ┃
     ┡━━━━━━╇━━━━━━━┩
@@ -77,12 +77,14 @@ class ConsoleSink(DriverSink):
             return
         title, rows = _last[self.name]
         names = rows.column_names
-        table = Table(title=title, caption=self._rest(rows.num_rows))
+        table = Table(caption=self._rest(rows.num_rows))
         for name in names:
             table.add_column(name)
         for row in rows.slice(0, self.rows_max).to_pylist():
             table.add_row(*(_shown(row[name]) for name in names), style="red" if _is_old(row.get(OPERATION)) else None)
-        Console().print(table)
+        console = Console()
+        console.print(title, markup=False, highlight=False)
+        console.print(table)
 
     def _rest(self, count: int) -> str | None:
         return f"and {count - self.rows_max:,} more" if count > self.rows_max else None

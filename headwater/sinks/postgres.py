@@ -113,14 +113,16 @@ class PostgresSink(DriverSink):
         with self._connected() as connection:
             from headwater.sinks.postgres_writing import delete, placed
 
-            target = self._target(connection, changes.rows.schema)
+            some = changes.rows.num_rows or changes.gone.num_rows
+            target = self._target(connection, changes.rows.schema) if some else None
             with connection.transaction():
                 connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a row is refused here, not at the commit
                 progress = self._admit(connection, batch)
                 if progress.has(batch):  # an earlier attempt was committed, but its answer lost
                     return
-                delete(connection, target, changes.gone)
-                refusals.add(placed(connection, target, changes.rows, changes.positions, first=refusals.stops))
+                if target is not None:
+                    delete(connection, target, changes.gone)
+                    refusals.add(placed(connection, target, changes.rows, changes.positions, first=refusals.stops))
                 self._remember(connection, batch, progress.after(batch))
                 reach("delivery.written")
                 refusals.post()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import itertools
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
+import redis
 
 from headwater.batches import MicroBatch
-from headwater.sinks import PostgresSink, Retry
+from headwater.errors import LakeNotFound
+from headwater.sinks import MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink, read_lake
 from headwater.sinks.driver import DriverSink
-from tests.servers import Postgres, postgres_server
+from tests.servers import Postgres, http_receiver, postgres_server, redis_server, smtp_server
 
 #: A row of a test: what happens to a key, the key, and a value.
 Row = tuple[str, int, str | None]
@@ -53,6 +60,9 @@ class Place(ABC):
     def down(self) -> contextlib.AbstractContextManager[None]:
         """Take the target away for a while."""
         raise NotImplementedError
+
+    def close(self) -> None:  # noqa: B027
+        """End what belongs to this place alone."""
 
     def expected(self, batches: Sequence[Sequence[Row]]) -> Any:
         """What should be here, by the simplest thinkable program."""
@@ -104,4 +114,189 @@ class PostgresPlace(Place):
             self.server.start()
 
 
-PLACES: dict[str, type[Any]] = {"postgres": PostgresPlace}
+class RedisPlace(Place):
+    """Keys of a prefix of its own."""
+
+    port: int
+    _folder: Path
+    _stack: contextlib.ExitStack
+    _numbers = itertools.count()
+
+    @classmethod
+    def start(cls) -> None:
+        cls._folder = Path(tempfile.mkdtemp(prefix="headwater-redis-"))
+        cls._stack = contextlib.ExitStack()
+        cls.port = cls._stack.enter_context(redis_server(cls._folder, appendfsync="no")).port
+
+    @classmethod
+    def stop(cls) -> None:
+        cls._stack.close()
+        shutil.rmtree(cls._folder, ignore_errors=True)
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.prefix = f"spend-{next(self._numbers)}"
+
+    def sink(self, **options: Any) -> RedisSink:
+        given: dict[str, Any] = {"url": f"redis://127.0.0.1:{self.port}/0", "prefix": self.prefix, "key": "id"}
+        return RedisSink(**(given | options))
+
+    def content(self) -> dict[int, str | None]:
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            rows = [client.hgetall(key) for key in client.keys(f"{self.prefix}:*")]
+        return {int(row["id"]): row.get("name") for row in rows}
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        self._stack.close()
+        try:
+            yield
+        finally:
+            server = redis_server(self._folder, appendfsync="no", port=self.port)
+            type(self)._stack = contextlib.ExitStack()
+            self._stack.enter_context(server)
+
+
+class LakePlace(Place):
+    """A folder of Parquet files."""
+
+    keyed = False
+
+    def sink(self, **options: Any) -> ParquetSink:
+        given: dict[str, Any] = {"path": self.home / "lake", "compact_files": 3, "partition_by": "_op"}
+        return ParquetSink(**(given | options))
+
+    def content(self) -> list[tuple[int, str, str]]:
+        try:
+            rows = read_lake(self.home / "lake").table().to_pylist()
+        except LakeNotFound:
+            return []
+        return sorted((row["id"], row["name"] or "", row["_op"]) for row in rows)
+
+
+class SearchPlace(Place):
+    """A full-text index."""
+
+    def sink(self, **options: Any) -> SearchSink:
+        given: dict[str, Any] = {"path": self.home / "index", "key": "id", "text": "name"}
+        return SearchSink(**(given | options))
+
+    def content(self) -> dict[int, str | None]:
+        if not (self.home / "index" / "meta.json").exists():
+            return {}
+        return {row["id"]: row["name"] for row in self.sink().search("*", limit=1000)}
+
+
+class ServedPlace(Place):
+    """A server of the test's own that keeps what it gets."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.stack = contextlib.ExitStack()
+        self.server = self.stack.enter_context(self.serve(0))
+        self.port: int = self.server.port
+
+    @abstractmethod
+    def serve(self, port: int) -> contextlib.AbstractContextManager[Any]: ...
+
+    @abstractmethod
+    def messages(self, server: Any) -> list[dict[str, Any]]:
+        """What a server has got, as messages."""
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        before = self.server
+        self.stack.close()
+        try:
+            yield
+        finally:
+            self.server = self.stack.enter_context(self.serve(self.port))
+            self.keep(before, self.server)
+
+    @abstractmethod
+    def keep(self, before: Any, after: Any) -> None:
+        """Let the server that is back have what the one before it had."""
+
+    def close(self) -> None:
+        self.stack.close()
+
+    def content(self) -> dict[int, str | None]:
+        """What somebody believes who has read all messages, and each id once."""
+        table: dict[int, str | None] = {}
+        first: dict[int, str] = {}
+        seen: set[str] = set()
+        for message in self.messages(self.server):
+            if message["id"] in seen:
+                continue
+            seen.add(message["id"])
+            key = message["key"]
+            assert message["corrects"] == first.get(key), "a correction names the first message, and nothing else does"
+            if message["kind"] == "deletion":
+                del table[key], first[key]
+            else:
+                table[key] = message["name"]
+                first.setdefault(key, message["id"])
+        return table
+
+
+class HookPlace(ServedPlace):
+    """An HTTP receiver."""
+
+    def serve(self, port: int) -> contextlib.AbstractContextManager[Any]:
+        return http_receiver(port=port)
+
+    def keep(self, before: Any, after: Any) -> None:
+        after.requests[:0] = before.requests
+
+    def sink(self, **options: Any) -> WebhookSink:
+        given: dict[str, Any] = {"url": f"http://127.0.0.1:{self.port}/hook", "key": "id", "state": self.home / "state"}
+        return WebhookSink(**(given | {"secret": "s3cret", "rows_per_request": 2} | options))
+
+    def messages(self, server: Any) -> list[dict[str, Any]]:
+        told = [one for request in server.requests for one in orjson.loads(request.body)["messages"]]
+        return [{**one, "key": int(one["key"]), "name": one["row"].get("name")} for one in told]
+
+
+class MailPlace(ServedPlace):
+    """A mail server."""
+
+    def serve(self, port: int) -> contextlib.AbstractContextManager[Any]:
+        return smtp_server(port=port)
+
+    def keep(self, before: Any, after: Any) -> None:
+        after.messages[:0] = before.messages
+
+    def sink(self, **options: Any) -> MailSink:
+        given: dict[str, Any] = {
+            "host": "127.0.0.1", "port": self.port, "key": "id", "state": self.home / "state",
+            "sender": "alerts@example.org", "to": "ops@example.org", "subject": "Row {id}", "body": "{name!r}",
+        }  # fmt: skip
+        return MailSink(**(given | options))
+
+    def messages(self, server: Any) -> list[dict[str, Any]]:
+        return [_told(mail) for mail in server.messages]
+
+
+# Any: a parsed mail, and what it says.
+def _told(mail: Any) -> dict[str, Any]:
+    mark, _, key = str(mail["Subject"]).rpartition("Row ")
+    kind = {"": "new", "Correction: ": "correction", "Withdrawn: ": "deletion"}[mark]
+    return {
+        "id": str(mail["Message-ID"]),
+        "kind": kind,
+        "key": int(key),
+        "corrects": None if mail["In-Reply-To"] is None else str(mail["In-Reply-To"]),
+        "name": None
+        if kind == "deletion"
+        else ast.literal_eval(mail.get_content().replace("\n", "").replace("\r", "")),
+    }
+
+
+PLACES: dict[str, type[Any]] = {
+    "postgres": PostgresPlace,
+    "redis": RedisPlace,
+    "lake": LakePlace,
+    "search": SearchPlace,
+    "webhook": HookPlace,
+    "mail": MailPlace,
+}

@@ -38,9 +38,10 @@ def kind(request: pytest.FixtureRequest) -> Iterator[type[Any]]:
 
 
 @pytest.fixture
-def place(kind: type[Any], tmp_path: Path) -> Place:
+def place(kind: type[Any], tmp_path: Path) -> Iterator[Place]:
     made: Place = kind(tmp_path)
-    return made
+    yield made
+    made.close()
 
 
 def test_a_sink_is_a_value_that_says_what_it_promises(place: Place) -> None:
@@ -198,3 +199,4 @@ def test_any_changelog_in_any_batches_with_any_replays_gives_the_table(
         for _ in range(times):
             place.sink().commit(batch_of(rows), micro(number))
     assert place.content() == place.expected([rows for rows, _ in history])
+    place.close()

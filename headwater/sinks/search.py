@@ -1,0 +1,195 @@
+"""The search sink: rows become documents of a full-text index in a folder, exactly once.
+
+The index (tantivy, in this process) changes by commits. A commit takes the documents of a batch and a document that
+holds the query's progress together, so that a batch that is done again is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import orjson
+import pyarrow as pa
+
+from headwater.batches import MicroBatch
+from headwater.errors import ArgumentInvalid, LakeNotFound, SinkMisfit, SinkRefused
+from headwater.faults import reach
+from headwater.schema.encodings import json as json_lines
+from headwater.sinks.changes import Changes
+from headwater.sinks.commits import Progress
+from headwater.sinks.driver import DriverSink, key_texts
+from headwater.sinks.extras import need
+from headwater.sinks.port import Guarantee
+from headwater.sinks.refusals import Refusals
+from headwater.sinks.retrying import NotNow
+
+if TYPE_CHECKING:
+    from tantivy import Index, Searcher
+
+KEY, ROW, QUERY, PROGRESS = "_key", "_row", "_query", "_progress"
+WRITER_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSink(DriverSink):
+    """Rows into a full-text index, one document for each key; exactly once.
+
+    `text` names the columns that are searched; the whole row is kept and comes back from `search`. `language` cuts
+    words to their stems, as in "en", so that "running" finds "run".
+
+    >>> import tempfile
+    >>> sink = SearchSink(path=tempfile.mkdtemp(), key="id", text="title")
+    >>> rows = pa.record_batch({"id": [1, 2], "title": ["A red boat", "A blue house"]})
+    >>> sink.commit([rows], MicroBatch(query="q", number=0))
+    >>> [row["id"] for row in sink.search("boat")]
+    [1]
+    """
+
+    path: str | Path
+    text: str | tuple[str, ...]
+    language: str | None = None
+
+    guarantee: ClassVar[Guarantee] = "exactly once"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        texts = (self.text,) if isinstance(self.text, str) else tuple(self.text)
+        object.__setattr__(self, "text", texts)
+        object.__setattr__(self, "path", Path(self.path).absolute())
+        if not self.keys:
+            raise ArgumentInvalid(name="key", value=self.key, expected="the columns that tell documents apart")
+        if not texts or any(name.startswith("_") for name in texts):
+            raise ArgumentInvalid(name="text", value=texts, expected="columns to search, none beginning with `_`")
+
+    @property
+    def name(self) -> str:
+        return f"search:{self.path}"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.text if isinstance(self.text, tuple) else (self.text,)
+
+    def check(self, columns: pa.Schema) -> None:
+        super().check(columns)
+        for name in self.texts:
+            if name not in columns.names:
+                raise SinkMisfit(sink=self.name, column=name, why="is to be searched, but not among the columns")
+            if not pa.types.is_string(columns.field(name).type):
+                raise SinkMisfit(sink=self.name, column=name, why=f"is {columns.field(name).type}, and not text")
+        self._index()
+
+    def begin(self, batch: MicroBatch) -> bool:
+        before = self._progress(batch)
+        progress = before.admit(self.name, batch)
+        if progress != before:
+            with self._writing() as writer:
+                self._remember(writer, batch, progress)
+        return progress.has(batch)
+
+    def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
+        with self._writing() as writer:  # whoever holds it is alone
+            progress = self._progress(batch).admit(self.name, batch)
+            if progress.has(batch):
+                return
+            for key in key_texts(changes.gone, self.keys):
+                writer.delete_documents_by_term(KEY, key)
+            self._put(writer, changes.rows)
+            self._remember(writer, batch, progress.after(batch))
+            reach("delivery.written")
+            refusals.post()
+
+    def search(self, text: str, *, limit: int = 10) -> list[dict[str, Any]]:
+        """The rows that fit best, each with its `_score`; words, "phrases", `column:word`, AND, OR and NOT.
+
+        What cannot be understood of a query is left out rather than refused, for people type it.
+        """
+        if not (Path(self.path) / "meta.json").exists():
+            raise LakeNotFound(path=str(self.path))
+        index = self._index()
+        searcher = index.searcher()
+        query, _ = index.parse_query_lenient(text, list(self.texts))
+        found = []
+        for score, address in searcher.search(query, limit).hits:
+            row = searcher.doc(address).get_first(ROW)
+            if row is not None:
+                found.append({**orjson.loads(row), "_score": score})
+        return found
+
+    # Any: tantivy's objects have no types.
+    def _put(self, writer: Any, rows: pa.Table) -> None:
+        from tantivy import Document
+
+        if not rows.num_rows:
+            return
+        lines = (line for part in rows.to_batches() for line in json_lines.encode_rows(part))
+        texts = [rows.column(name).to_pylist() for name in self.texts]
+        for key, line, *values in zip(key_texts(rows, self.keys), lines, *texts, strict=True):
+            writer.delete_documents_by_term(KEY, key)
+            document = Document()
+            document.add_text(KEY, key)
+            document.add_bytes(ROW, line)
+            for name, value in zip(self.texts, values, strict=True):
+                if value is not None:
+                    document.add_text(name, value)
+            writer.add_document(document)
+
+    def _remember(self, writer: Any, batch: MicroBatch, progress: Progress) -> None:
+        from tantivy import Document
+
+        writer.delete_documents_by_term(QUERY, batch.query)
+        document = Document()
+        document.add_text(QUERY, batch.query)
+        document.add_bytes(PROGRESS, progress.as_json())
+        writer.add_document(document)
+
+    def _progress(self, batch: MicroBatch) -> Progress:
+        from tantivy import Query
+
+        index = self._index()
+        searcher: Searcher = index.searcher()
+        found = searcher.search(Query.term_query(index.schema, QUERY, batch.query), 1).hits
+        return Progress.from_json(searcher.doc(found[0][1]).get_first(PROGRESS) if found else None)
+
+    def _index(self) -> Index:
+        need("tantivy", extra="search")
+        from tantivy import Index, SchemaBuilder
+
+        builder = SchemaBuilder()
+        for name in (KEY, QUERY):
+            builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
+        for name in (ROW, PROGRESS):
+            builder.add_bytes_field(name, stored=True, indexed=False)
+        for name in self.texts:
+            builder.add_text_field(name, tokenizer_name=f"{self.language}_stem" if self.language else "default")
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+        try:
+            return Index(builder.build(), path=str(self.path))
+        except ValueError as error:
+            self._explain(error)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """The one writer of the index. What was added counts when the block ends well."""
+        try:
+            writer = self._index().writer(heap_size=WRITER_BYTES, num_threads=1)
+        except ValueError as error:
+            self._explain(error)
+        try:
+            yield writer
+            writer.commit()
+        except BaseException:
+            writer.rollback()
+            raise
+        finally:
+            writer.wait_merging_threads()
+
+    def _explain(self, error: ValueError) -> NoReturn:
+        words = " ".join(str(error).split())
+        if "Lock" in words:
+            raise NotNow(f"another process writes to it ({words})") from error
+        what = "Give the same `text` and `language` as before, or an empty folder"
+        raise SinkRefused(sink=self.name, why=words, what=what) from error

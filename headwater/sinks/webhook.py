@@ -1,0 +1,201 @@
+"""The webhook sink: rows become messages to an HTTP address, at least once.
+
+A request may arrive although its answer is lost, so that nobody can promise more than that it arrives at least once. It
+then comes again under the same `Idempotency-Key`, by which the receiver can tell. Requests are signed as the Standard
+Webhooks specification says, so that receivers can use a library for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import orjson
+import pyarrow as pa
+
+from headwater.batches import MicroBatch
+from headwater.errors import ArgumentInvalid, SinkRefused
+from headwater.faults import reach
+from headwater.sinks.changes import Changes, Refusal
+from headwater.sinks.driver import DriverSink
+from headwater.sinks.extras import need
+from headwater.sinks.messages import Message, Sent, messages_of, opened
+from headwater.sinks.port import Guarantee
+from headwater.sinks.refusals import Refusals
+from headwater.sinks.retrying import NotNow
+
+if TYPE_CHECKING:
+    from httpx import Client, Response
+
+#: The receiver is not at odds with a row, but with us.
+REFUSED = {
+    401: "Mend the secret or the headers",
+    403: "Mend the secret or the headers",
+    404: "Mend the URL",
+    405: "Mend the URL: it does not take POST",
+    410: "Take the sink away: the receiver wants no more",
+}
+#: It is not the time; others of this kind (4xx) say that a row will never do.
+LATER = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSink(DriverSink):
+    """Rows as messages to an HTTP address; at least once, with an idempotency key for each.
+
+    The body is `{"messages": [{"id", "kind", "key", "row", "corrects"}]}` with up to `rows_per_request` messages. With a
+    `key`, only what is new to the receiver goes out: `kind` is "new", or "correction" or "deletion" with the id of the
+    first message about that key in `corrects`. With a `secret`, requests carry `webhook-signature` (HMAC-SHA256 over
+    id, time and body).
+
+    >>> WebhookSink(url="https://example.org/hook", key="order", secret="s3cret").name
+    'webhook:https://example.org/hook'
+    """
+
+    url: str
+    secret: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    rows_per_request: int = 100
+    timeout_seconds: float = 30.0
+
+    guarantee: ClassVar[Guarantee] = "at least once"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.url.startswith(("http://", "https://")):
+            raise ArgumentInvalid(
+                name="url", value=self.url, expected="an address that begins with http:// or https://"
+            )
+        if self.rows_per_request < 1:
+            raise ArgumentInvalid(name="rows_per_request", value=self.rows_per_request, expected="at least 1")
+
+    @property
+    def name(self) -> str:
+        return f"webhook:{self.url.partition('?')[0]}"
+
+    def check(self, columns: pa.Schema) -> None:
+        super().check(columns)
+        need("httpx", extra="webhook")
+
+    def begin(self, batch: MicroBatch) -> bool:
+        with opened(self.state, self.name) as sent:
+            before = sent.progress(batch.query)
+            progress = before.admit(self.name, batch)
+            if progress != before:
+                sent.advance(batch.query, progress)
+            return progress.has(batch)
+
+    def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
+        need("httpx", extra="webhook")
+        import httpx
+
+        with opened(self.state, self.name) as sent, httpx.Client(timeout=self.timeout_seconds) as client:
+            messages = messages_of(changes, batch, self.keys, sent)
+            for start in range(0, len(messages), self.rows_per_request):
+                refusals.add(self._sent(client, sent, batch, messages[start : start + self.rows_per_request]))
+            reach("delivery.written")
+            refusals.post()
+            sent.advance(batch.query, sent.progress(batch.query).admit(self.name, batch).after(batch))
+
+    def _sent(self, client: Client, sent: Sent, batch: MicroBatch, messages: Sequence[Message]) -> list[Refusal]:
+        """Send messages together; where they are refused, by halves, until the refused stand alone."""
+        why = self._posted(client, messages)
+        if why is None:
+            reach("delivery.sent")
+            sent.record(batch, messages)
+            return []
+        if len(messages) == 1:
+            return [Refusal(messages[0].position, why)]
+        half = len(messages) // 2
+        return [
+            *self._sent(client, sent, batch, messages[:half]),
+            *self._sent(client, sent, batch, messages[half:]),
+        ]
+
+    def _posted(self, client: Client, messages: Sequence[Message]) -> str | None:
+        """Post a request; returns why these messages will never do, None where they were taken."""
+        import httpx
+
+        body = orjson.dumps({"messages": [_as_json(message) for message in messages]})
+        id = messages[0].id if len(messages) == 1 else _joined(messages)
+        try:
+            answer = client.post(self.url, content=body, headers=self._headers(id, body))
+        except httpx.TransportError as error:
+            raise NotNow(f"{type(error).__name__}: {error}") from error
+        except httpx.InvalidURL as error:
+            raise SinkRefused(sink=self.name, why=str(error), what="Mend the URL") from error
+        return self._refusal(answer)
+
+    def _refusal(self, answer: Response) -> str | None:
+        said = f"the receiver answered {answer.status_code} {answer.reason_phrase}".rstrip()
+        if answer.is_success:
+            return None
+        if answer.status_code >= 500 or answer.status_code in LATER:
+            raise NotNow(said, after_seconds=after_seconds(answer.headers.get("Retry-After"), now=time.time))
+        if answer.status_code in REFUSED or answer.is_redirect:
+            what = REFUSED.get(answer.status_code, f"Name the new address: {answer.headers.get('Location')}")
+            raise SinkRefused(sink=self.name, why=said, what=what)
+        return f"{said}: {answer.text[:200]}" if answer.text else said
+
+    def _headers(self, id: str, body: bytes) -> dict[str, str]:
+        moment = str(int(time.time()))
+        own = {
+            **self.headers,
+            "Content-Type": "application/json",
+            "Idempotency-Key": id,
+            "webhook-id": id,
+            "webhook-timestamp": moment,
+        }
+        if self.secret is not None:
+            own["webhook-signature"] = signature(self.secret, id=id, timestamp=moment, body=body)
+        return own
+
+
+def signature(secret: str, *, id: str, timestamp: str, body: bytes) -> str:
+    """The signature of a request, as the Standard Webhooks specification says. A receiver computes it again.
+
+    A secret that begins with `whsec_` is base64 behind it; any other is taken as it is.
+
+    >>> signature("s3cret", id="1", timestamp="1700000000", body=b"{}")
+    'v1,e8tZizGh1RUqUn+5+dygSa5ZiIjpsoQUc4x7XSFwmRw='
+    """
+    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
+    digest = hmac.new(key, b".".join([id.encode(), timestamp.encode(), body]), hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+def after_seconds(text: str | None, *, now: Callable[[], float]) -> float:
+    """How long a receiver asks us to wait: seconds, or a date.
+
+    >>> after_seconds("120", now=lambda: 0.0), after_seconds("Thu, 01 Jan 1970 00:00:09 GMT", now=lambda: 2.0)
+    (120.0, 7.0)
+    >>> after_seconds(None, now=lambda: 0.0), after_seconds("soon", now=lambda: 0.0)
+    (0.0, 0.0)
+    """
+    if text is None:
+        return 0.0
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now())
+    except ValueError:
+        return 0.0
+
+
+def _as_json(message: Message) -> dict[str, object]:
+    body: dict[str, object] = {"id": message.id, "kind": message.kind, "row": orjson.Fragment(message.row)}
+    if message.keyed:
+        body |= {"key": message.key, "corrects": message.corrects}
+    if message.operation is not None:
+        body["op"] = message.operation
+    return body
+
+
+def _joined(messages: Sequence[Message]) -> str:
+    return hashlib.sha256("".join(message.id for message in messages).encode()).hexdigest()[:32]
