@@ -13,7 +13,7 @@
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
-        ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge
+        ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
 Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts.
 """
@@ -661,6 +661,16 @@ class RowTooLarge(StorageError):
     size_max: int
     problem = "A row for topic {topic!r} takes {size} bytes; a frame holds at most {size_max}."
     remedy = "Store the body elsewhere and append its address. Nothing of this call was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class StoreUnreachable(StorageError):
+    """The database that keeps the views does not answer."""
+
+    store: str
+    why: str
+    problem = "The view store in {store} cannot be used: {why}."
+    remedy = "Start it, or mend its address and credentials; views go on by themselves when it is back."
 
 
 # -- a query cannot go on ---------------------------------------------------------------------------------------------
