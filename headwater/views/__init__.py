@@ -3,6 +3,7 @@
 from headwater.views.collapse import Delta
 from headwater.views.duck import DuckStore
 from headwater.views.keeper import ViewKeeper
+from headwater.views.postgres import PostgresStore
 from headwater.views.spec import Change, ViewPosition, ViewSpec
 from headwater.views.store import StoredView, ViewStore
 from headwater.views.stored import stored_view, stored_views
@@ -13,6 +14,7 @@ __all__ = [
     "Change",
     "Delta",
     "DuckStore",
+    "PostgresStore",
     "StoredView",
     "Subscription",
     "View",

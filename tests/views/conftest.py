@@ -10,7 +10,10 @@ import pytest
 
 import headwater.log
 from headwater.log import EmbeddedLog
-from headwater.views import DuckStore, ViewKeeper, ViewSpec, ViewStore
+from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec, ViewStore
+from tests.servers import postgres
+
+__all__ = ["postgres"]
 
 Opened = Callable[[], ViewStore]
 SPEND = pa.schema([("card", pa.int64()), ("total", pa.float64()), ("shop", pa.string())])
@@ -27,10 +30,13 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
         yield log
 
 
-@pytest.fixture
-def open_store(tmp_path: Path) -> Opened:
+@pytest.fixture(params=["duckdb", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
     """Opens the store of this test, again and again, as a process does that was ended."""
-    return lambda: DuckStore(tmp_path / "views.duckdb")
+    if request.param == "duckdb":
+        return lambda: DuckStore(tmp_path / "views.duckdb")
+    address = request.getfixturevalue("postgres").new_database()
+    return lambda: PostgresStore(address, app="test")
 
 
 @pytest.fixture
