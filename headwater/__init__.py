@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.log import Log, Retention, open
-    from headwater.runtime import App, Table, session
+    from headwater.runtime.app import App
+    from headwater.runtime.session import session
+    from headwater.runtime.table import Table
 
     __version__: str
 

@@ -5,7 +5,7 @@
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid,, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, LakeNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
@@ -180,11 +180,9 @@ class InputUnknown(UsageError):
     query: str
     where: str
     input: str
-    hint: str
-    problem = (
-        "The query {query!r} ({where}) reads {input!r}, which is neither a topic of the log nor an output of the app."
-    )
-    remedy = "{hint}"
+    near: str = ""
+    problem = "The query {query!r} ({where}) reads {input!r}: no topic of the log, no output of the app.{near}"
+    remedy = "Mend the name, create it with `headwater topic create {input}`, or declare it with `app.input`."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -360,12 +358,13 @@ class ViewNotFound(NotFound):
 
 
 @dataclass(eq=False, kw_only=True)
-class LakeNotFound(NotFound):
-    """There is no lake in this folder."""
+class TargetNotFound(NotFound):
+    """There is no lake or index in this folder."""
 
+    kind: str
     path: str
-    problem = "There is no lake at {path}."
-    remedy = "Mend the path, or let a `ParquetSink` write its first batch there."
+    problem = "There is no {kind} at {path}."
+    remedy = "Mend the path, or let a query write its first batch there."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -7,13 +7,28 @@ from collections.abc import Sequence
 
 import typer
 
-from headwater.cli import config, consume, dlq, doctor, group, log, produce, schema, state, tail, topic, version
+from headwater.cli import (
+    config,
+    consume,
+    dlq,
+    doctor,
+    group,
+    log,
+    produce,
+    query,
+    schema,
+    state,
+    tail,
+    topic,
+    version,
+)
+from headwater.cli import run as running
 from headwater.cli.coercion import lighten
 from headwater.cli.commands import remember_flags
 from headwater.cli.demo import command as demo
 from headwater.cli.failures import report
 
-HELP = "Headwater: an event log that is just a folder. Data goes to stdout, everything else to stderr."
+HELP = "Headwater: event streams from one folder. Data goes to stdout, everything else to stderr."
 
 
 def build() -> typer.Typer:
@@ -22,7 +37,8 @@ def build() -> typer.Typer:
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    for module in (produce, consume, tail, topic, group, schema, log, dlq, state, config, doctor, demo, version):
+    everyday = (produce, consume, tail, topic, group, schema)
+    for module in (*everyday, running, query, dlq, state, log, config, doctor, demo, version):
         module.register(app)
     return app
 

@@ -15,8 +15,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError, PortTaken
-from headwater.runtime.drawing import as_svg, as_text
-from headwater.runtime.metrics import metrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -140,6 +138,8 @@ def _routes(runner: Runner) -> Any:
 
     @routes.get("/graph")
     def graph(format: str = "text") -> Response:
+        from headwater.runtime.drawing import as_svg, as_text
+
         if format == "svg":
             return Response(as_svg(runner.graph()), media_type="image/svg+xml")
         if format == "json":
@@ -148,6 +148,8 @@ def _routes(runner: Runner) -> Any:
 
     @routes.get("/metrics")
     def prometheus() -> PlainTextResponse:
+        from headwater.runtime.metrics import metrics
+
         return PlainTextResponse(metrics(runner.statuses(), runner.log), media_type="text/plain; version=0.0.4")
 
     @routes.post("/views/{name}/rebuild")

@@ -186,9 +186,9 @@ class App:
         name = settings.pop("name", None) or function.__name__
         check_name("query", name)
         where = where_of(function)
-        for other in (*self.queries, *self.expected):
-            if other.name == name:
-                raise OutputTaken(name=name, first=other.where, second=where)
+        taken = {one.name: one.where for one in self.expected} | {one.name: one.where for one in self.queries}
+        if name in taken:
+            raise OutputTaken(name=name, first=taken[name], second=where)
         key = _names(settings.pop("key", None))
         sinks = tuple(settings.pop("sinks", ()))
         for period in ("trigger", "tick"):

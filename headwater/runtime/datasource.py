@@ -50,7 +50,8 @@ class HeadwaterSource(DataSource):
         return TopicReader(self._reading(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return TopicStreamReader(self._reading(), schema, state=Path(self.state))
+        options = self._reading()
+        return TopicStreamReader(options, schema, state=Path(options.state or self.state))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headwater.sinks.topic import TopicBatchWriter

@@ -33,9 +33,8 @@ def _check_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> None:
             if name in known:
                 continue
             near = difflib.get_close_matches(name, known, n=1)
-            make = f"Create it with `headwater topic create {name}`, or say `app.input({name!r}, schema)`."
-            hint = f"Did you mean {near[0]!r}?" if near else make
-            raise InputUnknown(query=query.name, where=query.where, input=name, hint=hint)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InputUnknown(query=query.name, where=query.where, input=name, near=hint)
 
 
 # Any: what a graph is as JSON.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.log import EmbeddedLog
 from headwater.runtime.declared import Query
 from headwater.runtime.home import Home
 from headwater.runtime.views import LOCAL
-from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec
+from headwater.views import DuckStore, ViewKeeper, ViewSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.app import App
@@ -39,10 +40,36 @@ def add_view(keeper: ViewKeeper, log: EmbeddedLog, query: Query, *, producer: st
     """Have a view kept, as its topic is declared now."""
     topic = log.topic(query.name)
     producers = (producer,) if producer is not None else ()
-    keeper.add(ViewSpec(name=query.name, topic=topic.name, key=topic.key, schema=topic.schema, producers=producers))
+    spec = ViewSpec(
+        name=query.name,
+        topic=topic.name,
+        key=topic.key,
+        schema=topic.schema,
+        version=_version(keeper, query.name),
+        producers=producers,
+    )
+    keeper.add(spec)
+
+
+def rebuild(keeper: ViewKeeper, name: str) -> ViewSpec:
+    """Make the rows of a view anew from its topic, beside those that are served, and serve them once they are whole."""
+    old = keeper.view(name).spec
+    new = replace(old, version=old.version + 1)
+    keeper.add(new)
+    keeper.catch_up()
+    keeper.switch(name, new.version)
+    keeper.remove(name, version=old.version, drop=True)
+    return new
+
+
+def _version(keeper: ViewKeeper, name: str) -> int:
+    """The version of a view that is served, 1 for a new one."""
+    return max((one.spec.version for one in keeper.store.stored() if one.spec.name == name and one.active), default=1)
 
 
 def _store(app: App, home: Home) -> ViewStore:
     if app.view_store is not None and app.view_store.startswith(("postgres://", "postgresql://")):
+        from headwater.views import PostgresStore
+
         return PostgresStore(app.view_store, app=app.name)
     return DuckStore(home.views)

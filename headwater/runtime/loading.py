@@ -8,6 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from headwater.errors import AppFileInvalid, HeadwaterError
 from headwater.runtime.app import App
@@ -67,7 +68,8 @@ def _send_by_value(module: ModuleType) -> None:
         from pyspark import cloudpickle
     except ImportError:
         return
-    cloudpickle.register_pickle_by_value(module)
+    register: Any = cloudpickle.register_pickle_by_value  # Any: it has no types
+    register(module)
 
 
 def _why(error: BaseException, path: Path) -> str:

@@ -43,6 +43,7 @@ class Planner:
     spark: SparkSession
     log: EmbeddedLog
     views: frozenset[str]
+    state: str
     clock: str = "system"
     topics: Mapping[str, str] = field(default_factory=dict)
     """Where outputs lie that are not in the topic of their name."""
@@ -52,7 +53,7 @@ class Planner:
 
         With `stop`, offsets as JSON, the inputs are read up to there and no further.
         """
-        options = {"start": version.start, "clock": self.clock}
+        options = {"start": version.start, "clock": self.clock, "state": self.state}
         if stop is not None:
             options["stop"] = stop
         if query.rows_max is not None:

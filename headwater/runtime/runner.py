@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ArgumentInvalid, QueryFailed
@@ -16,11 +17,11 @@ from headwater.runtime.app import App, found
 from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
-from headwater.runtime.keeping import add_view, kept_views
-from headwater.runtime.planning import Planner
+from headwater.runtime.keeping import add_view, kept_views, rebuild
+from headwater.runtime.planning import Planned, Planner
 from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
-from headwater.runtime.session import STATE, register, session
+from headwater.runtime.session import STATE, session
 from headwater.runtime.status import Graph, QueryStatus
 from headwater.runtime.supervising import Supervised
 from headwater.runtime.watching import Watch, listener
@@ -69,11 +70,14 @@ class Runner:
         self._stop = threading.Event()
         self._busy = threading.RLock()
         self.spark: SparkSession | None = None
+        # Any: a listener of Spark's.
+        self._listener: Any = None
         self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
         self.supervised: dict[str, Supervised] = {}
         self._watches: dict[str, Watch] = {}
         self.replays = Replays(self)
         self._planned = False
+        self._prepared: dict[str, Planned] = {}
 
     # -- from start to end --------------------------------------------------------------------------------------------
 
@@ -127,7 +131,7 @@ class Runner:
     def supervise_version(self, query: Query, version: Version) -> Supervised:
         """Keep a version of a query at work from now on."""
         status = QueryStatus(
-            name=query.name if version.number == 1 else f"{query.name}@v{version.number}",
+            name=query.name,
             kind=query.kind,
             version=version.number,
             inputs=query.reads,
@@ -153,9 +157,10 @@ class Runner:
 
     def start_version(self, query: Query, version: Version, *, stop: str | None = None) -> Running:
         """Start a version now; with `stop`, up to these offsets of its inputs and no further."""
-        if self._start is not None and version.number == 1:
-            version = Version(number=version.number, topic=version.topic, start=self._start)
-        planned = self._planner().plan(query, version, stop=stop)
+        version = self._begun(version)
+        planned = self._prepared.pop(query.name, None)
+        if planned is None or planned.version != version or stop is not None:
+            planned = self._planner().plan(query, version, stop=stop)
         running = Running(
             planned,
             log=str(self.log.path),
@@ -166,6 +171,10 @@ class Runner:
         if query.kind == "view" and version.topic == query.output:
             add_view(self.keeper, self.log, query, producer=str(running.query.id))
         return running
+
+    def _begun(self, version: Version) -> Version:
+        """A version with the place where it begins, if another was asked for."""
+        return version if self._start is None or version.number > 1 else replace(version, start=self._start)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -181,16 +190,16 @@ class Runner:
             base = self._given or session(
                 self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
             )
-            spark = base.newSession()
-            spark.conf.set(STATE, str(self.home.state))
-            register(spark, state=self.home.state, log=str(self.log.path))
-            spark.streams.addListener(listener(self._watches))
-            self.spark = spark
+            self._listener = listener(self._watches)
+            base.streams.addListener(self._listener)
+            self.spark = base
+        self.spark.conf.set(STATE, str(self.home.state))
         return self.spark
 
     def _planner(self) -> Planner:
         views = frozenset(query.name for query in self.app.queries if query.kind == "view")
-        return Planner(spark=self.start_spark(), log=self.log, views=views, clock=self._clock)
+        spark = self.start_spark()
+        return Planner(spark=spark, log=self.log, views=views, state=str(self.home.state), clock=self._clock)
 
     # -- continuous ---------------------------------------------------------------------------------------------------
 
@@ -208,10 +217,11 @@ class Runner:
         """Plan every query once before any of them starts: a mistake in one is told before rows move."""
         if self._planned:
             return
-        self._planned = True
         planner = self._planner()
         for query in self.queries:
-            planner.plan(query, self.home.versions(query.name, topic=query.output).active)
+            version = self._begun(self.home.versions(query.name, topic=query.output).active)
+            self._prepared[query.name] = planner.plan(query, version)
+        self._planned = True
 
     @property
     def is_stopping(self) -> bool:
@@ -231,6 +241,8 @@ class Runner:
             stopper.start()
         for stopper in stoppers:
             stopper.join()
+        if self.spark is not None and self._listener is not None:
+            self.spark.streams.removeListener(self._listener)
 
     # -- a bounded job ------------------------------------------------------------------------------------------------
 
@@ -245,6 +257,19 @@ class Runner:
                 if one.failures >= FAILURES_MAX and one.trouble is not None:
                     raise QueryFailed(query=query.name, why=one.trouble.line)
                 time.sleep(0.02)
+        self.keeper.catch_up()
+
+    def settle(self) -> None:
+        """Process what is there now with queries that stay up afterwards; the first failure is raised."""
+        self._plan_all()
+        for query in self.queries:
+            one = self.active(query)
+            one.look()
+            if one.running is not None:
+                one.running.settle()
+                one.look()
+            if one.trouble is not None and one.running is None:
+                raise QueryFailed(query=query.name, why=one.trouble.line)
         self.keeper.catch_up()
 
     # -- what others ask ----------------------------------------------------------------------------------------------
@@ -274,8 +299,16 @@ class Runner:
 
     def rebuild_view(self, name: str) -> dict[str, Any]:
         """Make the store's rows of a view anew from its topic, and switch to them when they have caught up."""
-        found([query for query in self.app.queries if query.kind == "view"], name)
-        return self.keeper.rebuild(name)
+        spec = rebuild(self.keeper, name)
+        return {"view": name, "version": spec.version, "rows": self.keeper.view(name).describe().get("rows")}
+
+    def drop_view(self, name: str) -> dict[str, Any]:
+        """Forget the store's rows of a view that the app no longer declares. Its topic stays."""
+        if any(query.name == name and query.kind == "view" for query in self.app.queries):
+            expected = "a view that the app no longer declares; take it out of the file first"
+            raise ArgumentInvalid(name="view", value=name, expected=expected)
+        self.keeper.store.drop(name)
+        return {"view": name, "state": "dropped"}
 
     def _of(self, name: str) -> Supervised:
         return self.active(found(self.queries, name))

@@ -76,7 +76,8 @@ class Output:
                 TopicSink(log=self.log, topic=topic, extra_parts=self._sides())(rows, batch_id)
                 reach("app.topic_written")
             if query.sinks:
-                Fanout(sinks=query.sinks)(rows, batch_id)
+                told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
+                Fanout(sinks=tuple(told))(rows, batch_id)
                 reach("app.sinks_written")
         finally:
             if several:
@@ -111,6 +112,13 @@ class Running:
             return None
         found: Exception | None = self.query.exception()
         return found
+
+    def settle(self) -> None:
+        """Wait until everything that is there has been processed; a failure is left to whoever looks next."""
+        from pyspark.errors import PySparkException
+
+        with contextlib.suppress(PySparkException):
+            self.query.processAllAvailable()
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Let the batch at work come to its end and its commit, then stop."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.errors import QueryNotFound
+from headwater.log import open as open_log
 from headwater.runtime.client import find_runner
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class AppViews(Mapping[str, "View | RemoteView"]):
         runner = find_runner(self._app.home)
         if runner is not None:
             return RemoteView(name, address=runner.address, token=runner.token)
-        return stored_view(name, log=self._app.log, path=self._app.home / "views.duckdb")
+        return stored_view(name, log=open_log(self._app.log), path=self._app.home / "views.duckdb")
 
     def __iter__(self) -> Iterator[str]:
         return iter([query.name for query in self._app.queries if query.kind == "view"])

@@ -44,6 +44,7 @@ class Options:
     metadata: Metadata | None = None
     punctuations: bool = False
     clock: str = "system"
+    state: str | None = None
     partitions_min: int = 1
     format: Format | None = None
     schema: str | None = None
@@ -194,6 +195,7 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "metadata": ("metadata", _metadata),
     "punctuations": ("punctuations", _flag),
     "clock": ("clock", str),
+    "state": ("state", str),
     "partitions_min": ("partitions_min", _count),
     "format": ("format", _one_of("json", "avro")),
     "schema": ("schema", str),

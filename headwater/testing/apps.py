@@ -55,7 +55,6 @@ class AppTest:
         runner = Runner(
             self._app,
             log=str(self._folder / "log"),
-            until_caught_up=True,
             serve=False,
             spark=self._spark,
             clock=str(self._clock_file),
@@ -93,7 +92,7 @@ class AppTest:
     def settle(self) -> None:
         """Process everything that was fed; called by whatever looks at a result."""
         if not self._settled:
-            self._runner.catch_up()
+            self._runner.settle()
             self._settled = True
 
     def _tell_time(self) -> None:

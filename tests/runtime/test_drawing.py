@@ -1,0 +1,240 @@
+"""Graphs of every size and with every name are drawn whole: each node once, no two boxes on one another, edges forward."""
+
+from __future__ import annotations
+
+import io
+import random
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from rich.cells import cell_len
+
+from headwater.runtime.drawing import as_png, as_svg, as_text
+from headwater.runtime.drawing.layers import crossings, layered
+from headwater.runtime.drawing.looks import COLORS
+from headwater.runtime.drawing.placing import Box, Line, spaced
+from headwater.runtime.drawing.vector import plan_of
+from headwater.runtime.drawing.wording import plain
+from headwater.runtime.status import Graph, Node
+
+SVG = "{http://www.w3.org/2000/svg}"
+KINDS = ("topic", "query", "view", "sink")
+NODES = st.builds(
+    Node,
+    name=st.text(min_size=1, max_size=50),
+    kind=st.sampled_from(KINDS),
+    label=st.text(max_size=80),
+    state=st.none() | st.sampled_from(("running", "failed", "caught up", "waiting")),
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    nodes = draw(st.lists(NODES, min_size=1, max_size=14, unique_by=lambda node: node.name))
+    pairs = [(one.name, other.name) for at, one in enumerate(nodes) for other in nodes[at + 1 :]]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=20)) if pairs else []
+    return Graph(app=draw(st.text(max_size=30)), nodes=tuple(nodes), edges=tuple(edges))
+
+
+def large(count: int, seed: int = 3) -> Graph:
+    """An app of so many nodes."""
+    chance = random.Random(seed)
+    nodes = [Node(name=f"source_{number}", kind="topic", label="4 partitions") for number in range(5)]
+    edges: list[tuple[str, str]] = []
+    while len(nodes) < count:
+        query = Node(name=f"query_{len(nodes)}()", kind="query", label="12 rows/s", state="running")
+        view = Node(name=f"view_{len(nodes)}", kind="view")
+        known = [node.name for node in nodes if node.kind in ("topic", "view")][-8:]
+        edges += [(name, query.name) for name in chance.sample(known, 2)] + [(query.name, view.name)]
+        nodes += [query, view]
+    return Graph(app="large", nodes=tuple(nodes), edges=tuple(edges))
+
+
+def overlap(one: Box, other: Box) -> bool:
+    beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+    apart = one.y + one.height <= other.y + 1e-6 or other.y + other.height <= one.y + 1e-6
+    return not (beside or apart)
+
+
+def check_plan(graph: Graph) -> None:
+    plan = plan_of(graph)
+    assert sorted(box.node.name for box in plan.boxes) == sorted(node.name for node in graph.nodes)
+    assert not any(overlap(one, other) for at, one in enumerate(plan.boxes) for other in plan.boxes[at + 1 :])
+    assert {line.edge for line in plan.lines} == set(graph.edges)
+    boxes = {box.node.name: box for box in plan.boxes}
+    for line in plan.lines:
+        check_line(line, boxes)
+    assert all(box.x >= 0 and box.y >= -1e-6 and box.x + box.width <= plan.width for box in plan.boxes)
+
+
+def check_line(line: Line, boxes: dict[str, Box]) -> None:
+    """It goes to the right from its first box to its second, and through no other."""
+    first, second = boxes[line.edge[0]], boxes[line.edge[1]]
+    xs = [x for x, _ in line.points]
+    assert xs == sorted(xs)
+    assert (xs[0], xs[-1]) == (first.x + first.width, second.x)
+    assert first.y < line.points[0][1] < first.y + first.height
+    assert second.y < line.points[-1][1] < second.y + second.height
+    for (left, y), (right, _) in zip(line.points[1:-1:2], line.points[2:-1:2], strict=True):
+        passed = [box for box in boxes.values() if box.x < right and left < box.x + box.width]
+        assert not any(box.y < y < box.y + box.height for box in passed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(graph=graphs())
+def test_each_node_stands_once_and_alone_and_edges_go_forward(graph: Graph) -> None:
+    check_plan(graph)
+
+
+@pytest.mark.parametrize("count", [3, 10, 40, 200])
+def test_large_graphs_too(count: int) -> None:
+    check_plan(large(count))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=graphs())
+def test_any_name_makes_a_sound_svg_that_says_it(graph: Graph) -> None:
+    root = ElementTree.fromstring(as_svg(graph))
+    titles = [title.text or "" for group in root.iter(f"{SVG}g") for title in group.findall(f"{SVG}title")]
+    assert len(titles) == len(graph.nodes)
+    for node in graph.nodes:
+        assert any(f"{node.kind} {plain(node.name)}".split() == title.split(" · ")[0].split() for title in titles) or (
+            " · " in plain(node.name)
+        )
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg", "title", "desc", "style", "defs", "marker", "path", "rect", "text", "g", "circle",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", "]]><script>", '" onload="alert(1)', "&lt;b&gt;", "--><x>"]
+)
+def test_a_name_is_text_and_nothing_else(name: str) -> None:
+    graph = Graph(
+        app=name, nodes=(Node(name=name, kind="topic", label=name), Node(name="q", kind="query")), edges=((name, "q"),)
+    )
+    root = ElementTree.fromstring(as_svg(graph))
+    assert not list(root.iter(f"{SVG}script"))
+    assert not any(attribute.startswith("on") for element in root.iter() for attribute in element.attrib)
+    assert any(element.text == name for element in root.iter(f"{SVG}text"))
+
+
+def test_the_svg_is_told_to_readers_and_has_both_lights() -> None:
+    text = as_svg(large(10))
+    root = ElementTree.fromstring(text)
+    assert root.attrib["role"] == "img"
+    assert (root.findtext(f"{SVG}title"), "Rows flow from" in (root.findtext(f"{SVG}desc") or "")) == ("large", True)
+    assert "prefers-color-scheme:dark" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), width=st.sampled_from((60, 80, 120)))
+def test_text_keeps_to_its_width_and_leaves_no_node_out(graph: Graph, width: int) -> None:
+    lines = as_text(graph, width=width).splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    marks = sum(line.count(mark) for line in lines for mark in "≡ƒ▦▸●✗↻■")
+    assert marks >= len(graph.nodes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=graphs())
+def test_in_boxes_each_name_stands_once(graph: Graph) -> None:
+    plain_nodes = tuple(Node(name=f"n{number}n", kind=node.kind) for number, node in enumerate(graph.nodes))
+    names = {node.name: f"n{number}n" for number, node in enumerate(graph.nodes)}
+    renamed = Graph(app="a", nodes=plain_nodes, edges=tuple((names[one], names[other]) for one, other in graph.edges))
+    text = as_text(renamed, width=400)
+    assume("←" not in text)
+    assert all(text.count(node.name) == 1 for node in plain_nodes)
+    assert text.count("▶") == len({other for _, other in renamed.edges})
+
+
+def test_a_small_graph_is_drawn_in_boxes_and_a_large_one_listed() -> None:
+    small = Graph(
+        app="fraud",
+        nodes=(
+            Node(name="payments", kind="topic"),
+            Node(name="cards", kind="topic"),
+            Node(name="spend()", kind="query", state="running"),
+            Node(name="spend", kind="view"),
+        ),
+        edges=(("payments", "spend()"), ("cards", "spend()"), ("spend()", "spend")),
+    )
+    assert as_text(small, width=80).splitlines() == [
+        "┌────────────┐",
+        "│ ≡ payments ├─┐      ╭───────────╮    ╔═════════╗",
+        "└────────────┘ └─┬───▶│ ● spend() ├───▶║ ▦ spend ║",
+        "                 │    │   running │    ╚═════════╝",
+        "┌────────────┐   │    ╰───────────╯",
+        "│ ≡ cards    ├───┘",
+        "└────────────┘",
+    ]
+    listed = as_text(large(40), width=80)
+    assert all(listed.count(f"{node.name}") >= 1 for node in large(40).nodes)
+    assert "← " in listed
+
+
+def test_a_cycle_and_a_name_that_no_node_has_are_drawn_all_the_same() -> None:
+    nodes = (Node(name="a", kind="topic"), Node(name="b", kind="query"))
+    graph = Graph(app="x", nodes=nodes, edges=(("a", "b"), ("b", "a"), ("b", "elsewhere"), ("a", "a")))
+    assert "elsewhere" in as_svg(graph)
+    assert "elsewhere" in as_text(graph)
+    assert as_png(graph, scale=1)
+
+
+def test_nothing_at_all_is_a_picture_too() -> None:
+    empty = Graph(app="empty", nodes=(), edges=())
+    assert as_text(empty) == ""
+    assert ElementTree.fromstring(as_svg(empty)) is not None
+    assert as_png(empty, scale=1)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_has_the_size_of_the_drawing_and_the_colours_of_its_theme(theme: str) -> None:
+    image = Image.open(io.BytesIO(as_png(large(10), scale=1, theme=theme)))  # type: ignore[arg-type]
+    width = int(ElementTree.fromstring(as_svg(large(10))).attrib["width"])
+    assert abs(image.width - width) <= 1
+    found = {"#" + bytes(color[:3]).hex() for _, color in image.getcolors(1_000_000) or []}  # type: ignore[index]
+    assert {COLORS[theme].ground, COLORS[theme].kinds["topic"][0], COLORS[theme].kinds["view"][0]} <= found
+
+
+@settings(max_examples=10, deadline=None)
+@given(graph=graphs())
+def test_any_name_can_be_drawn_in_pixels(graph: Graph) -> None:
+    assert as_png(graph, scale=0.5).startswith(b"\x89PNG")
+
+
+@given(data=st.lists(st.tuples(st.floats(-100, 100), st.floats(1, 50)), min_size=1, max_size=12), gap=st.floats(0, 10))
+def test_items_of_a_column_keep_their_distance(data: list[tuple[float, float]], gap: float) -> None:
+    heights = [height for _, height in data]
+    middles = spaced([wish for wish, _ in data], heights, gap)
+    for at in range(len(data) - 1):
+        assert middles[at + 1] - middles[at] >= heights[at] / 2 + gap + heights[at + 1] / 2 - 1e-6
+
+
+def test_the_order_of_layers_has_few_crossings() -> None:
+    layers = layered(large(40))
+    order = [[item.key for item in layer] for layer in layers.layers]
+    shuffled = [random.Random(1).sample(layer, len(layer)) for layer in order]
+    assert crossings(order, layers.links) < crossings(shuffled, layers.links) / 2
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_whatever_is_written_can_be_read(theme: str) -> None:
+    colors = COLORS[theme]
+    for fill, stroke in colors.kinds.values():
+        for ink in (colors.ink, colors.faint, stroke):
+            light, dark = sorted((luminance(ink), luminance(fill)), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5
+    for state in colors.states.values():
+        light, dark = sorted((luminance(state), luminance(colors.kinds["query"][0])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
