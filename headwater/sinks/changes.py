@@ -71,7 +71,9 @@ def appended(rows: pa.Table) -> tuple[Changes, list[Refusal]]:
     rows, order = _without(rows, order, refused)
     keep = [name for name in rows.column_names if name not in OWN or name == OPERATION]
     nothing = np.zeros(0, dtype=np.int64)
-    return Changes(rows=rows.select(keep), positions=order, gone=rows.select([]), gone_positions=nothing), refused
+    return Changes(
+        rows=rows.select(keep), positions=order, gone=rows.select([]).slice(0, 0), gone_positions=nothing
+    ), refused
 
 
 def collapsed(rows: pa.Table, key: Sequence[str]) -> tuple[Changes, list[Refusal]]:

@@ -25,7 +25,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import ArgumentInvalid, LakeNotFound, SinkRefused
+from headwater.errors import ArgumentInvalid, SinkRefused, TargetNotFound
 from headwater.faults import reach
 from headwater.sinks.commits import Progress
 
@@ -127,7 +127,7 @@ def read_lake(path: str | Path) -> Snapshot:
     """
     found = current(Path(path))
     if found.version == 0:
-        raise LakeNotFound(path=str(path))
+        raise TargetNotFound(kind="lake", path=str(path))
     return found
 
 

@@ -60,6 +60,8 @@ class MailSink(DriverSink):
             raise ArgumentInvalid(name="security", value=self.security, expected=" or ".join(map(repr, SECURITIES)))
         if "@" not in self.sender:
             raise ArgumentInvalid(name="sender", value=self.sender, expected="an address such as alerts@example.org")
+        for template in (self.to, self.subject, self.body):
+            _names(template)
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid, LakeNotFound, SinkMisfit, SinkRefused
+from headwater.errors import ArgumentInvalid, SinkMisfit, SinkRefused, TargetNotFound
 from headwater.faults import reach
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.changes import Changes
@@ -103,12 +103,12 @@ class SearchSink(DriverSink):
             refusals.post()
 
     def search(self, text: str, *, limit: int = 10) -> list[dict[str, Any]]:
-        """The rows that fit best, each with its `_score`; words, "phrases", `column:word`, AND, OR and NOT.
+        """The rows that fit best, each with its `_score`; words, "phrases", `column:word`, AND, OR and -not.
 
         What cannot be understood of a query is left out rather than refused, for people type it.
         """
         if not (Path(self.path) / "meta.json").exists():
-            raise LakeNotFound(path=str(self.path))
+            raise TargetNotFound(kind="index", path=str(self.path))
         index = self._index()
         searcher = index.searcher()
         query, _ = index.parse_query_lenient(text, list(self.texts))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -120,9 +120,24 @@ class TopicSink:
     partitions: int | None = None
     extra_parts: ExtraParts | None = None
 
+    guarantee: ClassVar[Literal["exactly once"]] = "exactly once"
+
     def __post_init__(self) -> None:
         if self.topic is not None and self.topics:
             raise ArgumentInvalid(name="topics", value=list(self.topics), expected="either `topic` or `topics`")
+
+    @property
+    def name(self) -> str:
+        return f"topic:{','.join(self.topics) or self.topic or '*'}"
+
+    def check(self, columns: pa.Schema) -> None:
+        """Refuse columns that no row could bring into the topic; make the topic where that was asked for."""
+        if not self.topics:  # what others make of the rows is known only when they have
+            self._target(self.topic).check(columns)
+
+    def for_query(self, name: str, *, log: str | Path, state: str | Path) -> Self:  # noqa: ARG002
+        """The same sink: it knows its log, and needs no more."""
+        return self
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         batch = driver_batch(rows.sparkSession)

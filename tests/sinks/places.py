@@ -17,7 +17,7 @@ import pyarrow as pa
 import redis
 
 from headwater.batches import MicroBatch
-from headwater.errors import LakeNotFound
+from headwater.errors import TargetNotFound
 from headwater.sinks import MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink, read_lake
 from headwater.sinks.driver import DriverSink
 from tests.servers import Postgres, http_receiver, postgres_server, redis_server, smtp_server
@@ -169,7 +169,7 @@ class LakePlace(Place):
     def content(self) -> list[tuple[int, str, str]]:
         try:
             rows = read_lake(self.home / "lake").table().to_pylist()
-        except LakeNotFound:
+        except TargetNotFound:
             return []
         return sorted((row["id"], row["name"] or "", row["_op"]) for row in rows)
 
