@@ -4,6 +4,7 @@ from headwater.views.collapse import Delta
 from headwater.views.duck import DuckStore
 from headwater.views.keeper import ViewKeeper
 from headwater.views.postgres import PostgresStore
+from headwater.views.remote import RemoteSubscription, RemoteView
 from headwater.views.spec import Change, ViewPosition, ViewSpec
 from headwater.views.store import StoredView, ViewStore
 from headwater.views.stored import stored_view, stored_views
@@ -15,6 +16,8 @@ __all__ = [
     "Delta",
     "DuckStore",
     "PostgresStore",
+    "RemoteSubscription",
+    "RemoteView",
     "StoredView",
     "Subscription",
     "View",

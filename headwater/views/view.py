@@ -68,10 +68,13 @@ class View:
         Key columns that are called like an argument go into a mapping: `view.get({"timeout": 3})`.
         """
         wait_for_offsets(self._keeper, self.name, at_least, timeout)
-        spec = self.spec
-        found = self._keeper.store.get(spec, key_batch(spec, {**(key or {}), **columns}))
-        rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+        rows: list[Row] = self.lookup({**(key or {}), **columns}).to_pylist(maps_as_pydicts="strict")
         return rows[0] if rows else None
+
+    def lookup(self, key: Mapping[str, Any]) -> pa.Table:
+        """The row with this key as an Arrow table of one row, or of none."""
+        spec = self.spec
+        return self._keeper.store.get(spec, key_batch(spec, key))
 
     def table(
         self,
@@ -133,6 +136,7 @@ class View:
             "key": list(spec.key),
             "schema": format_schema(spec.schema),
             "producers": list(spec.producers),
+            "topic_id": position.topic_id,
             "offsets": {str(partition): offset for partition, offset in position.offsets.items()},
             "sources": {
                 topic: {str(partition): offset for partition, offset in offsets.items()}

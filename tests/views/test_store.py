@@ -226,9 +226,7 @@ def test_a_key_of_any_flat_type_is_found_and_replaced(store: ViewStore, kind: pa
         assert found.to_pylist() == [{"card": value, "n": 2}]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.duration("ns"), pa.list_(pa.duration("us"))], ids=lambda kind: str(kind)
-)
+@pytest.mark.parametrize("kind", [pa.duration("ns"), pa.list_(pa.duration("us"))], ids=lambda kind: str(kind))
 def test_a_type_that_would_change_on_the_way_is_refused(store: ViewStore, kind: pa.DataType) -> None:
     with pytest.raises(ViewInvalid, match=r"its column value"):
         store.declare(spec(schema=pa.schema([("card", pa.int64()), ("value", kind)])))

@@ -1,0 +1,165 @@
+"""Views over HTTP: routes that the runner mounts in its local API, behind its token.
+
+Answers are JSON, or Arrow streams for whoever accepts them. A subscription is a stream of server-sent events; each
+carries its position as its id, so that a browser's `Last-Event-ID` goes on where it was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import pyarrow as pa
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
+
+from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.views.keeper import ViewKeeper
+from headwater.views.spec import Change, ViewSpec
+from headwater.views.subscription import Subscription
+from headwater.views.view import View
+from headwater.views.waiting import wait_for_offsets
+from headwater.views.wire import ARROW, arrow_bytes, encoded_change, json_rows, unpacked
+
+T = TypeVar("T")
+#: Readers that wait for their own writes hold a thread each; they must not take those of the others.
+WAITING_READERS_MAX = 200
+KEEP_ALIVE_SECONDS = 15.0
+_EVENTS_AT_ONCE = 500
+
+
+class Reading(BaseModel):
+    """What every read may ask for."""
+
+    at_least: dict[str, dict[int, int]] | None = None
+    timeout: float | None = None
+
+
+class Lookup(Reading):
+    # Any: JSON values of any type.
+    key: dict[str, Any]
+
+
+class Rows(Reading):
+    where: str | dict[str, Any] | None = None
+    parameters: Any = None
+    limit: int | None = None
+
+
+class Statement(Reading):
+    sql: str
+    parameters: Any = None
+    view: str | None = None
+
+
+def router(keeper: ViewKeeper) -> APIRouter:
+    """The routes for the views of a keeper. A `HeadwaterError` is left to the application to answer."""
+    routes = APIRouter(prefix="/v1")
+    waiting = anyio.CapacityLimiter(WAITING_READERS_MAX)
+
+    async def read(asked: Reading, view: str | None, work: Callable[[], T]) -> T:
+        if asked.at_least:
+            name, at_least = _view_to_wait_for(view), asked.at_least
+            await anyio.to_thread.run_sync(
+                lambda: wait_for_offsets(keeper, name, at_least, asked.timeout), limiter=waiting
+            )
+        return await anyio.to_thread.run_sync(work)
+
+    @routes.get("/views")
+    def listed() -> list[dict[str, Any]]:
+        return [view.describe() for view in keeper.views.values()]
+
+    @routes.get("/views/{name}")
+    def described(name: str) -> dict[str, Any]:
+        return keeper.view(name).describe()
+
+    @routes.post("/views/{name}/get")
+    async def get(name: str, asked: Lookup, accept: str = Header(default="")) -> Response:
+        view = keeper.view(name)
+        table = await read(asked, name, lambda: view.lookup(unpacked(asked.key) or {}))
+        if ARROW in accept:
+            return Response(arrow_bytes(table), media_type=ARROW)
+        rows = json_rows(table)
+        return JSONResponse({"row": rows[0] if rows else None})
+
+    @routes.post("/views/{name}/rows")
+    async def rows(name: str, asked: Rows, accept: str = Header(default="")) -> Response:
+        view: View = keeper.view(name)
+        given = unpacked(asked.parameters)
+        table = await read(asked, name, lambda: view.table(asked.where, parameters=given, limit=asked.limit))
+        return _answer(table, accept)
+
+    @routes.post("/sql")
+    async def sql(asked: Statement, accept: str = Header(default="")) -> Response:
+        given = unpacked(asked.parameters)
+        table = await read(asked, asked.view, lambda: keeper.store.query(asked.sql, given))
+        return _answer(table, accept)
+
+    @routes.get("/views/{name}/subscribe")
+    async def subscribe(name: str, request: Request, last_event_id: str | None = Header(default=None)) -> Response:
+        subscription = Subscription(keeper, name, _position(last_event_id))
+        stream = _events(keeper, name, subscription, request)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    return routes
+
+
+def _view_to_wait_for(view: str | None) -> str:
+    if view is None:
+        raise ArgumentInvalid(name="view", value=None, expected="the view that `at_least` is about")
+    return view
+
+
+def _position(text: str | None) -> str | None:
+    return text or None
+
+
+def _answer(table: pa.Table, accept: str) -> Response:
+    if ARROW in accept:
+        return Response(arrow_bytes(table), media_type=ARROW)
+    return JSONResponse({"columns": table.column_names, "rows": json_rows(table)})
+
+
+async def _events(keeper: ViewKeeper, name: str, subscription: Subscription, request: Request) -> AsyncIterator[bytes]:
+    """Changes as events; between them nothing runs, and no thread waits."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the server has ended, and its loop with it
+            loop.call_soon_threadsafe(changed.set)
+
+    with keeper.listening(wake):
+        try:
+            while not await request.is_disconnected():
+                changed.clear()
+                found = subscription.available()
+                spec = keeper.upkeep(name).spec
+                told = False
+                while text := await anyio.to_thread.run_sync(_texts, found, subscription, spec):
+                    told = True
+                    yield text
+                if told and subscription.position is not None:
+                    yield b"event: ready\nid: %s\ndata: {}\n\n" % subscription.position.to_json().encode()
+                try:
+                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        except HeadwaterError as error:  # the view was dropped, or the changelog is gone
+            yield b"event: failure\ndata: %s\n\n" % str(error).encode().replace(b"\n", b" ")
+        finally:
+            subscription.close()
+
+
+def _texts(found: Iterator[Change], subscription: Subscription, spec: ViewSpec) -> bytes:
+    """The next events, some at once; nothing when there are no more."""
+    parts = []
+    for change in itertools.islice(found, _EVENTS_AT_ONCE):
+        position = subscription.position
+        place = b"id: %s\n" % position.to_json().encode() if position is not None else b""
+        parts.append(b"event: change\n%sdata: %s\n\n" % (place, encoded_change(change, spec)))
+    return b"".join(parts)

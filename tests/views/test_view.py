@@ -1,0 +1,188 @@
+"""What a reader of a view can do: the same in the keeper's process and over its API."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.errors import ArgumentInvalid, StatementInvalid, ViewBehind, ViewKeyInvalid, ViewNotFound
+from headwater.log import EmbeddedLog
+from headwater.views import RemoteView, View, ViewKeeper
+from tests.views.conftest import SPEND, spec
+from tests.views.serving import served
+
+SECONDS_MAX = 60.0
+Reader = View | RemoteView
+
+
+@pytest.fixture(params=["here", "remote"])
+def view(request: pytest.FixtureRequest, log: EmbeddedLog, keeper: ViewKeeper) -> Iterator[Reader]:
+    """The view `spend` over three cards, kept by a thread."""
+    log.create("spend", SPEND, key="card", compact=True, partitions=2)
+    log.append("spend", [{"card": card, "total": card * 1.5, "shop": "abc"[card % 3]} for card in range(3)])
+    here = keeper.add(spec())
+    keeper.catch_up()
+    keeper.start()
+    if request.param == "here":
+        yield here
+        return
+    with served(keeper) as address:
+        remote = RemoteView("spend", address=address)
+        yield remote
+        remote.close()
+
+
+def test_one_row_is_found_by_its_key(view: Reader) -> None:
+    assert view.get(card=2) == {"card": 2, "total": 3.0, "shop": "c"}
+    assert view.get({"card": 1}) == {"card": 1, "total": 1.5, "shop": "b"}
+    assert view.get(card=99) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ({"crad": 1}, "'crad' is not part of it; did you mean 'card'?"),
+        ({}, "'card' is missing"),
+        ({"card": None}, "'card' is null"),
+        ({"card": "many"}, "'card'"),
+    ],
+)
+def test_what_is_no_key_is_told_clearly(view: Reader, key: dict[str, Any], why: str) -> None:
+    with pytest.raises(ViewKeyInvalid) as failure:
+        view.get(key)
+    assert why in str(failure.value)
+
+
+def test_rows_are_those_that_fit(view: Reader) -> None:
+    assert sorted(row["card"] for row in view.rows()) == [0, 1, 2]
+    assert [row["card"] for row in view.rows({"shop": "b"})] == [1]
+    assert [row["card"] for row in view.rows("total > $1", parameters=[2.0])] == [2]
+    assert len(view.rows(limit=2)) == 2
+    assert view.rows(limit=0) == []
+    with pytest.raises(ArgumentInvalid, match="did you mean 'shop'"):
+        view.rows({"shpo": "b"})
+
+
+def test_sql_reads_and_only_reads(view: Reader) -> None:
+    assert view.sql("SELECT count(*) AS n FROM spend WHERE card >= $1", [1]).to_pylist() == [{"n": 2}]
+    assert view.sql("SELECT shop FROM spend WHERE card = $card", {"card": 1}).to_pylist() == [{"shop": "b"}]
+    for statement in ("DELETE FROM spend", "SELECT 1; SELECT 2", "SELECT * FROM nowhere"):
+        with pytest.raises(StatementInvalid):
+            view.sql(statement)
+    assert len(view.rows()) == 3
+
+
+def test_a_reader_sees_its_own_write(view: Reader, log: EmbeddedLog) -> None:
+    for total in range(20):
+        appended = log.append("spend", [{"card": 1, "total": float(total)}])
+        found = view.get(card=1, at_least={"spend": appended.offsets_next}, timeout=SECONDS_MAX)
+        assert found is not None
+        assert found["total"] == float(total)
+
+
+def test_a_write_that_does_not_come_is_told_with_how_far_the_view_is(view: Reader) -> None:
+    with pytest.raises(ViewBehind, match="not yet up to 1000 in partition 0") as failure:
+        view.get(card=1, at_least={"spend": {0: 1000}}, timeout=0.05)
+    assert failure.value.view == "spend"
+    for read in (view.rows, lambda **settings: view.sql("SELECT 1", **settings)):
+        with pytest.raises(ViewBehind):
+            read(at_least={"spend": {0: 1000}}, timeout=0.05)
+
+
+def test_a_subscription_gives_all_rows_and_then_each_change(view: Reader, log: EmbeddedLog) -> None:
+    with view.subscribe() as changes:
+        first = [changes.next(timeout=SECONDS_MAX) for _ in range(3)]
+        assert sorted(change.row["card"] for change in first if change) == [0, 1, 2]
+        assert {(change.op, change.offset) for change in first if change} == {("+U", None)}
+        log.append("spend", [{"card": 7, "total": 7.0}])
+        change = changes.next(timeout=SECONDS_MAX)
+        assert change is not None
+        assert (change.op, change.row) == ("+U", {"card": 7, "total": 7.0, "shop": None})
+        assert change.offset is not None
+        log.append("spend", [{"card": 7, "_tombstone": True}])
+        gone = changes.next(timeout=SECONDS_MAX)
+        assert gone is not None
+        assert (gone.op, gone.row) == ("-D", {"card": 7})
+        assert changes.next(timeout=0.05) is None
+
+
+def test_a_subscription_goes_on_from_a_position(view: Reader, log: EmbeddedLog) -> None:
+    with view.subscribe() as changes:
+        for _ in range(3):
+            changes.next(timeout=SECONDS_MAX)
+        log.append("spend", [{"card": 8, "total": 1.0}])
+        assert changes.next(timeout=SECONDS_MAX) is not None
+        position = changes.position
+    log.append("spend", [{"card": 9, "total": 2.0}])
+    with view.subscribe(start=position) as changes:
+        change = changes.next(timeout=SECONDS_MAX)
+        assert change is not None
+        assert change.row["card"] == 9
+
+
+def test_a_switch_to_another_version_is_told_as_a_reset(view: Reader, log: EmbeddedLog, keeper: ViewKeeper) -> None:
+    with view.subscribe() as changes:
+        for _ in range(3):
+            changes.next(timeout=SECONDS_MAX)
+        log.append("spend", [{"card": 1, "total": 5.0}])
+        assert changes.next(timeout=SECONDS_MAX) is not None
+        log.create("spend.v2", SPEND, key="card", compact=True)
+        log.append("spend.v2", [{"card": 70, "total": 7.0}])
+        keeper.add(spec(topic="spend.v2", version=2))
+        keeper.catch_up()
+        keeper.switch("spend", 2)
+        told = [changes.next(timeout=SECONDS_MAX) for _ in range(2)]
+        assert [(change.op, change.row.get("card")) for change in told if change] == [("reset", None), ("+U", 70)]
+    assert view.get(card=70) is not None
+    assert view.get(card=1) is None
+
+
+def test_a_view_says_what_it_is_and_where_it_stands(view: Reader, log: EmbeddedLog) -> None:
+    told = view.describe()
+    assert (told["name"], told["version"], told["key"], told["topic"]) == ("spend", 1, ["card"], "spend")
+    assert view.position.offsets == log.end_offsets("spend")
+    assert view.freshness == 0.0
+    assert told["problem"] is None
+
+
+def test_a_view_that_is_not_there_is_told_with_its_neighbour(view: Reader, keeper: ViewKeeper) -> None:
+    with pytest.raises(ViewNotFound, match="did you mean 'spend'"):
+        keeper.view("spnd")
+    keeper.remove("spend")
+    with pytest.raises(ViewNotFound):
+        view.get(card=1)
+
+
+def test_values_of_every_kind_arrive_as_they_are(log: EmbeddedLog, keeper: ViewKeeper) -> None:
+    schema = pa.schema(
+        [
+            ("card", pa.decimal128(20, 4)),
+            ("at", pa.timestamp("us", "UTC")),
+            ("raw", pa.binary()),
+            ("tags", pa.map_(pa.string(), pa.list_(pa.int64()))),
+        ]
+    )
+    row = {
+        "card": decimal.Decimal("1234567890123456.1001"),
+        "at": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+        "raw": b"\xff\x00",
+        "tags": {"a": [1, 2**53 + 1]},
+    }
+    log.create("exact", schema, key="card", compact=True)
+    log.append("exact", [row])
+    keeper.add(spec("exact", schema))
+    keeper.catch_up()
+    keeper.start()
+    with served(keeper) as address:
+        remote = RemoteView("exact", address=address)
+        assert remote.get(card=row["card"]) == row
+        with remote.subscribe() as changes:
+            first = changes.next(timeout=SECONDS_MAX)
+            assert first is not None
+            assert first.row == row
+        remote.close()
