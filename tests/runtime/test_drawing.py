@@ -165,8 +165,9 @@ def test_a_small_graph_is_drawn_in_boxes_and_a_large_one_listed() -> None:
     )
     assert as_text(small, width=80).splitlines() == [
         "┌────────────┐",
-        "│ ≡ payments ├─┐      ╭───────────╮    ╔═════════╗",
-        "└────────────┘ └─┬───▶│ ● spend() ├───▶║ ▦ spend ║",
+        "│ ≡ payments ├─┐",
+        "└────────────┘ │      ╭───────────╮    ╔═════════╗",
+        "               └─┬───▶│ ● spend() ├───▶║ ▦ spend ║",
         "                 │    │   running │    ╚═════════╝",
         "┌────────────┐   │    ╰───────────╯",
         "│ ≡ cards    ├───┘",

@@ -1,0 +1,167 @@
+"""The graph as SVG: one file without anything from elsewhere, in the reader's light or dark, and read aloud as a list.
+
+A shape for each kind: a topic is a pipe, a query a rounded box, a view a table, a sink an arrow's head. Colour says the
+same again, and the state of a query is a dot and a word.
+"""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape, quoteattr
+
+from rich.cells import cell_len
+
+from headwater.runtime.drawing.layers import layered
+from headwater.runtime.drawing.looks import COLORS, Colors, state_color
+from headwater.runtime.drawing.placing import Box, Line, Measures, Plan, placed
+from headwater.runtime.drawing.wording import cut_cells, kind_and_state, plain, summary
+from headwater.runtime.status import Graph, Node
+
+MARGIN = 28.0
+HEADER = 46.0
+NAME_SIZE, SMALL_SIZE = 13.5, 10.5
+CELL, SMALL_CELL = 8.0, 6.1
+PADDING = 16.0
+WIDTH_MIN, CELLS_MAX = 132.0, 34
+FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
+
+
+def size(node: Node) -> tuple[float, float]:
+    """How large the box of a node is."""
+    name = cell_len(cut_cells(node.name, CELLS_MAX)) * CELL
+    label = cell_len(cut_cells(node.label, CELLS_MAX + 8)) * SMALL_CELL
+    head = cell_len(kind_and_state(node)) * SMALL_CELL * 1.15 + 12
+    return max(WIDTH_MIN, name + 2 * PADDING, label + 2 * PADDING, head + 2 * PADDING), 64.0 if node.label else 48.0
+
+
+MEASURES = Measures(size=size, passing_height=14.0, gap=22.0, channel=74.0)
+
+
+def plan_of(graph: Graph) -> Plan:
+    """Where everything goes, for SVG and for pixels."""
+    return placed(layered(graph), MEASURES)
+
+
+def as_svg(graph: Graph) -> str:
+    """The graph as the text of an SVG file.
+
+    >>> as_svg(Graph(app="fraud", nodes=(Node(name="<b>", kind="topic"),), edges=())).count("&lt;b&gt;") >= 1
+    True
+    """
+    plan = plan_of(graph)
+    width, height = max(plan.width, 260.0) + 2 * MARGIN, plan.height + HEADER + MARGIN + 14
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" role="img" aria-labelledby="title desc" font-family={quoteattr(FONT)}>',
+        f'<title id="title">{_text(graph.app)}</title>',
+        f'<desc id="desc">{_text(summary(graph))}</desc>',
+        f"<style>{_style()}</style>",
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7.4" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path class="head" d="M0.5 0.8 7.4 4 0.5 7.2 2.4 4z"/></marker></defs>',
+        f'<rect class="ground" width="{width:.0f}" height="{height:.0f}"/>',
+        f'<text class="app" x="{MARGIN:.0f}" y="32">{_text(cut_cells(graph.app, 60))}</text>',
+        f'<g transform="translate({MARGIN:.0f} {HEADER + 6:.0f})">',
+        *(_line(line) for line in plan.lines),
+        *(_box(box) for box in plan.boxes),
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _text(text: str) -> str:
+    return escape(plain(text))
+
+
+def _line(line: Line) -> str:
+    edge = f"<title>{_text(line.edge[0])} → {_text(line.edge[1])}</title>"
+    marker = ' marker-start="url(#head)"' if line.backwards else ' marker-end="url(#head)"'
+    return f'<path class="edge" d="{curve(line)}"{marker}>{edge}</path>'
+
+
+def curve(line: Line) -> str:
+    """A line as the `d` of a path: curves in the channels, straight through the columns."""
+    (x, y), *rest = line.points
+    parts = [f"M{x:.1f} {y:.1f}"]
+    for number, (following_x, following_y) in enumerate(rest):
+        if number % 2:
+            parts.append(f"L{following_x:.1f} {following_y:.1f}")
+        else:
+            bend = (following_x - x) / 2
+            parts.append(
+                f"C{x + bend:.1f} {y:.1f} {following_x - bend:.1f} {following_y:.1f} {following_x:.1f} {following_y:.1f}"
+            )
+        x, y = following_x, following_y
+    return " ".join(parts)
+
+
+def _box(box: Box) -> str:
+    node = box.node
+    x, y = box.x + PADDING, box.y
+    state = f' data-state="{node.state.replace(" ", "-")}"' if node.state else ""
+    lines = [
+        f'<g class="{node.kind}"{state}><title>{_text(_told(node))}</title>',
+        *_shape(box),
+        f'<text class="kind" x="{x:.1f}" y="{y + 17:.1f}">{node.kind.upper()}</text>',
+        f'<text class="name" x="{x:.1f}" y="{y + 35:.1f}">{_text(cut_cells(node.name, CELLS_MAX))}</text>',
+    ]
+    if node.label:
+        label = _text(cut_cells(node.label, CELLS_MAX + 8))
+        lines.append(f'<text class="label" x="{x:.1f}" y="{y + 52:.1f}">{label}</text>')
+    if node.state:
+        right = box.x + box.width - PADDING
+        lines.append(f'<text class="state" x="{right - 10:.1f}" y="{y + 17:.1f}" text-anchor="end">{node.state}</text>')
+        lines.append(f'<circle class="dot" cx="{right - 2:.1f}" cy="{y + 13.4:.1f}" r="3.6"/>')
+    return "".join([*lines, "</g>"])
+
+
+def _shape(box: Box) -> list[str]:
+    x, y, width, height = box.x, box.y, box.width, box.height
+    right, bottom = x + width, y + height
+    if box.node.kind == "topic":  # a pipe, seen a little from its end
+        body = f"M{x + 7:.1f} {y:.1f}H{right - 7:.1f}a7 {height / 2:.1f} 0 0 1 0 {height:.1f}H{x + 7:.1f}"
+        body += f"a7 {height / 2:.1f} 0 0 1 0 {-height:.1f}z"
+        end = f"M{right - 7:.1f} {y:.1f}a7 {height / 2:.1f} 0 0 0 0 {height:.1f}"
+        return [f'<path class="shape" d="{body}"/>', f'<path class="detail" d="{end}"/>']
+    if box.node.kind == "view":  # a table: a thick edge at its head, square corners
+        shape = f'<rect class="shape" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2.5"/>'
+        return [
+            shape,
+            f'<path class="detail" d="M{x:.1f} {y + 4:.1f}H{right:.1f}M{x + 6:.1f} {y + 4:.1f}V{bottom:.1f}"/>',
+        ]
+    if box.node.kind == "sink":  # the head of an arrow: out of here
+        tip = f"M{x + 4:.1f} {y:.1f}H{right - 12:.1f}L{right:.1f} {y + height / 2:.1f}L{right - 12:.1f} {bottom:.1f}"
+        return [f'<path class="shape" d="{tip}H{x + 4:.1f}q-4 0 -4 -4V{y + 4:.1f}q0 -4 4 -4z"/>']
+    return [f'<rect class="shape" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="12"/>']
+
+
+def _told(node: Node) -> str:
+    return " · ".join(part for part in (f"{node.kind} {node.name}", node.label, node.state or "") if part)
+
+
+def _style() -> str:
+    light, dark = COLORS["light"], COLORS["dark"]
+    return (
+        ".shape,.detail,.edge{stroke-width:1.5;stroke-linejoin:round}.detail,.edge{fill:none}"
+        f".app{{font-size:19px;font-weight:650;letter-spacing:-.2px}}.name{{font-size:{NAME_SIZE}px;font-weight:600}}"
+        f".kind,.state,.label{{font-size:{SMALL_SIZE}px}}.kind{{font-weight:650;letter-spacing:.8px;font-size:9px}}"
+        + _rules(light)
+        + "@media (prefers-color-scheme:dark){"
+        + _rules(dark)
+        + "}"
+    )
+
+
+def _rules(colors: Colors) -> str:
+    rules = [
+        f".ground{{fill:{colors.ground}}}.app,.name{{fill:{colors.ink}}}.label,.state{{fill:{colors.faint}}}",
+        f".edge{{stroke:{colors.edge}}}.head{{fill:{colors.edge}}}.dot{{fill:{colors.faint}}}",
+    ]
+    for kind, (fill, stroke) in colors.kinds.items():
+        rules.append(f".{kind} .shape{{fill:{fill};stroke:{stroke}}}.{kind} .detail{{stroke:{stroke}}}")
+        rules.append(f".{kind} .kind{{fill:{stroke}}}")
+    for state in colors.states:
+        color = state_color(colors, state)
+        name = state.replace(" ", "-")
+        rules.append(f"[data-state={name}] .dot{{fill:{color}}}[data-state={name}] .state{{fill:{color}}}")
+    rules.append(f"[data-state=failed] .shape{{stroke:{colors.states['failed']};stroke-width:2.2}}")
+    return "".join(rules)
