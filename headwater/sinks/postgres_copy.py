@@ -106,7 +106,7 @@ def _written(column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     family = family_of(column.type)
     if family == "nested":
-        return _json(column)
+        return json_texts(column)
     if family == "bytes":
         return _hex(column)
     if family == "duration":
@@ -119,7 +119,7 @@ def _hex(column: pa.Array) -> pa.Array:
     return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
 
 
-def _json(column: pa.Array) -> pa.Array:
+def json_texts(column: pa.Array) -> pa.Array:
     """Nested values as JSON; a null stays a null."""
     lines = json_lines.encode_rows(pa.record_batch({"v": column}))
     texts = pa.array([line[5:-1].decode() for line in lines], pa.string())  # {"v":…}

@@ -6,6 +6,8 @@ Only who has `psycopg` may import this module.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
+from typing import LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -15,6 +17,7 @@ from psycopg.pq import TransactionStatus
 from headwater.errors import SinkRefused
 from headwater.sinks.changes import Positions, Refusal
 from headwater.sinks.pool import Pool
+from headwater.sinks.postgres_binary import binary_of, encoders
 from headwater.sinks.postgres_copy import csv_of
 from headwater.sinks.postgres_table import COMMITS, Target
 
@@ -90,7 +93,7 @@ def placed(
 
 def _put(connection: Connection, target: Target, rows: pa.Table) -> None:
     if not target.key:
-        _copy(connection, target.identifier, rows)
+        _copy(connection, target, target.identifier, rows)
         return
     staged = _staged(connection, target, "headwater_rows", rows)
     columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
@@ -110,15 +113,28 @@ def _staged(connection: Connection, target: Target, name: str, rows: pa.Table) -
     make = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
     staged = sql.Identifier("pg_temp", name)
     connection.execute(make.format(sql.Identifier(name), columns, target.identifier))
-    _copy(connection, staged, rows)
+    _copy(connection, target, staged, rows)
     return staged
 
 
-def _copy(connection: Connection, into: sql.Identifier, rows: pa.Table) -> None:
-    columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, columns)
+def _copy(connection: Connection, target: Target, into: sql.Identifier, rows: pa.Table) -> None:
+    """Rows into a table, as bytes where the types are exactly those of the table, and as text where they are not."""
+    encode = encoders(rows.schema, {name: column.type for name, column in target.columns.items()})
+    if encode is not None:
+        # Where a value is out of range, text lets the server say so of its row.
+        with contextlib.suppress(pa.ArrowInvalid), connection.transaction():
+            _send(connection, into, rows.column_names, "binary", binary_of(rows, encode))
+            return
+    _send(connection, into, rows.column_names, "csv", csv_of(rows))
+
+
+def _send(
+    connection: Connection, into: sql.Identifier, names: Sequence[str], form: LiteralString, pieces: Iterable[bytes]
+) -> None:
+    columns = sql.SQL(", ").join(map(sql.Identifier, names))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(into, columns, sql.SQL(form))
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for piece in csv_of(rows):
+        for piece in pieces:
             copy.write(piece)
 
 

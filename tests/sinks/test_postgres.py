@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from headwater.errors import PackageMissing, RowRefused, SinkMisfit, SinkRefused, SinkUnavailable
 from headwater.log import open as open_log
 from headwater.sinks import PostgresSink, Retry
+from headwater.sinks.postgres_binary import encoders
+from headwater.sinks.postgres_table import read_target
 from tests.servers import Postgres, free_port
 from tests.servers import postgres as postgres
 from tests.sinks.places import SHORT, micro
@@ -67,6 +70,21 @@ def test_values_of_every_type_come_back_and_so_do_nulls(postgres: Postgres, url:
     found = postgres.execute("SELECT * FROM t ORDER BY id", conninfo=url)
     expected = tuple(expected for _, _, expected in EVERY_TYPE.values())
     assert found == [(1, *expected), (2, *[None] * len(EVERY_TYPE)), (3, *expected)]
+
+
+def test_values_go_as_bytes_where_they_can_and_are_the_same_as_text(postgres: Postgres, url: str) -> None:
+    exact = [name for name in EVERY_TYPE if name not in ("u64", "money", "clock", "lasts")]
+    kinds, values = [EVERY_TYPE[name][0] for name in exact], [EVERY_TYPE[name][1] for name in exact]
+    columns = [pa.array([value, None, value], kind) for kind, value in zip(kinds, values, strict=True)]
+    table = pa.table(columns, names=exact).slice(1)
+    PostgresSink(url=url, table="t", create=True).commit(table.to_batches(), micro(0))
+    with psycopg.connect(url) as connection:
+        target = read_target(connection, "public", "t")
+    assert target is not None
+    encode = encoders(table.schema, {name: column.type for name, column in target.columns.items()})
+    assert encode is not None, "all of these have a form in bytes"
+    found = postgres.execute("SELECT * FROM t ORDER BY i64", conninfo=url)
+    assert found == [tuple(EVERY_TYPE[name][2] for name in exact), tuple([None] * len(exact))]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -179,8 +197,6 @@ def test_a_server_that_is_not_there_is_said_to_be() -> None:
 def test_a_lock_that_somebody_holds_is_waited_for(
     postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import psycopg
-
     from headwater.sinks import postgres_writing
 
     monkeypatch.setattr(postgres_writing, "LOCK_MILLISECONDS_MAX", 50)

@@ -1,0 +1,13 @@
+"""`python -m benchmarks.app`: an app's queries, views and sinks, ours and others' in turn."""
+
+from __future__ import annotations
+
+from benchmarks.app.sinks import sink_postgres
+from benchmarks.harness import main
+
+PARTS = {
+    "sink.postgres": sink_postgres,
+}
+
+if __name__ == "__main__":
+    main("app", PARTS)
