@@ -8,8 +8,11 @@ Everything is computed from the input and version n-1, so a repeated attempt giv
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +39,7 @@ SLOT = "_slot"
 LATE_BY = "_late_by_us"
 REASON = "_reason"
 Numbers = npt.NDArray[np.int64]
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
 
 class Touched(NamedTuple):
@@ -334,10 +338,17 @@ def run_step(contract: Contract, state: pa.Table, touched: Touched, time: BatchT
             batch="(bounded)" if time.batch is None else str(time.batch),
             keys=str(touched.keys.slice(0, 3).to_pylist()),
             offsets=_offset_range(touched.rows),
-            error=f"{type(error).__name__}: {error}",
+            error=f"{type(error).__name__}: {error}{_place(error)}",
         ) from error
     stepped = found if isinstance(found, Stepped) else Stepped(*found)
     return replace(stepped, state=_checked_state(contract, stepped.state, touched))
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's code a step failed: Spark shows people the message alone, and forgets what caused it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith(_PACKAGE) and "site-packages" not in one.filename]
+    return f' (File "{own[-1].filename}", line {own[-1].lineno}, in {own[-1].name})' if own else ""
 
 
 def _offset_range(rows: pa.Table) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import ArgumentInvalid
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
 #: Drawn so many times larger, then made smaller: Pillow's own lines have jagged edges.
-SUPERSAMPLED = 3
+SUPERSAMPLED = 2
 PIXELS_MAX = 120_000_000
-#: Looked for in this order; the last resort is the font that Pillow carries, which knows Latin letters only.
+#: Looked for in this order; the last resort is the font that Pillow carries, which knows Latin letters without accents only.
 FONTS = (
     "DejaVuSans.ttf",
     "NotoSans-Regular.ttf",
@@ -54,7 +55,7 @@ def as_png(graph: Graph, *, scale: float = 2.0, theme: Literal["light", "dark"] 
         pen.box(box)
     small = large.resize((round(width * scale), round(height * scale)), Image.Resampling.LANCZOS)
     file = io.BytesIO()
-    small.save(file, "PNG", optimize=True)
+    small.save(file, "PNG")
     return file.getvalue()
 
 
@@ -85,6 +86,8 @@ class _Pen:
         if not complete:
             for sign, spelled in SPELLED.items():
                 text = text.replace(sign, spelled)
+            letters = unicodedata.normalize("NFKD", text)
+            text = "".join(letter for letter in letters if not unicodedata.combining(letter))
         dots = "…" if complete else "..."
         if font.getlength(text) > width * self._scale:
             while text and font.getlength(text + dots) > width * self._scale:

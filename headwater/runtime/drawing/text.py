@@ -40,7 +40,7 @@ def as_text(graph: Graph, *, width: int = WIDTH_MAX) -> str:
     """
     layers = layered(graph)
     for cells, told in SHAPES:
-        drawn = _boxes(layers, cells, told)
+        drawn = _boxes(layers, cells, told, width)
         if drawn is not None and max(map(cell_len, drawn), default=0) <= width and len(drawn) <= HEIGHT_MAX:
             return "\n".join(drawn)
     return "\n".join(cut_cells(line, width) for line in _listed(graph, layers))
@@ -83,8 +83,8 @@ def _lines_of(node: Node, cells: int, told_cells: int) -> list[str]:
     return [*lines, f"  {cut_cells(told, told_cells)}"] if told and told_cells else lines
 
 
-def _boxes(layers: Layers, cells: int, told: int) -> list[str] | None:
-    """The lines of a drawing; None where there is nothing to draw."""
+def _boxes(layers: Layers, cells: int, told: int, width_max: int) -> list[str] | None:
+    """The lines of a drawing; None where there is nothing to draw, or where it is clear that there is no room."""
     if not layers.layers or layers.backwards:
         return None
 
@@ -95,12 +95,15 @@ def _boxes(layers: Layers, cells: int, told: int) -> list[str] | None:
     def size(node: Node) -> tuple[float, float]:
         return max(map(cell_len, _lines_of(node, cells, told))) + 4.0, height
 
+    widest = [max(size(item.node)[0] for item in layer if item.node is not None) for layer in layers.layers]
+    if sum(widest) + 4 * (len(widest) - 1) > width_max:
+        return None
     measures = Measures(size=size, passing_height=1.0, gap=1.0, channel=0.0)
     rows = _rows(layers, measures)
     canvas = Canvas()
     x = 0
     for number, layer in enumerate(layers.layers):
-        width = int(max(size(item.node)[0] for item in layer if item.node is not None))
+        width = int(widest[number])
         for item in layer:
             _draw_item(
                 canvas, item, x, rows[item.key], width, [] if item.node is None else _lines_of(item.node, cells, told)
