@@ -17,10 +17,12 @@ from headwater.cli import (
     produce,
     query,
     schema,
+    sql,
     state,
     tail,
     topic,
     version,
+    view,
 )
 from headwater.cli import run as running
 from headwater.cli.coercion import lighten
@@ -38,7 +40,7 @@ def build() -> typer.Typer:
     )
     app.callback()(remember_flags())
     everyday = (produce, consume, tail, topic, group, schema)
-    for module in (*everyday, running, query, dlq, state, log, config, doctor, demo, version):
+    for module in (*everyday, sql, running, query, view, dlq, state, log, config, doctor, demo, version):
         module.register(app)
     return app
 

@@ -83,11 +83,11 @@ class DuckStore:
 
     def _make_catalog(self) -> None:
         self._connection.execute(_CATALOG)
-        found = self._connection.execute("SELECT number FROM headwater.format").fetchone()
-        if found is None:
+        found = self._connection.execute("SELECT number FROM headwater.format").fetchall()
+        if not found:
             self._connection.execute("INSERT INTO headwater.format VALUES (?)", [FORMAT])
-        elif found[0] != FORMAT:
-            raise FormatUnknown(path=str(self.path), found=str(found[0]), known=str(FORMAT))
+        elif found[0][0] != FORMAT:
+            raise FormatUnknown(path=str(self.path), found=str(found[0][0]), known=str(FORMAT))
 
     def close(self) -> None:
         with self._lock:

@@ -44,7 +44,10 @@ def check_single(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
 def invalid(statement: str, error: Exception) -> StatementInvalid:
     """The database's own word on a statement, without the drawing below it."""
     why = str(error).split("\n\nLINE ")[0].strip().splitlines()
-    return StatementInvalid(statement=shortened(statement), why=" ".join(line.strip() for line in why if line.strip()))
+    text = " ".join(line.strip() for line in why if line.strip()).rstrip(".")
+    if "syntax error" in text:
+        text += ' (a column with a name that SQL keeps for itself goes in double quotes: "at")'
+    return StatementInvalid(statement=shortened(statement), why=text)
 
 
 def shortened(statement: str) -> str:

@@ -1,0 +1,78 @@
+"""`headwater sql`: SQL over topics and views, without Spark."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.commands import command
+from headwater.cli.results import show_result
+from headwater.cli.session import Session
+from headwater.cli.terminal import is_terminal, reader_is_gone
+from headwater.cli.viewing import views_of
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+    from headwater.views.sql import Sql
+
+Statement = Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.", metavar="SQL")]
+AppName = Annotated[
+    str | None, typer.Option("--app", help="Only the views of this app, where the log has several.", metavar="APP")
+]
+WATCH_SECONDS_MIN = 0.5
+WATCH_SECONDS_MAX = 5.0
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "sql")(sql)
+
+
+def sql(
+    session: Session,
+    statement: Statement,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Show at most so many rows.", min=0, metavar="N")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run it again as rows come; Ctrl-C ends it.")] = False,
+    app: AppName = None,
+) -> None:
+    """Ask topics and views with SQL.
+
+    A name is a view's, or else a topic's. `log.NAME` is always the topic, with `_partition`, `_offset` and
+    `_appended_at`; `current.NAME` is the last row of each of its keys. Files such as 'shops.csv' can be joined.
+    """
+    from headwater.views.sql import Sql
+
+    text = sys.stdin.read() if statement == "-" else statement
+    with session.log() as log:
+        while True:
+            # Anew each time: the app may have been started or stopped since.
+            with views_of(session, log, app) as views:
+                asked = Sql(log, views)
+                began = _ends(log, asked, text)
+                found = asked.query(text, limit=limit)
+            if watch and session.output == "table" and is_terminal(sys.stdout):
+                session.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
+            show_result(session, found)
+            if not watch:
+                return
+            sys.stdout.flush()
+            if not _changed(log, began):
+                return
+
+
+def _ends(log: EmbeddedLog, asked: Sql, statement: str) -> dict[str, dict[int, int]]:
+    return {topic: log.end_offsets(topic) for topic in asked.topics(statement)}
+
+
+def _changed(log: EmbeddedLog, began: dict[str, dict[int, int]]) -> bool:
+    """Sleep until there may be another answer; False when nobody reads our output any more."""
+    time.sleep(WATCH_SECONDS_MIN)
+    while not reader_is_gone():
+        # A view changes a moment after its changelog, so that it is asked again even if nothing came meanwhile.
+        if not began or log.wait(began, seconds=WATCH_SECONDS_MAX):
+            return True
+    return False

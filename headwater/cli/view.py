@@ -1,0 +1,157 @@
+"""`headwater view`: the materialised views of the log's apps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.arguments import DryRun, Yes
+from headwater.cli.asking import confirm
+from headwater.cli.commands import command, noun
+from headwater.cli.session import Record, Session
+from headwater.cli.tables import Column
+from headwater.cli.viewing import views_of
+from headwater.cli.wording import iso
+from headwater.errors import RunnerNotFound
+from headwater.units import format_seconds
+
+if TYPE_CHECKING:
+    from headwater.runtime.client import Client
+
+Name = Annotated[str, typer.Argument(help="Name of the view.", metavar="VIEW")]
+AppName = Annotated[str | None, typer.Option("--app", help="Only this app, where the log has several.", metavar="APP")]
+
+
+def register(app: typer.Typer) -> None:
+    view = noun(app, "view", "Materialised views: what they hold, and how fresh they are.")
+    command(view, "list", "ls")(list_views)
+    command(view, "show")(show)
+    command(view, "rebuild")(rebuild)
+    command(view, "drop", "rm")(drop)
+
+
+def list_views(session: Session, app: AppName = None) -> None:
+    """List the views of all apps, with how far behind they are."""
+    with session.log() as log, views_of(session, log, app) as views:
+        found = [views.describe(name) for name in views.names()]
+    columns = [
+        Column(title="VIEW", cut=True),
+        Column(title="APP", cut=True),
+        Column(title="VERSION", right=True),
+        Column(title="KEY", cut=True),
+        Column(title="BEHIND", right=True),
+        Column(title="STATE", cut=True),
+    ]
+    rows = [
+        [
+            one["name"],
+            one["app"],
+            str(one["version"]),
+            ", ".join(one["key"]),
+            format_seconds(round(one["freshness"], 1)),
+            _state(one),
+        ]
+        for one in found
+    ]
+    session.show_all(found, columns, rows)
+    if not found:
+        session.say("There are no views. An app has some where it says `@app.view(key=…)`: `headwater run FILE`.")
+
+
+def show(
+    session: Session,
+    view: Name,
+    app: AppName = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many rows.", min=0)] = 10,
+) -> None:
+    """Show a view: what it is, where it stands, and some of its rows."""
+    from headwater.cli.results import result_records
+    from headwater.views.sql import Sql
+
+    with session.log() as log, views_of(session, log, app) as views:
+        found = views.describe(view)
+        quoted = '"' + view.replace('"', '""') + '"'
+        rows = Sql(log, views).query(f"SELECT * FROM {quoted} LIMIT {limit}")
+    records = result_records(rows)
+    lines = [
+        session.paint(found["name"], "bold"),
+        f"  app         {found['app']} ({_state(found)})",
+        f"  version     {found['version']}" + _others(found),
+        f"  changelog   {found['topic']}",
+        f"  key         {', '.join(found['key'])}",
+        f"  columns     {found['schema']}",
+        f"  reflects    {_reflected(found['sources']) or 'nothing yet'}",
+        f"  applied     {iso(found['applied_at_us']) if found['applied_at_us'] else 'nothing yet'}",
+        f"  behind      {format_seconds(round(found['freshness'], 1))}",
+        "",
+        *session.table(
+            [Column(title=name, cut=True) for name in rows.column_names],
+            [["-" if value is None else str(value) for value in record.values()] for record in records],
+        ),
+    ]
+    session.show({**found, "rows": records}, lines)
+
+
+def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Build a view anew under a new version, beside the one in use.
+
+    Its readers see the old version until the new one has caught up and is switched to. The app must run.
+    """
+    client, owner = _client(session, view, app)
+    if dry_run:
+        session.say(f"View {view!r} of app {owner!r} would be built anew. Nothing was changed.")
+        return
+    confirm(session, f"This builds view {view!r} of app {owner!r} anew, from all of its input.", yes=yes)
+    answer = client.post(f"/views/{view}/rebuild")
+    session.say(f"View {view!r} is being built anew; `headwater view show {view}` tells how far it is.")
+    _show_answer(session, answer)
+
+
+def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Forget the rows of a view. Its changelog stays, and it can be built anew. The app must run."""
+    client, owner = _client(session, view, app)
+    if dry_run:
+        session.say(f"View {view!r} of app {owner!r} would be dropped. Nothing was changed.")
+        return
+    confirm(session, f"This drops view {view!r} of app {owner!r}; its changelog stays.", yes=yes)
+    answer = client.delete(f"/views/{view}")
+    session.say(f"View {view!r} is dropped.")
+    _show_answer(session, answer)
+
+
+def _client(session: Session, view: str, app: str | None) -> tuple[Client, str]:
+    """The process that runs the app which a view belongs to."""
+    from headwater.cli.query import home_of
+    from headwater.runtime.client import Client, find_runner
+
+    with session.log() as log, views_of(session, log, app) as views:
+        owner = views.owner(view)
+    if find_runner(home_of(session, owner)) is None:
+        raise RunnerNotFound(app=owner)
+    return Client(owner, home_of(session, owner)), owner
+
+
+# Any: whatever JSON the API answers with.
+def _show_answer(session: Session, answer: Any) -> None:
+    if session.output != "table" and isinstance(answer, dict):
+        session.show(answer)
+
+
+def _state(found: Record) -> str:
+    if found["problem"]:
+        return f"stands still: {found['problem']}"
+    return "kept" if found["running"] else "as it was left"
+
+
+def _others(found: Record) -> str:
+    others = [str(number) for number in found["versions"] if number != found["version"]]
+    return f" (also kept: {', '.join(others)})" if others else ""
+
+
+def _reflected(sources: dict[str, dict[str, int]]) -> str:
+    return ", ".join(
+        f"{topic}[{partition}] up to {offset}"
+        for topic, offsets in sources.items()
+        for partition, offset in offsets.items()
+    )

@@ -1,0 +1,173 @@
+"""What a statement says before it is run: which tables it reads, which of their columns, and from which offsets on.
+
+DuckDB parses it; its tree comes as JSON. Whatever cannot be told for sure is read: too much is only slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableName:
+    """A table as a statement names it: `payments`, `log.payments`."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A condition on one of the log's own columns that every row of the result meets."""
+
+    column: str
+    comparison: str
+    value: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """The tables of a statement, how often each is read, and what is known of their columns."""
+
+    tables: dict[TableName, int] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+    whole_rows: bool = False
+    bounds: tuple[Bound, ...] = ()
+
+    def needs(self, column: str) -> bool:
+        """Whether a column may be asked for; names are the same in any case, as SQL has it."""
+        return self.whole_rows or column.lower() in self.words
+
+
+def parse(connection: duckdb.DuckDBPyConnection, statement: str) -> Parsed:
+    """What a statement that has been checked says.
+
+    >>> import duckdb
+    >>> found = parse(duckdb.connect(), "SELECT sum(amount) FROM log.payments WHERE _offset >= 10 AND card = 3")
+    >>> [str(table) for table in found.tables], found.needs("card"), found.needs("shop"), found.bounds
+    (['log.payments'], True, False, (Bound(column='_offset', comparison='>=', value=10),))
+    """
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+    tree = orjson.loads(text)
+    if tree.get("error", True):
+        return Parsed(whole_rows=True)
+    nodes = list(_nodes(tree))
+    ctes = {str(entry["key"]).lower() for node in nodes for entry in _ctes(node)}
+    tables: dict[TableName, int] = {}
+    aliases: set[str] = set()
+    for node in nodes:
+        if node.get("type") == "BASE_TABLE" and not (node["table_name"].lower() in ctes and not node["schema_name"]):
+            name = TableName(schema=node["schema_name"], name=node["table_name"])
+            # A common table expression may be read as often as it is named.
+            tables[name] = tables.get(name, 0) + (2 if ctes else 1)
+            aliases |= {node["table_name"].lower(), str(node.get("alias") or node["table_name"]).lower()}
+    words = frozenset(text.lower() for text in _texts(tree))
+    return Parsed(
+        tables=tables,
+        words=words,
+        whole_rows=any(_takes_whole_rows(node, aliases) for node in nodes),
+        bounds=_bounds(tree) if sum(tables.values()) == 1 else (),
+    )
+
+
+# Any: a parsed tree of JSON.
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from _texts(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _texts(value)
+
+
+def _ctes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    found = node.get("cte_map")
+    return found.get("map", []) if isinstance(found, dict) else []
+
+
+def _takes_whole_rows(node: dict[str, Any], aliases: set[str]) -> bool:
+    if node.get("class") == "STAR" or node.get("ref_type") in ("NATURAL", "POSITIONAL"):
+        return True
+    names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
+    return bool(names) and len(names) == 1 and str(names[0]).lower() in aliases
+
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+}
+_MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_MOMENTS = ("timestamp", "timestamptz", "timestamp with time zone")
+_OWN = ("_partition", "_offset", "_appended_at")
+
+
+def _bounds(tree: dict[str, Any]) -> tuple[Bound, ...]:
+    """The conditions on the log's own columns that stand alone in the WHERE of a statement over one table."""
+    node = tree["statements"][0]["node"]
+    if node.get("type") != "SELECT_NODE" or (node.get("from_table") or {}).get("type") != "BASE_TABLE":
+        return ()
+    return tuple(bound for term in _terms(node.get("where_clause")) if (bound := _bound(term)) is not None)
+
+
+def _terms(condition: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(condition, dict):
+        return
+    if condition.get("type") == "CONJUNCTION_AND":
+        for child in condition.get("children", []):
+            yield from _terms(child)
+    else:
+        yield condition
+
+
+def _bound(term: dict[str, Any]) -> Bound | None:
+    comparison = _COMPARISONS.get(str(term.get("type")))
+    if comparison is None:
+        return None
+    for column, value, sign in (
+        (term["left"], term["right"], comparison),
+        (term["right"], term["left"], _MIRRORED[comparison]),
+    ):
+        name = column["column_names"][-1].lower() if column.get("class") == "COLUMN_REF" else ""
+        constant = _constant(value)
+        if name in _OWN and constant is not None:
+            return Bound(column=name, comparison=sign, value=constant)
+    return None
+
+
+def _constant(node: dict[str, Any]) -> int | str | None:
+    if node.get("class") == "CAST":
+        # Other casts may change the value: a moment as a date is its midnight.
+        kind = str((node.get("type_expr") or {}).get("type_name", "")).lower()
+        return _constant(node.get("child", {})) if kind in _MOMENTS else None
+    literal = node.get("literal") if node.get("class") == "CONSTANT" else None
+    if not isinstance(literal, dict):
+        return None
+    text = str(literal.get("text", ""))
+    if literal.get("kind") == "INTEGER":
+        return int(text) if text.lstrip("-").isdigit() else None
+    return text if literal.get("kind") == "STRING" else None

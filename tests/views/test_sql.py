@@ -1,0 +1,157 @@
+"""SQL over topics: names, columns, pruning, and the same answers as a plain scan."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import headwater.log
+from headwater.clock import ManualClock
+from headwater.errors import StatementInvalid
+from headwater.log import EmbeddedLog
+from headwater.views import ViewKeeper
+from headwater.views.sql import Sql
+from tests.views.conftest import SPEND, spec
+
+
+@pytest.fixture
+def payments(log: EmbeddedLog) -> EmbeddedLog:
+    log.create("payments", {"id": "int64", "card": "int64", "amount": "float64"}, key="card", partitions=3)
+    log.append("payments", [{"id": i, "card": i % 7, "amount": float(i)} for i in range(100)])
+    return log
+
+
+def test_rows_are_aggregated_with_the_logs_own_columns(payments: EmbeddedLog) -> None:
+    found = Sql(payments).query(
+        "SELECT count(*) AS n, sum(amount) AS total, max(_offset) < 100 AS low, count(DISTINCT _partition) AS parts, "
+        "min(_appended_at) IS NOT NULL AS timed FROM payments"
+    )
+    [row] = found.to_pylist()
+    assert (row["n"], row["total"], row["low"], row["timed"]) == (100, 4950.0, True, True)
+
+
+def test_a_topic_is_joined_with_itself_and_used_in_subqueries(payments: EmbeddedLog) -> None:
+    sql = Sql(payments)
+    joined = sql.query("SELECT count(*) AS n FROM payments a JOIN payments b ON a.id = b.id AND a.card < 3")
+    assert joined.to_pylist() == [{"n": 44}]
+    twice = (
+        "WITH p AS (SELECT id FROM payments) SELECT count(*) AS n FROM p WHERE id IN (SELECT id FROM p WHERE id < 9)"
+    )
+    assert sql.query(twice).to_pylist() == [{"n": 9}]
+    assert sql.query("SELECT id FROM payments ORDER BY id DESC", limit=2).to_pylist() == [{"id": 99}, {"id": 98}]
+    assert sql.query("SELECT id FROM payments WHERE id = $1", [5]).to_pylist() == [{"id": 5}]
+
+
+def test_the_current_state_of_a_keyed_topic_is_its_last_rows(log: EmbeddedLog) -> None:
+    log.create("spend", SPEND, key="card", compact=True, partitions=2)
+    log.append("spend", [{"card": 1, "total": 1.0}, {"card": 2, "total": 2.0}, {"card": 1, "total": 3.0}])
+    log.append("spend", [{"card": 2, "_tombstone": True}])
+    sql = Sql(log)
+    assert sql.query("SELECT card, total FROM current.spend").to_pylist() == [{"card": 1, "total": 3.0}]
+    assert sql.query("SELECT count(*) AS n FROM log.spend").to_pylist() == [{"n": 4}]
+    assert sql.query("SELECT * FROM current.spend").column_names == [
+        *SPEND.names,
+        "_partition",
+        "_offset",
+        "_appended_at",
+    ]
+
+
+def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> None:
+    log.create("spend", SPEND, key="card", compact=True)
+    log.append("spend", [{"card": 1, "total": 1.0}, {"card": 1, "total": 2.0}])
+    log.create("cards", {"card": "int64", "owner": "string"})
+    log.append("cards", [{"card": 1, "owner": "Ada"}])
+    keeper.add(spec())
+    keeper.catch_up()
+
+    class Tables:
+        def names(self) -> list[str]:
+            return keeper.names()
+
+        def table(self, name: str) -> pa.Table:
+            return keeper.view(name).table()
+
+        def query(self, statement: str, parameters: object = None) -> pa.Table:
+            assert parameters is None
+            return keeper.store.query(statement)
+
+    sql = Sql(log, Tables())
+    assert sql.query("SELECT total FROM spend").to_pylist() == [{"total": 2.0}]
+    assert sql.query("SELECT total FROM view.spend").to_pylist() == [{"total": 2.0}]
+    assert sql.query("SELECT count(*) AS n FROM log.spend").to_pylist() == [{"n": 2}]
+    joined = sql.query("SELECT owner, total FROM spend JOIN cards USING (card)")
+    assert joined.to_pylist() == [{"owner": "Ada", "total": 2.0}]
+    assert sql.topics("SELECT * FROM spend JOIN cards USING (card)") == ["cards", "spend"]
+
+
+def test_names_that_mean_nothing_are_told_with_their_neighbours(payments: EmbeddedLog) -> None:
+    with pytest.raises(StatementInvalid, match="no topic or view 'paymets'; did you mean 'payments'"):
+        Sql(payments).query("SELECT * FROM paymets")
+    with pytest.raises(StatementInvalid, match=r"no topic or view 'view\.payments'"):
+        Sql(payments).query("SELECT * FROM view.payments")
+    with pytest.raises(StatementInvalid, match="has no key"):
+        payments.create("free", {"a": "int64"})
+        Sql(payments).query("SELECT * FROM current.free")
+    with pytest.raises(StatementInvalid, match="DELETE is no query"):
+        Sql(payments).query("DELETE FROM payments")
+    with pytest.raises(StatementInvalid, match="amuont"):
+        Sql(payments).query("SELECT amuont FROM payments")
+
+
+def test_a_topic_with_a_dot_or_a_dash_in_its_name_is_read(log: EmbeddedLog) -> None:
+    for name in ("spend.v2", "my-topic"):
+        log.create(name, {"a": "int64"})
+        log.append(name, [{"a": 1}])
+    assert Sql(log).query("SELECT a FROM spend.v2").to_pylist() == [{"a": 1}]
+    assert Sql(log).query('SELECT a FROM "my-topic"').to_pylist() == [{"a": 1}]
+
+
+def test_a_file_is_joined_with_a_topic(payments: EmbeddedLog, tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("card,name\n3,Ada\n")
+    found = Sql(payments).query(
+        f"SELECT name, count(*) AS n FROM payments JOIN '{tmp_path}/names.csv' USING (card) GROUP BY name"
+    )
+    assert found.to_pylist() == [{"name": "Ada", "n": 14}]
+
+
+CONDITIONS = st.one_of(
+    st.builds("_offset {} {}".format, st.sampled_from(["<", "<=", "=", ">", ">="]), st.integers(-5, 40)),
+    st.builds("{} {} _partition".format, st.integers(-1, 4), st.sampled_from(["<", "<=", "=", ">", ">="])),
+    st.builds(
+        "_appended_at {} {}TIMESTAMP '2024-01-01 00:00:{:02d}'".format,
+        st.sampled_from(["<", "<=", "=", ">", ">="]),
+        st.just(""),
+        st.integers(0, 20),
+    ),
+    st.just("_offset BETWEEN 3 AND 9"),
+    st.just("_offset % 2 = 0"),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), word=st.sampled_from([" AND ", " OR "]))
+def test_pruning_never_changes_an_answer(timed: EmbeddedLog, conditions: list[str], word: str) -> None:
+    sql = Sql(timed)
+    where = word.join(conditions)
+    pruned = sql.query(f"SELECT id FROM ticks WHERE {where}")
+    # Through a subquery nothing is known of the columns, so that all rows are read and DuckDB filters them.
+    whole = sql.query(f"SELECT id FROM (SELECT * FROM ticks) WHERE {where}")
+    assert sorted(pruned.column(0).to_pylist()) == sorted(whole.column(0).to_pylist())
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> EmbeddedLog:
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    clock = ManualClock(start_us=round(start.timestamp() * 1e6))
+    log = headwater.log.open(tmp_path / "timed", clock=clock)
+    log.create("ticks", {"id": "int64"}, partitions=3)
+    for i in range(30):
+        log.append("ticks", [{"id": 2 * i}, {"id": 2 * i + 1}], partition=i % 3)
+        clock.advance(seconds=0.5)
+    return log
