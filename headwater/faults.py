@@ -44,6 +44,12 @@ DELIVERY_CRASH_POINTS = (
 #: Those of a view's transaction in its store.
 VIEW_CRASH_POINTS = ("view.deleted", "view.before_commit", "view.committed", "view.before_switch")
 
+#: Those of a batch of an App: before it, with its topic written, and with its sinks written.
+APP_CRASH_POINTS = ("app.batch", "app.topic_written", "app.sinks_written")
+
+#: Those of a switch from one version of a query to the next.
+REPLAY_CRASH_POINTS = ("replay.stopped", "replay.met", "replay.switching", "replay.corrected", "replay.switched")
+
 _hook: Callable[[str], None] | None = None
 
 
