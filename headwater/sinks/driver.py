@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from headwater.faults import reach
 from headwater.sinks.changes import Changes, appended, check_key, collapsed, table_of
 from headwater.sinks.port import Guarantee, finish, streaming_batch
 from headwater.sinks.refusals import Refusals
-from headwater.sinks.retrying import Retry
+from headwater.sinks.retrying import NotNow, Retry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +79,12 @@ class DriverSink(ABC):
         )
 
     def check(self, columns: pa.Schema) -> None:
-        """Refuse columns that could never fit. Each sink adds what it knows of the other side."""
+        """Refuse columns that could never fit. Where the other side is down, its first batch will see."""
+        with contextlib.suppress(NotNow):
+            self.examine(columns)
+
+    def examine(self, columns: pa.Schema) -> None:
+        """Refuse columns that could never fit; each sink adds what it knows of the other side. May say `NotNow`."""
         check_key(self.name, columns, self.keys)
         if self.on_refused == "dead_letter" and self.log is None:
             raise ArgumentInvalid(name="log", value=None, expected="the log that dead letters go to")
@@ -118,7 +124,7 @@ class DriverSink(ABC):
             finish(rows)
             return
         columns = arrow_schema(rows.schema)
-        sink.retry.run(sink.name, lambda: sink.check(columns))
+        sink.retry.run(sink.name, lambda: sink.examine(columns))
         sink._commit(rows.toArrow(), batch)
 
     def _in(self, spark: SparkSession, batch: MicroBatch) -> Self:

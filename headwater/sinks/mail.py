@@ -38,7 +38,7 @@ class MailSink(DriverSink):
     deletion is one with "Withdrawn: ".
 
     >>> MailSink(host="localhost", sender="a@example.org", to="{owner}", subject="{n} left", body="…", key="id").name
-    'mail:a@example.org'
+    'mail:{owner}'
     """
 
     host: str
@@ -65,11 +65,11 @@ class MailSink(DriverSink):
 
     @property
     def name(self) -> str:
-        return f"mail:{self.sender}"
+        return f"mail:{self.to}"
 
-    def check(self, columns: pa.Schema) -> None:
+    def examine(self, columns: pa.Schema) -> None:
         """Refuse templates that name columns which are not there."""
-        super().check(columns)
+        super().examine(columns)
         for template in (self.to, self.subject, self.body):
             for name in _names(template):
                 if name not in columns.names:

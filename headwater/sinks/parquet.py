@@ -87,9 +87,9 @@ class ParquetSink(DriverSink):
     def by(self) -> tuple[str, ...]:
         return self.partition_by if isinstance(self.partition_by, tuple) else (self.partition_by,)
 
-    def check(self, columns: pa.Schema) -> None:
+    def examine(self, columns: pa.Schema) -> None:
         """Refuse columns that the files there could not be read together with."""
-        super().check(columns)
+        super().examine(columns)
         self._schema(current(self.folder), columns)
 
     def begin(self, batch: MicroBatch) -> bool:
@@ -131,7 +131,7 @@ class ParquetSink(DriverSink):
             finish(rows)
             return
         columns = arrow_schema(rows.schema)
-        self.check(columns)
+        self.examine(columns)
         reach("delivery.before")
         kept = without_own(columns, keep=(OPERATION,))
         answers = rows.mapInArrow(partial(_write_in_task, self, file_schema(kept)), "written binary").collect()

@@ -66,9 +66,9 @@ class Fanout:
     sinks: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        names = [sink.name for sink in self.sinks if isinstance(sink, Sink)]
-        for name in names:
-            if names.count(name) > 1:  # the second would take the batch for one that it has, and lose its rows
+        places = [(sink.name, getattr(sink, "url", None)) for sink in self.sinks if isinstance(sink, Sink)]
+        for name, url in places:
+            if places.count((name, url)) > 1:  # the second would take the batch for one that it has
                 raise ArgumentInvalid(
                     name="sinks", value=_Said(f"{name!r} twice"), expected="sinks that go to different places"
                 )

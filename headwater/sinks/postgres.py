@@ -92,9 +92,9 @@ class PostgresSink(DriverSink):
         schema, _, table = self.table.rpartition(".")
         return schema or "public", table
 
-    def check(self, columns: pa.Schema) -> None:
+    def examine(self, columns: pa.Schema) -> None:
         """Refuse columns that the table lacks or cannot hold; make the table where that was asked for."""
-        super().check(columns)
+        super().examine(columns)
         mine = without_own(columns, keep=() if self.keys else (OPERATION,))
         for column in mine:
             sql_type(self.name, column)
@@ -176,6 +176,8 @@ class PostgresSink(DriverSink):
             self._explain(error)
 
     def _explain(self, error: Error) -> NoReturn:
+        from psycopg import ProgrammingError
+
         from headwater.sinks.postgres_writing import words as words_of
 
         state, words = error.sqlstate or "", words_of(error)
@@ -183,6 +185,8 @@ class PostgresSink(DriverSink):
             if known and known in REFUSED_STATES:
                 raise SinkRefused(sink=self.name, why=words, what=REFUSED_STATES[known]) from error
         if not state:
+            if isinstance(error, ProgrammingError):
+                raise SinkRefused(sink=self.name, why=words, what="Mend `url`") from error
             for said, what in REFUSED_WORDS.items():
                 if said in words:
                     raise SinkRefused(sink=self.name, why=words, what=what) from error

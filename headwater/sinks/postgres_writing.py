@@ -26,7 +26,10 @@ LOCK_MILLISECONDS_MAX = 10_000
 
 
 def connect(url: str) -> Connection:
-    connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="headwater")
+    # Statements are not prepared: poolers such as PgBouncer hand each transaction to another connection.
+    connection = psycopg.connect(
+        url, autocommit=True, connect_timeout=10, application_name="headwater", prepare_threshold=None
+    )
     connection.execute(f"SET lock_timeout = {LOCK_MILLISECONDS_MAX}")
     connection.execute("SET client_min_messages = warning")
     return connection

@@ -73,8 +73,8 @@ class RedisSink(DriverSink):
     def name(self) -> str:
         return f"redis:{self.prefix}"
 
-    def check(self, columns: pa.Schema) -> None:
-        super().check(columns)
+    def examine(self, columns: pa.Schema) -> None:
+        super().examine(columns)
         with self._connected() as redis:
             redis.ping()
 

@@ -73,8 +73,8 @@ class SearchSink(DriverSink):
     def texts(self) -> tuple[str, ...]:
         return self.text if isinstance(self.text, tuple) else (self.text,)
 
-    def check(self, columns: pa.Schema) -> None:
-        super().check(columns)
+    def examine(self, columns: pa.Schema) -> None:
+        super().examine(columns)
         for name in self.texts:
             if name not in columns.names:
                 raise SinkMisfit(sink=self.name, column=name, why="is to be searched, but not among the columns")

@@ -79,8 +79,8 @@ class WebhookSink(DriverSink):
     def name(self) -> str:
         return f"webhook:{self.url.partition('?')[0]}"
 
-    def check(self, columns: pa.Schema) -> None:
-        super().check(columns)
+    def examine(self, columns: pa.Schema) -> None:
+        super().examine(columns)
         need("httpx", extra="webhook")
 
     def begin(self, batch: MicroBatch) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from headwater.log import EmbeddedLog
-from headwater.sinks import TopicSink, TopicStreamWriter
+from headwater.sinks import Fanout, ParquetSink, TopicSink, TopicStreamWriter
 
 
 def rows_of(spark: SparkSession, log: EmbeddedLog, *, rows_max: int = 40) -> DataFrame:
@@ -30,10 +30,17 @@ def to_topic(rows: DataFrame, log: EmbeddedLog, *, format: str = "headwater", **
 
 
 def writer_of(rows: DataFrame, log: EmbeddedLog, way: str) -> DataStreamWriter:
-    """To the topic `out`, in one of the two ways."""
+    """To the topic `out`, in one of the two ways; or to two lakes."""
     if way == "format":
         return to_topic(rows, log)
+    if way == "lakes":
+        rows = rows.select("id", "name")
+        return rows.writeStream.foreachBatch(Fanout(sinks=tuple(ParquetSink(path=path) for path in lakes_of(log))))
     return rows.writeStream.foreachBatch(TopicSink(log=log.path, topic="out"))
+
+
+def lakes_of(log: EmbeddedLog) -> list[Path]:
+    return [log.path.parent / name for name in ("first", "last")]
 
 
 def run(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:

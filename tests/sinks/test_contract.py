@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater import sinks
 from headwater.errors import ArgumentInvalid, RowRefused, SinkFenced, SinkMisfit, SinkUnavailable
+from headwater.faults import DELIVERY_CRASH_POINTS
 from headwater.log import open as open_log
 from headwater.sinks import Sink
 from headwater.testing import CrashAt, run_until_killed
@@ -42,6 +45,12 @@ def place(kind: type[Any], tmp_path: Path) -> Iterator[Place]:
     made: Place = kind(tmp_path)
     yield made
     made.close()
+
+
+def test_each_crash_point_of_a_sink_stands_in_its_code_and_in_the_list() -> None:
+    sources = (Path(sinks.__file__).parent).glob("*.py")
+    reached = {name for path in sources for name in re.findall(r'reach\("([^"]+)"\)', path.read_text(encoding="utf-8"))}
+    assert reached == set(DELIVERY_CRASH_POINTS)
 
 
 def test_a_sink_is_a_value_that_says_what_it_promises(place: Place) -> None:
@@ -124,6 +133,7 @@ def test_a_sink_that_is_down_is_said_to_be_and_gets_its_rows_when_it_is_back(pla
 
     thread = threading.Thread(target=deliver)
     with down:
+        place.sink(retry=SHORT).check(SCHEMA)  # it cannot be asked now, and the first batch will see
         with pytest.raises(SinkUnavailable, match="could not be reached"):
             place.sink(retry=SHORT).commit(batch_of(SECOND), micro(1))
         thread.start()

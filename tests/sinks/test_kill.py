@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from headwater.log import EmbeddedLog
 from headwater.log.embedded.faults import SINK_CRASH_POINTS
+from headwater.sinks import read_lake
 from tests.sinks.killed import run_until_killed
-from tests.sinks.streams import ids, rows_of, run, staged_files, writer_of
+from tests.sinks.streams import ids, lakes_of, rows_of, run, staged_files, writer_of
 
 #: Those of the log's own commit are many, and have tests of their own; one stands for them.
 STEPS = [
@@ -41,3 +42,18 @@ def test_each_row_is_there_once_after_kill_9(
     run(writer_of(rows_of(spark, log), log, way), tmp_path / "checkpoint")
     assert ids(log) == list(range(100))
     assert staged_files(log) == []
+
+
+@pytest.mark.slow
+def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    # Each batch passes between the two sinks, and once more behind the second.
+    assert run_until_killed("lakes", tmp_path, point="delivery.between", visit=3) == -signal.SIGKILL
+    first, last = (read_lake(path) for path in lakes_of(log))
+    assert first.rows > last.rows > 0
+    run(writer_of(rows_of(spark, log), log, "lakes"), tmp_path / "checkpoint")
+    for path, before in zip(lakes_of(log), (first, last), strict=True):
+        after = read_lake(path)
+        assert set(before.files) <= set(after.files), "what was there is not written again"
+        assert sorted(after.table().column("id").to_pylist()) == list(range(100))

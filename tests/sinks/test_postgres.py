@@ -178,6 +178,11 @@ def test_wrong_credentials_and_a_missing_database_are_not_waited_for(postgres: P
         PostgresSink(url=postgres.conninfo("nowhere"), table="t", retry=patient).commit(rows(id=[1]), micro(0))
 
 
+def test_an_address_that_cannot_be_read_is_not_waited_for() -> None:
+    with pytest.raises(SinkRefused, match="Mend `url`"):
+        PostgresSink(url="localhost:5432/shop", table="t", retry=Retry(seconds_max=3600)).commit(rows(id=[1]), micro(0))
+
+
 def test_a_user_without_rights_is_told_what_is_missing(postgres: Postgres, url: str) -> None:
     postgres.execute(
         "DO $$ BEGIN CREATE ROLE reader LOGIN PASSWORD 'r'; EXCEPTION WHEN duplicate_object THEN NULL; END $$"

@@ -89,6 +89,7 @@ def test_several_sinks_compute_a_batch_once_and_a_replay_feeds_only_those_that_l
     for lake in (first, last):
         assert sorted(row["id"] for row in read_lake(lake.folder).table().to_pylist()) == list(range(100))
     assert computed.value == 150, "each batch once, and the repeated one once more"
+    assert spark.read.option("basePath", str(first.folder)).parquet(*read_lake(first.folder).files).count() == 100
 
 
 def test_rows_are_shown_on_the_console(
