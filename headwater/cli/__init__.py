@@ -43,9 +43,15 @@ class _NoPandas:
 def leave_pandas_out() -> None:
     """Keep Arrow from importing pandas into this process, as it does to see whether a value is a Series.
 
-    No command is given one, and the import takes longer than everything else together.
+    Most commands are given none, and the import takes longer than everything else together.
     """
     sys.meta_path.insert(0, _NoPandas)
+
+
+def let_pandas_in() -> None:
+    """For a command that runs what a user has written, or Spark, which needs it."""
+    if _NoPandas in sys.meta_path:
+        sys.meta_path.remove(_NoPandas)
 
 
 __all__ = ["main"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
 from headwater.cli.session import Session
 from headwater.errors import HeadwaterError
@@ -65,6 +66,7 @@ def run(
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
 
+    let_pandas_in()
     app = load_app(file)
     runner = Runner(
         app,
@@ -78,8 +80,11 @@ def run(
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
-    with _interruptible(session, runner), runner.ready():
-        _work(session, runner, until_caught_up=until_caught_up)
+    with _interruptible(session, runner):
+        with runner.ready():
+            _work(session, runner, until_caught_up=until_caught_up)
+        if runner.spark is not None:
+            runner.spark.stop()
 
 
 def _work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
@@ -99,6 +104,8 @@ def _work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
 
 def start_spark(session: Session, runner: Runner) -> None:
     """Start Spark behind a line that moves; an interrupt is heeded meanwhile."""
+    from headwater.runtime.threads import SparkThread
+
     began = time.monotonic()
     failure: list[BaseException] = []
 
@@ -108,7 +115,7 @@ def start_spark(session: Session, runner: Runner) -> None:
         except BaseException as error:  # told by the thread that waits
             failure.append(error)
 
-    thread = threading.Thread(target=start, name="headwater-spark", daemon=True)
+    thread = SparkThread(target=start, name="headwater-spark", daemon=True)
     thread.start()
     if not session.shows_progress:
         session.say("Starting Spark …")
@@ -170,6 +177,7 @@ def dev(session: Session, file: File, master: Master = None, only: Only = None, 
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
 
+    let_pandas_in()
     path = Path(file.partition(":")[0])
     runner = Runner(load_app(file), log=session.flags.log, master=master, only=only or (), port=port)
     spark = None

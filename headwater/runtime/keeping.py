@@ -31,7 +31,7 @@ def kept_views(app: App, home: Home, log: EmbeddedLog) -> Iterator[ViewKeeper]:
                 add_view(keeper, log, query, producer=identity)
         keeper.start()
         stack.callback(keeper.stop)
-        LOCAL[str(home.path)] = keeper.views
+        LOCAL[str(home.path)] = keeper
         stack.callback(LOCAL.pop, str(home.path), None)
         yield keeper
 

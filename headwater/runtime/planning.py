@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Planned:
     version: Version
     rows: DataFrame = field(repr=False)
     operators: tuple[Contract, ...] = field(repr=False, default=())
+    schemas: Mapping[str, int] = field(repr=False, default_factory=dict)
+    """The version of the schema under which each input is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +63,11 @@ class Planner:
             options["rows_max"] = str(query.rows_max)
         if query.tick is not None:
             options["tick"] = query.tick
+        schemas = self.schemas_of(query)
         rows, operators = self._called(query, options)
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
             rows, operators = self._called(query, {**options, "tick": TICK})
-        planned = Planned(query=query, version=version, rows=rows, operators=operators)
+        planned = Planned(query=query, version=version, rows=rows, operators=operators, schemas=schemas)
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
             self._prepare_output(planned, columns)
@@ -72,6 +76,10 @@ class Planner:
         for sink in query.sinks:
             sink.check(columns)
         return planned
+
+    def schemas_of(self, query: Query) -> dict[str, int]:
+        """The versions that the schemas of a query's inputs have now."""
+        return schemas_of(self.log, [self.topics.get(name, name) for name in query.reads])
 
     def _called(self, query: Query, options: dict[str, str]) -> tuple[DataFrame, tuple[Contract, ...]]:
         from pyspark.sql import DataFrame
@@ -103,7 +111,8 @@ class Planner:
 
     def _prepare_output(self, planned: Planned, columns: pa.Schema) -> None:
         query, name = planned.query, str(planned.version.topic)
-        schema = pa.schema([column for column in columns if not column.name.startswith("_")])
+        own = [column for column in columns if not column.name.startswith("_")]
+        schema = pa.schema([column.with_nullable(True) for column in own])  # that a value is constant is no promise
         for column in query.key:
             if column not in schema.names:
                 near = difflib.get_close_matches(column, schema.names, n=1)
@@ -164,6 +173,15 @@ class Planner:
             return
         if known.names != schema.names:
             raise OutputChanged(query=planned.query.name, topic=name, why="late rows have other columns now")
+
+
+def schemas_of(log: EmbeddedLog, topics: Iterable[str]) -> dict[str, int]:
+    """The versions that the schemas of topics have now; a topic that is gone has none."""
+    found = {}
+    for name in topics:
+        with contextlib.suppress(TopicNotFound):
+            found[name] = log.topic(name).schema_version
+    return found
 
 
 def _invalid(query: Query, why: str) -> DeclarationInvalid:

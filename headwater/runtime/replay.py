@@ -61,6 +61,17 @@ class Replays:
 
     def begin(self, name: str, *, start: str = "earliest", version: str | None = None) -> Comparison:
         """Run the query as it is declared now beside the version in use, from another place on."""
+        return self._runner.ask(lambda: self._begin(name, start=start, version=version))
+
+    def switch(self, name: str) -> Comparison:
+        """Let the trial take the place of the version in use. Readers see corrections, and no gap."""
+        return self._runner.ask(lambda: self._switch(name))
+
+    def drop(self, name: str) -> Comparison:
+        """Give the trial up: its query, its checkpoint's place and its topic."""
+        return self._runner.ask(lambda: self._drop(name))
+
+    def _begin(self, name: str, *, start: str, version: str | None) -> Comparison:
         query = found(self._runner.queries, name)
         known = self._runner.home.versions(name, topic=query.output)
         if known.trial is not None:
@@ -96,35 +107,31 @@ class Replays:
         state = "caught up" if caught_up else status.state
         return replace(counted, state=state, lag_rows=status.lag_rows)
 
-    def switch(self, name: str) -> Comparison:
-        """Let the trial take the place of the version in use. Readers see corrections, and no gap."""
+    def _switch(self, name: str) -> Comparison:
         query = found(self._runner.queries, name)
         trial, active = self._trial(query), self._runner.active(query)
-        with self._runner.paused():
-            active.stop()
-            trial.stop()
-            reach("replay.stopped")
-            self._meet(active, trial)
-            reach("replay.met")
-            compared = self._counted(query, trial.version)
-            known = self._runner.home.versions(name, topic=query.output)
-            self._runner.home.set_versions(name, replace(known, switching=True))
-            reach("replay.switching")
-            self._runner.forget_version(active)
-            self._runner.forget_version(trial)
-            number = self._take_over(query)
-        return replace(compared, state="switched", active=number)
+        active.stop()
+        trial.stop()
+        reach("replay.stopped")
+        self._meet(active, trial)
+        reach("replay.met")
+        differences = self._counted(query, trial.version)
+        known = self._runner.home.versions(name, topic=query.output)
+        self._runner.home.set_versions(name, replace(known, switching=True))
+        reach("replay.switching")
+        self._runner.forget_version(active)
+        self._runner.forget_version(trial)
+        number = self._take_over(query)
+        return replace(differences, state="switched", trial=number)
 
-    def drop(self, name: str) -> Comparison:
-        """Give the trial up: its query, its checkpoint's place and its topic."""
+    def _drop(self, name: str) -> Comparison:
         query = found(self._runner.queries, name)
         trial = self._trial(query)
-        with self._runner.paused():
-            trial.stop()
-            self._runner.forget_version(trial)
-            known = self._runner.home.versions(name, topic=query.output)
-            self._runner.home.set_versions(name, replace(known, trial=None))
-            self._delete_topic(trial.version)
+        trial.stop()
+        self._runner.forget_version(trial)
+        known = self._runner.home.versions(name, topic=query.output)
+        self._runner.home.set_versions(name, replace(known, trial=None))
+        self._delete_topic(trial.version)
         return Comparison(query=name, active=known.active.number, trial=trial.version.number, state="dropped")
 
     # -- behind the calls ---------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import ArgumentInvalid, QueryFailed
 from headwater.log import EmbeddedLog
@@ -18,18 +20,22 @@ from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
 from headwater.runtime.keeping import add_view, kept_views, rebuild
-from headwater.runtime.planning import Planned, Planner
+from headwater.runtime.planning import Planned, Planner, schemas_of
 from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
 from headwater.runtime.session import STATE, session
 from headwater.runtime.status import Graph, QueryStatus
 from headwater.runtime.supervising import Supervised
+from headwater.runtime.threads import SparkThread
 from headwater.runtime.watching import Watch, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 LOOK_SECONDS = 0.2
+#: How long whoever asks may wait: a replay that takes over brings two versions to one offset first.
+ASK_SECONDS_MAX = 900.0
 #: A job that runs until it has caught up gives up on a query that fails so often in a row.
 FAILURES_MAX = 3
 
@@ -68,10 +74,13 @@ class Runner:
         self._clock = clock
         self._given = spark
         self._stop = threading.Event()
-        self._busy = threading.RLock()
+        # Any: what was asked for, and the answer to it.
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._supervisor: int | None = None
         self.spark: SparkSession | None = None
         # Any: a listener of Spark's.
         self._listener: Any = None
+        self._state_before: str | None = None
         self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
         self.supervised: dict[str, Supervised] = {}
         self._watches: dict[str, Watch] = {}
@@ -139,15 +148,13 @@ class Runner:
         )
         watch = Watch(status, state=self.home.state)
         one = Supervised(query=query, version=version, watch=watch, start=self.start_version)
-        with self._busy:
-            self.supervised[one.name] = one
-            self._watches[one.name] = one.watch
+        self.supervised[one.name] = one
+        self._watches[one.name] = one.watch
         return one
 
     def forget_version(self, one: Supervised) -> None:
-        with self._busy:
-            self.supervised.pop(one.name, None)
-            self._watches.pop(one.name, None)
+        self.supervised.pop(one.name, None)
+        self._watches.pop(one.name, None)
 
     def active(self, query: Query) -> Supervised:
         return self.version(query, self.home.versions(query.name, topic=query.output).active)
@@ -176,12 +183,6 @@ class Runner:
         """A version with the place where it begins, if another was asked for."""
         return version if self._start is None or version.number > 1 else replace(version, start=self._start)
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Nobody else starts or stops queries while the block runs."""
-        with self._busy:
-            yield
-
     # -- Spark --------------------------------------------------------------------------------------------------------
 
     def start_spark(self) -> SparkSession:
@@ -192,6 +193,7 @@ class Runner:
             )
             self._listener = listener(self._watches)
             base.streams.addListener(self._listener)
+            self._state_before = base.conf.get(STATE, None)
             self.spark = base
         self.spark.conf.set(STATE, str(self.home.state))
         return self.spark
@@ -207,11 +209,35 @@ class Runner:
         """Keep all queries at work until somebody asks to stop."""
         self._plan_all()
         self.replays.resume()
+        self._supervisor = threading.get_ident()
         while not self._stop.is_set():
-            with self._busy:
-                for one in list(self.supervised.values()):
-                    one.look()
-            self._stop.wait(LOOK_SECONDS)
+            for one in list(self.supervised.values()):
+                one.look()
+                self._follow_schemas(one)
+            self._do_what_was_asked()
+
+    def ask(self, act: Callable[[], T]) -> T:
+        """Have something done by the thread that supervises: only one thread starts and stops queries."""
+        if self._supervisor is None or threading.get_ident() == self._supervisor:
+            return act()
+        answer: Future[T] = Future()
+        self._asked.put((act, answer))
+        return answer.result(ASK_SECONDS_MAX)
+
+    def _do_what_was_asked(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            act, answer = self._asked.get(timeout=LOOK_SECONDS)
+            try:
+                answer.set_result(act())
+            except Exception as error:  # told to whoever asked
+                answer.set_exception(error)
+
+    def _follow_schemas(self, one: Supervised) -> None:
+        """A query whose inputs have other columns now is planned anew; Spark itself never looks again."""
+        if one.running is not None and one.running.is_active:
+            known = one.running.planned.schemas
+            if schemas_of(self.log, known) != known:
+                one.restart()
 
     def _plan_all(self) -> None:
         """Plan every query once before any of them starts: a mistake in one is told before rows move."""
@@ -236,13 +262,15 @@ class Runner:
         self._stop.set()
 
     def _stop_queries(self) -> None:
-        stoppers = [threading.Thread(target=one.stop) for one in self.supervised.values() if one.running is not None]
+        stoppers = [SparkThread(target=one.stop) for one in self.supervised.values() if one.running is not None]
         for stopper in stoppers:
             stopper.start()
         for stopper in stoppers:
             stopper.join()
         if self.spark is not None and self._listener is not None:
             self.spark.streams.removeListener(self._listener)
+            if self._state_before is not None:
+                self.spark.conf.set(STATE, self._state_before)
 
     # -- a bounded job ------------------------------------------------------------------------------------------------
 
@@ -283,19 +311,19 @@ class Runner:
         return picture(self.app.name, self.app.queries, statuses=statuses, labels=labels)
 
     def stop_query(self, name: str) -> None:
-        with self._busy:
-            self._of(name).stop()
+        self.ask(lambda: self._of(name).stop())
 
     def restart_query(self, name: str) -> None:
-        with self._busy:
-            self._of(name).restart()
+        self.ask(lambda: self._of(name).restart())
 
     def explain(self, name: str) -> str:
         """Spark's plan of the last batch of a query."""
-        running = self._of(name).running
-        if running is None:
+        return self.ask(lambda: self._explained(self._of(name)))
+
+    def _explained(self, one: Supervised) -> str:
+        if one.running is None:
             return "The query does not run now."
-        return str(running.query._jsq.explainInternal(False))
+        return str(one.running.query._jsq.explainInternal(False))
 
     def rebuild_view(self, name: str) -> dict[str, Any]:
         """Make the store's rows of a view anew from its topic, and switch to them when they have caught up."""

@@ -15,6 +15,7 @@ from headwater.faults import reach
 from headwater.operators import Sides
 from headwater.runtime.declared import Mode
 from headwater.runtime.planning import Planned
+from headwater.runtime.threads import SparkThread
 from headwater.sinks import Fanout, TopicSink
 from headwater.units import parse_seconds
 
@@ -129,7 +130,7 @@ class Running:
             if not self.query.status["isTriggerActive"]:
                 break
             time.sleep(0.02)
-        stopper = threading.Thread(target=self._stop_query, daemon=True)
+        stopper = SparkThread(target=self._stop_query, daemon=True)
         stopper.start()
         stopper.join(
             0.2

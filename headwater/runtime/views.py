@@ -12,10 +12,10 @@ from headwater.runtime.client import find_runner
 
 if TYPE_CHECKING:
     from headwater.runtime.app import App
-    from headwater.views import RemoteView, View
+    from headwater.views import RemoteView, View, ViewKeeper
 
-#: The runner of each app that runs in this process, by its home.
-LOCAL: dict[str, Mapping[str, View]] = {}
+#: The keeper of each app that runs in this process, by the app's home.
+LOCAL: dict[str, ViewKeeper] = {}
 
 
 class AppViews(Mapping[str, "View | RemoteView"]):
@@ -32,7 +32,7 @@ class AppViews(Mapping[str, "View | RemoteView"]):
 
         here = LOCAL.get(str(self._app.home))
         if here is not None:
-            return here[name]
+            return here.view(name)
         runner = find_runner(self._app.home)
         if runner is not None:
             return RemoteView(name, address=runner.address, token=runner.token)

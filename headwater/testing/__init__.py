@@ -1,4 +1,6 @@
-"""Tools for crash tests: kill a process at a named durable step, or take away what a disk never promised to keep."""
+"""Tools for tests, of users too: run a whole app under a manual clock, or kill a process at a named durable step."""
+
+from typing import TYPE_CHECKING, Any
 
 from headwater.faults import QUERY_CRASH_POINTS
 from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
@@ -13,12 +15,26 @@ from headwater.testing.crash import (
 )
 from headwater.testing.power import LOSSES, NAME_LOSSES, Disk, damaged, reboot
 
+if TYPE_CHECKING:
+    from headwater.testing.apps import AppTest
+
+
+# Any: what a name stands for is known to type checkers from the import above.
+def __getattr__(name: str) -> Any:
+    if name == "AppTest":  # loaded when asked for: crash tools are used where there is no Spark
+        from headwater.testing.apps import AppTest
+
+        return AppTest
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "CRASH_POINTS",
     "LOSSES",
     "NAME_LOSSES",
     "QUERY_CRASH_POINTS",
     "SINK_CRASH_POINTS",
+    "AppTest",
     "CrashAt",
     "Disk",
     "Ended",
