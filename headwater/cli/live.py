@@ -153,7 +153,7 @@ def rows(
     lines.append(Text("  " + titles, style="dim", no_wrap=True))
     for one, row in zip(statuses, cells, strict=True):
         dot, style = STATES[one.state]
-        text = Text(f"{dot} ", style=style, no_wrap=True).append(line(row, columns, sizes), style=_style(one))
+        text = Text(no_wrap=True).append(f"{dot} ", style=style).append(line(row, columns, sizes), style=_style(one))
         bars = sparkline((rates or {}).get(one.name, ()), min(room, SPARK_WIDTH_MAX))
         if bars:
             text.append(" " * (begin - text.cell_len) + bars, style="cyan")

@@ -163,6 +163,7 @@ class _Work:
         self._statuses = Statuses(log, topic)
         self._producer = f"letters.{topic.id}"
         self._starts: Offsets = log.start_offsets(topic.name)
+        self._has_swept = False
 
     def run(self, *, dry_run: bool, tell: Tell | None, pace: _Pace | None) -> Outcome:
         outcome = Outcome()

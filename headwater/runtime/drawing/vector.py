@@ -30,7 +30,8 @@ def size(node: Node) -> tuple[float, float]:
     name = cell_len(cut_cells(node.name, CELLS_MAX)) * CELL
     label = cell_len(cut_cells(node.label, CELLS_MAX + 8)) * SMALL_CELL
     head = cell_len(kind_and_state(node)) * SMALL_CELL * 1.15 + 12
-    return max(WIDTH_MIN, name + 2 * PADDING, label + 2 * PADDING, head + 2 * PADDING), 64.0 if node.label else 48.0
+    around = 2 * PADDING + (8 if node.kind == "sink" else 0)  # an arrow's tip has no room for letters
+    return max(WIDTH_MIN, max(name, label, head) + around), 64.0 if node.label else 48.0
 
 
 MEASURES = Measures(size=size, passing_height=14.0, gap=22.0, channel=74.0)
@@ -55,7 +56,7 @@ def as_svg(graph: Graph) -> str:
         f'<title id="title">{_text(graph.app)}</title>',
         f'<desc id="desc">{_text(summary(graph))}</desc>',
         f"<style>{_style()}</style>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7.4" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7.4" refY="4" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
         '<path class="head" d="M0.5 0.8 7.4 4 0.5 7.2 2.4 4z"/></marker></defs>',
         f'<rect class="ground" width="{width:.0f}" height="{height:.0f}"/>',
         f'<text class="app" x="{MARGIN:.0f}" y="32">{_text(cut_cells(graph.app, 60))}</text>',
@@ -142,8 +143,8 @@ def _style() -> str:
     light, dark = COLORS["light"], COLORS["dark"]
     return (
         ".shape,.detail,.edge{stroke-width:1.5;stroke-linejoin:round}.detail,.edge{fill:none}"
-        f".app{{font-size:19px;font-weight:650;letter-spacing:-.2px}}.name{{font-size:{NAME_SIZE}px;font-weight:600}}"
-        f".kind,.state,.label{{font-size:{SMALL_SIZE}px}}.kind{{font-weight:650;letter-spacing:.8px;font-size:9px}}"
+        f".app{{font-size:19px;font-weight:600;letter-spacing:-.2px}}.name{{font-size:{NAME_SIZE}px;font-weight:600}}"
+        f".kind,.state,.label{{font-size:{SMALL_SIZE}px}}.kind{{font-weight:600;letter-spacing:.8px;font-size:9px}}"
         + _rules(light)
         + "@media (prefers-color-scheme:dark){"
         + _rules(dark)
