@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from benchmarks.app.sinks import sink_postgres
+from benchmarks.app.sql import sql
+from benchmarks.app.views import apply, lookup, subscribe
 from benchmarks.harness import main
 
 PARTS = {
+    "view.apply": apply,
+    "view.lookup": lookup,
+    "view.subscribe": subscribe,
+    "sql.topic": sql,
     "sink.postgres": sink_postgres,
 }
 

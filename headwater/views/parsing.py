@@ -110,8 +110,8 @@ def _ctes(node: dict[str, Any]) -> list[dict[str, Any]]:
 def _takes_whole_rows(node: dict[str, Any], aliases: set[str]) -> bool:
     if node.get("class") == "STAR" or node.get("ref_type") in ("NATURAL", "POSITIONAL"):
         return True
-    names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
-    return bool(names) and len(names) == 1 and str(names[0]).lower() in aliases
+    names: list[str] = node.get("column_names", []) if node.get("class") == "COLUMN_REF" else []
+    return len(names) == 1 and names[0].lower() in aliases
 
 
 _COMPARISONS = {

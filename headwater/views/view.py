@@ -31,7 +31,7 @@ class View:
     """
 
     def __init__(self, keeper: ViewKeeper, name: str) -> None:
-        self._keeper = keeper
+        self.keeper = keeper
         self.name = name
 
     def __repr__(self) -> str:
@@ -40,20 +40,20 @@ class View:
     @property
     def spec(self) -> ViewSpec:
         """How the version that is served is declared."""
-        return self._keeper.upkeep(self.name).spec
+        return self.keeper.upkeep(self.name).spec
 
     @property
     def position(self) -> ViewPosition:
         """How far the view has come in its changelog and in its sources."""
-        return self._keeper.upkeep(self.name).position
+        return self.keeper.upkeep(self.name).position
 
     @property
     def freshness(self) -> float:
         """For how many seconds the oldest change that is not applied yet has been waiting; 0 where there is none."""
         position, topic = self.position, self.spec.topic
-        if topic not in self._keeper.log.topics():
+        if topic not in self.keeper.log.topics():
             return 0.0
-        return max((one.seconds for one in lag_of(self._keeper.log, "", topic, position.offsets)), default=0.0)
+        return max((one.seconds for one in lag_of(self.keeper.log, "", topic, position.offsets)), default=0.0)
 
     def get(
         self,
@@ -67,14 +67,14 @@ class View:
 
         Key columns that are called like an argument go into a mapping: `view.get({"timeout": 3})`.
         """
-        wait_for_offsets(self._keeper, self.name, at_least, timeout)
+        wait_for_offsets(self.keeper, self.name, at_least, timeout)
         rows: list[Row] = self.lookup({**(key or {}), **columns}).to_pylist(maps_as_pydicts="strict")
         return rows[0] if rows else None
 
     def lookup(self, key: Mapping[str, Any]) -> pa.Table:
         """The row with this key as an Arrow table of one row, or of none."""
         spec = self.spec
-        return self._keeper.store.get(spec, key_batch(spec, key))
+        return self.keeper.store.get(spec, key_batch(spec, key))
 
     def table(
         self,
@@ -86,13 +86,13 @@ class View:
         timeout: float | None = None,
     ) -> pa.Table:
         """The rows as an Arrow table; see `rows`."""
-        wait_for_offsets(self._keeper, self.name, at_least, timeout)
+        wait_for_offsets(self.keeper, self.name, at_least, timeout)
         if limit is not None and limit < 0:
             raise ArgumentInvalid(name="limit", value=limit, expected="at least 0")
         spec = self.spec
         if isinstance(where, Mapping):
             where, parameters = equalities(spec, where)
-        return self._keeper.store.scan(spec, where=where, parameters=parameters, limit=limit)
+        return self.keeper.store.scan(spec, where=where, parameters=parameters, limit=limit)
 
     def rows(
         self,
@@ -117,21 +117,21 @@ class View:
         timeout: float | None = None,
     ) -> pa.Table:
         """The result of one SELECT over this view and any other of the same app, by their names."""
-        wait_for_offsets(self._keeper, self.name, at_least, timeout)
-        return self._keeper.store.query(statement, parameters)
+        wait_for_offsets(self.keeper, self.name, at_least, timeout)
+        return self.keeper.store.query(statement, parameters)
 
     def subscribe(self, start: ViewPosition | str | None = None) -> Subscription:
         """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""
-        return Subscription(self._keeper, self.name, start)
+        return Subscription(self.keeper, self.name, start)
 
     def describe(self) -> dict[str, Any]:
         """What there is to know of the view, as plain values."""
-        upkeep = self._keeper.upkeep(self.name)
+        upkeep = self.keeper.upkeep(self.name)
         spec, position = upkeep.spec, upkeep.position
         return {
             "name": spec.name,
             "version": spec.version,
-            "versions": [one.spec.version for one in self._keeper.versions(spec.name)],
+            "versions": [one.spec.version for one in self.keeper.versions(spec.name)],
             "topic": spec.topic,
             "key": list(spec.key),
             "schema": format_schema(spec.schema),
