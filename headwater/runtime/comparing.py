@@ -45,20 +45,22 @@ def compared(old: pa.Table, new: pa.Table, *, key: Sequence[str]) -> dict[str, A
         return {**counts, "changed": 0, "samples": samples}
     using = ", ".join(f'"{name}"' for name in key)
     first = f'"{key[0]}"'
+    # Names that no column of a topic has: rows are compared whole, as values of these names.
     joined = (
-        f"(select o, n, o.{first} is null as added, n.{first} is null as gone"
-        f" from old o full join new n using ({using}))"
+        f"(select _old, _new, _old.{first} is null as _added, _new.{first} is null as _gone"
+        f" from old _old full join new _new using ({using}))"
     )
-    found = connection.execute(
-        "select count(*) filter (not added and not gone and o is not distinct from n),"
-        " count(*) filter (not added and not gone and o is distinct from n),"
-        f" count(*) filter (gone), count(*) filter (added) from {joined}"
-    ).fetchone()
+    [found] = connection.execute(
+        "select count(*) filter (not _added and not _gone and _old is not distinct from _new),"
+        " count(*) filter (not _added and not _gone and _old is distinct from _new),"
+        f" count(*) filter (_gone), count(*) filter (_added) from {joined}"
+    ).fetchall()
     different = (
-        f"select o as active, n as trial from {joined} where added or gone or o is distinct from n limit {SAMPLES}"
+        f"select _old as active, _new as trial from {joined}"
+        f" where _added or _gone or _old is distinct from _new limit {SAMPLES}"
     )
     samples = _table(connection, different).to_pylist()
-    same, changed, only_active, only_trial = found or (0, 0, 0, 0)
+    same, changed, only_active, only_trial = found
     return {"same": same, "changed": changed, "only_active": only_active, "only_trial": only_trial, "samples": samples}
 
 
@@ -83,4 +85,4 @@ def corrections(log: EmbeddedLog, old: str, new: str) -> pa.Table:
 
 # Any: DuckDB has no types.
 def _table(connection: Any, statement: str) -> pa.Table:
-    return connection.execute(statement).to_arrow_table()
+    return connection.sql(statement).to_arrow_table()
