@@ -10,11 +10,14 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 from headwater.faults import install
 
 ROOT = Path(__file__).parents[2]
+#: Rows of one batch: so few that a query is killed in one batch after the other, and has some left.
+ROWS_MAX = 15
 POINT, VISIT, COUNTER, GROUP = (f"HEADWATER_TEST_KILL_{name}" for name in ("POINT", "VISIT", "COUNTER", "GROUP"))
 
 
@@ -38,9 +41,10 @@ def watch() -> None:
 def run_until_killed(way: str, home: Path, *, point: str, visit: int) -> int:
     """Run the query in a child; returns how it ended."""
     customs = home / "customs"
-    customs.mkdir()
+    customs.mkdir(exist_ok=True)
     (customs / "sitecustomize.py").write_text("from tests.sinks.killed import watch\nwatch()\n", encoding="utf-8")
-    environ = {POINT: point, VISIT: str(visit), COUNTER: str(home / "visits"), "PYTHONPATH": f"{customs}:{ROOT}"}
+    counter = home / f"visits-{uuid.uuid4().hex}"
+    environ = {POINT: point, VISIT: str(visit), COUNTER: str(counter), "PYTHONPATH": f"{customs}:{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.sinks.killed", way, str(home)],
         env=os.environ | environ, cwd=home, start_new_session=True, timeout=240, check=False,
@@ -59,7 +63,7 @@ def main(way: str, home: Path) -> None:
 
     spark = headwater.session("killed", master="local[2,4]", state=home / "state")
     log = open_log(home / "log")
-    run(writer_of(rows_of(spark, log), log, way), home / "checkpoint")
+    run(writer_of(rows_of(spark, log, rows_max=ROWS_MAX), log, way), home / "checkpoint")
     spark.stop()
 
 
