@@ -315,7 +315,9 @@ def _tell_outcome(session: Session, outcome: Outcome, *, dry_run: bool) -> None:
 
 def _warn_refused(session: Session, outcome: Outcome) -> None:
     for refusal in outcome.refused[:REFUSALS_SHOWN_MAX]:
-        session.warn(f"letter {refusal.place.partition}/{refusal.place.offset} stays open: {refusal.why}")
+        session.warn(
+            f"letter {refusal.place.partition}/{refusal.place.offset} stays open: {refusal.why.replace('`to`', '`--to`')}"
+        )
     more = len(outcome.refused) - REFUSALS_SHOWN_MAX
     if more > 0:
         session.warn(f"{counted(more, 'more letter')} like that.")

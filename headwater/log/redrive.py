@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.errors import ArgumentInvalid, RowTooLarge, UsageError
+from headwater.errors import ArgumentInvalid, RowTooLarge, TopicNotFound, UsageError
 from headwater.faults import reach
 from headwater.log.deadletters import ATTEMPT_HEADER, ATTEMPT_MAX, LETTER_HEADER, SUFFIX, DeadLetter
 from headwater.log.embedded.log import EmbeddedLog
@@ -124,7 +124,13 @@ def redrive(
         again = [one for one in asked if attempts_max is None or one.letter.attempt < attempts_max]
         for name in dict.fromkeys(to or one.letter.topic for one in again):
             rows = [one for one in again if (to or one.letter.topic) == name]
-            _put_back(log, rows, log.topic(name), letters.name, choice)
+            try:
+                target = log.topic(name)
+            except TopicNotFound:  # letters of a sink may name a query, and a topic may be deleted
+                why = f"There is no topic {name!r} to put it back to. Name another with `to`."
+                choice.refused += [Refusal(place=one.place, why=why) for one in rows]
+            else:
+                _put_back(log, rows, target, letters.name, choice)
         return choice
 
     work = _Work(log, letters, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -150,11 +151,22 @@ def test_rows_may_go_to_another_topic(events: EmbeddedLog) -> None:
     assert {one.status.to for one in found(events) if one.status} == {"mended"}
 
 
+def test_a_letter_without_a_topic_stays_open_until_it_is_told_where_to_go(events: EmbeddedLog) -> None:
+    events.delete("events")
+    outcome = redrive(events, "events")
+    assert (outcome.changed, len(outcome.refused)) == (0, 4)
+    assert "Name another with `to`." in outcome.refused[0].why
+    events.create("mended")
+    assert redrive(events, "events", to="mended").redriven.total() == 4
+
+
 def test_what_cannot_be_meant_is_refused(events: EmbeddedLog) -> None:
     events.create("other.dlq", "id int64")
-    for wrong in ({"to": "events.dlq"}, {"attempts_max": 0}, {"rate": 0.0}):
+    # Any: one argument each, of its own type.
+    wrongs: list[dict[str, Any]] = [{"to": "events.dlq"}, {"attempts_max": 0}, {"rate": 0.0}]
+    for wrong in wrongs:
         with pytest.raises(ArgumentInvalid):
-            redrive(events, "events", **wrong)  # type: ignore[arg-type]
+            redrive(events, "events", **wrong)
     with pytest.raises(ArgumentInvalid, match="rows are dead letters"):
         redrive(events, "other")
     with pytest.raises(TopicNotFound):
@@ -228,9 +240,10 @@ def wanted(one: dict[str, object], chosen: Selection) -> bool:
     )
 
 
+# Any: what a step needs, by its name.
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
-def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, object]]) -> None:
+def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, Any]]) -> None:
     model: list[dict[str, object]] = []
     back: Counter[bytes] = Counter()
     with TemporaryDirectory() as folder, open_log(folder, config=Config(upkeep="manual")) as log:
