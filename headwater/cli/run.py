@@ -22,6 +22,7 @@ from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
+    from headwater.runtime.trouble import Trouble
 
 SHOW_SECONDS = 0.5
 File = Annotated[
@@ -104,7 +105,6 @@ def _work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
 
 def start_spark(session: Session, runner: Runner) -> None:
     """Start Spark behind a line that moves; an interrupt is heeded meanwhile."""
-    from headwater.runtime.threads import SparkThread
 
     began = time.monotonic()
     failure: list[BaseException] = []
@@ -115,7 +115,7 @@ def start_spark(session: Session, runner: Runner) -> None:
         except BaseException as error:  # told by the thread that waits
             failure.append(error)
 
-    thread = SparkThread(target=start, name="headwater-spark", daemon=True)
+    thread = threading.Thread(target=start, name="headwater-spark", daemon=True)
     thread.start()
     if not session.shows_progress:
         session.say("Starting Spark …")
@@ -138,8 +138,10 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
 
     def show() -> None:
         with Display(session, title=f"{runner.app.name} on {runner.log.path}") as display:
+            told: dict[str, Trouble] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())
+                _tell_troubles(session, runner, told)
             display.show(runner.statuses())
 
     thread = threading.Thread(target=show, name="headwater-display", daemon=True)
@@ -149,6 +151,18 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
     finally:
         done.set()
         thread.join(5)
+
+
+def _tell_troubles(session: Session, runner: Runner, told: dict[str, Trouble]) -> None:
+    """Tell each new trouble once: the user's own line first, the JVM's trace on request."""
+    from headwater.runtime.trouble import told_of
+
+    for name, trouble in runner.troubles().items():
+        if told.get(name) != trouble:
+            told[name] = trouble
+            session.warn(f"{name}: {told_of(trouble)}")
+            if session.flags.verbose:
+                session.say(trouble.trace)
 
 
 @contextlib.contextmanager

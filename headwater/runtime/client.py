@@ -9,7 +9,7 @@ from headwater import errors
 from headwater.errors import HeadwaterError, RunnerNotFound
 from headwater.runtime.home import Home, Runner
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 900.0
 
 
 def find_runner(home: Path) -> Runner | None:
@@ -22,16 +22,11 @@ class Client:
     """Calls the local API of a running app."""
 
     def __init__(self, app: str, home: Path) -> None:
-        import httpx
-
         runner = find_runner(home)
         if runner is None:
             raise RunnerNotFound(app=app)
         self._app = app
         self.runner = runner
-        self._http = httpx.Client(
-            base_url=runner.address, headers={"Authorization": f"Bearer {runner.token}"}, timeout=TIMEOUT_SECONDS
-        )
 
     # Any: whatever JSON the API answers with.
     def get(self, path: str, **parameters: Any) -> Any:
@@ -48,7 +43,14 @@ class Client:
 
         given = {name: value for name, value in parameters.items() if value is not None}
         try:
-            response = self._http.request(method, f"/v1{path}", params=given)
+            response = httpx.request(
+                method,
+                f"{self.runner.address}/v1{path}",
+                params=given,
+                headers={"Authorization": f"Bearer {self.runner.token}"},
+                timeout=TIMEOUT_SECONDS,
+                trust_env=False,  # a proxy has no way to this machine's own loopback
+            )
         except httpx.TransportError as error:
             raise RunnerNotFound(app=self._app) from error
         if response.is_error:

@@ -54,6 +54,15 @@ class Runner:
     started_us: int = 0
 
 
+def trial_topic(topic: str, number: int) -> str:
+    """Where a version writes while it is tried.
+
+    >>> trial_topic("spend", 2)
+    'spend.v2'
+    """
+    return f"{topic}.v{number}"
+
+
 class Home:
     """Reads and writes the folder of an app. Every file is replaced by one rename."""
 
@@ -99,7 +108,7 @@ class Home:
         """Note that another version of a query is to run beside the one in use."""
         known = self.versions(query, topic=topic)
         number = known.next_number
-        trial = Version(number=number, topic=None if topic is None else f"{topic}.v{number}", start=start)
+        trial = Version(number=number, topic=None if topic is None else trial_topic(topic, number), start=start)
         known = replace(known, trial=trial, next_number=number + 1)
         self.set_versions(query, known)
         return known

@@ -22,7 +22,7 @@ from headwater.faults import reach
 from headwater.runtime.app import found
 from headwater.runtime.comparing import compared, contents, corrections
 from headwater.runtime.declared import Query
-from headwater.runtime.home import Version
+from headwater.runtime.home import Version, trial_topic
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
@@ -91,8 +91,9 @@ class Replays:
         for query in self._runner.queries:
             known = self._runner.home.versions(query.name, topic=query.output)
             if known.trial is None:
-                continue
-            if known.switching:
+                self._bury_trial(query, known.active)
+            elif known.switching:
+                self._runner.forget_version(self._runner.active(query))
                 self._take_over(query)
             else:
                 self._runner.supervise_version(query, known.trial)
@@ -113,7 +114,12 @@ class Replays:
         active.stop()
         trial.stop()
         reach("replay.stopped")
-        self._meet(active, trial)
+        try:
+            self._meet(active, trial)
+        except Exception:
+            for one in (active, trial):  # no switch then: both go on as before
+                one.restart()
+            raise
         reach("replay.met")
         differences = self._counted(query, trial.version)
         known = self._runner.home.versions(name, topic=query.output)
@@ -150,10 +156,14 @@ class Replays:
 
     def _meet(self, active: Supervised, trial: Supervised) -> None:
         """Bring both versions to the same offsets of their inputs: the furthest that either has come to."""
-        goal = furthest([self._sources(active), self._sources(trial)])
-        for one in (active, trial):
-            if self._sources(one) != goal:
-                self._run_to(one, goal)
+        goal: dict[str, dict[str, int]] = {}
+        # A batch that Spark has planned before is done as it was planned, and may lead past the goal: then there is
+        # another one. Each such batch is done once, so that this comes to an end.
+        while (furthest_now := furthest([self._sources(active), self._sources(trial)])) != goal:
+            goal = furthest_now
+            for one in (active, trial):
+                if self._sources(one) != goal:
+                    self._run_to(one, goal)
 
     def _run_to(self, one: Supervised, goal: dict[str, dict[str, int]]) -> None:
         running = self._runner.start_version(one.query, one.version, stop=json.dumps(goal))
@@ -189,6 +199,11 @@ class Replays:
         self._delete_topic(trial)
         self._runner.supervise_version(query, taken)
         return taken.number
+
+    def _bury_trial(self, query: Query, active: Version) -> None:
+        """Delete the topic that the version in use had as a trial, if a crash right after the switch has left it."""
+        if active.number > 1 and query.output is not None:
+            self._delete_topic(replace(active, topic=trial_topic(query.output, active.number)))
 
     def _delete_topic(self, version: Version) -> None:
         try:

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import ArgumentInvalid, QueryFailed
+from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.runtime.api import served
@@ -26,7 +26,7 @@ from headwater.runtime.running import Running
 from headwater.runtime.session import STATE, session
 from headwater.runtime.status import Graph, QueryStatus
 from headwater.runtime.supervising import Supervised
-from headwater.runtime.threads import SparkThread
+from headwater.runtime.trouble import Trouble, told_of, trouble_of
 from headwater.runtime.watching import Watch, listener
 
 if TYPE_CHECKING:
@@ -246,7 +246,12 @@ class Runner:
         planner = self._planner()
         for query in self.queries:
             version = self._begun(self.home.versions(query.name, topic=query.output).active)
-            self._prepared[query.name] = planner.plan(query, version)
+            try:
+                self._prepared[query.name] = planner.plan(query, version)
+            except HeadwaterError:
+                raise
+            except Exception as error:  # the user's own function: its line is what people need
+                raise QueryFailed(query=query.name, why=told_of(trouble_of(error))) from error
         self._planned = True
 
     @property
@@ -262,7 +267,7 @@ class Runner:
         self._stop.set()
 
     def _stop_queries(self) -> None:
-        stoppers = [SparkThread(target=one.stop) for one in self.supervised.values() if one.running is not None]
+        stoppers = [threading.Thread(target=one.stop) for one in self.supervised.values() if one.running is not None]
         for stopper in stoppers:
             stopper.start()
         for stopper in stoppers:
@@ -283,7 +288,7 @@ class Runner:
             while not one.ended and not self._stop.is_set():
                 one.look()
                 if one.failures >= FAILURES_MAX and one.trouble is not None:
-                    raise QueryFailed(query=query.name, why=one.trouble.line)
+                    raise QueryFailed(query=query.name, why=told_of(one.trouble))
                 time.sleep(0.02)
         self.keeper.catch_up()
 
@@ -297,8 +302,12 @@ class Runner:
                 one.running.settle()
                 one.look()
             if one.trouble is not None and one.running is None:
-                raise QueryFailed(query=query.name, why=one.trouble.line)
+                raise QueryFailed(query=query.name, why=told_of(one.trouble))
         self.keeper.catch_up()
+
+    def troubles(self) -> dict[str, Trouble]:
+        """What has last gone wrong, by the name of the query."""
+        return {one.name: one.trouble for one in list(self.supervised.values()) if one.trouble is not None}
 
     # -- what others ask ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from headwater.faults import reach
 from headwater.operators import Sides
 from headwater.runtime.declared import Mode
 from headwater.runtime.planning import Planned
-from headwater.runtime.threads import SparkThread
 from headwater.sinks import Fanout, TopicSink
 from headwater.units import parse_seconds
 
@@ -130,7 +129,7 @@ class Running:
             if not self.query.status["isTriggerActive"]:
                 break
             time.sleep(0.02)
-        stopper = SparkThread(target=self._stop_query, daemon=True)
+        stopper = threading.Thread(target=self._stop_query, daemon=True)
         stopper.start()
         stopper.join(
             0.2

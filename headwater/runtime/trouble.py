@@ -230,3 +230,8 @@ def _formatted(frames: Sequence[Frame]) -> str:
         return ""
     lines = [f'  File "{one.path}", line {one.line}, in {one.name}' for one in frames]
     return "\n".join(["Raised in this process:", *lines])
+
+
+def told_of(trouble: Trouble) -> str:
+    """A trouble as people read it: a line, or the user's own line of code with what it said below."""
+    return "\n".join([trouble.line, *(f"  {line}" for line in trouble.details if line not in trouble.line)])

@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import ArgumentInvalid, ColumnMisfit, TopicExists, TopicNotFound
+from headwater.errors import ArgumentInvalid, ColumnMisfit, RowInvalid, TopicExists, TopicNotFound
 from headwater.log import EmbeddedLog, Topic
 from headwater.schema import ASSIGNED_COLUMNS, HEADERS_TYPE, misfit
 from headwater.sinks.changelog import OPERATION, applied
@@ -91,6 +91,7 @@ class Target:
         rows = rows.drop_columns([name for name in rows.schema.names if name in ASSIGNED_COLUMNS])
         for name, part in self._by_topic(rows):
             topic = self.topic_of(log, name, part.schema)
+            _check_keys(topic, part)
             yield name, applied(part, topic) if OPERATION in part.schema.names else part
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
@@ -134,6 +135,16 @@ def _check_columns(topic: Topic, columns: pa.Schema, *, strict: bool) -> None:
     for name in needed:
         if not topic.schema.field(name).nullable and name not in columns.names:
             raise ColumnMisfit(topic=topic.name, column=name, why="is missing, and the schema says not null")
+
+
+def _check_keys(topic: Topic, rows: pa.RecordBatch) -> None:
+    """A compacted topic is a table: a row without its key would be a row of nobody, that nothing replaces."""
+    for name in topic.key if topic.compact else ():
+        column = rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows)
+        if column.null_count:
+            row = pc.index(column.is_null(), True).as_py()
+            why = "is null, and it is part of the key; drop or fill such rows in the query"
+            raise RowInvalid(topic=topic.name, row=row, column=name, why=why)
 
 
 def _check_type(topic: str, column: pa.Field, kind: pa.DataType) -> None:

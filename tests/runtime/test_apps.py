@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from headwater.operators.keyed import BatchTime, Stepped, due_keys
 from headwater.runtime.api import bound
 from headwater.runtime.client import Client
 from headwater.runtime.runner import Runner
-from headwater.runtime.threads import SparkThread
 from headwater.sinks import ParquetSink, read_lake
 from headwater.testing import AppTest
 
@@ -117,7 +117,7 @@ def test_a_mistake_is_told_before_any_query_starts(spark: SparkSession, tmp_path
 
     with AppTest(app, spark=spark) as test:
         test.feed("payments", payments(3))
-        with pytest.raises(DeclarationInvalid, match="its key .cart. is not among the columns"):
+        with pytest.raises(DeclarationInvalid, match=r"its key .cart. is not among the columns"):
             test.settle()
         assert test.log.read("spend").count() == 0
 
@@ -186,7 +186,7 @@ def running(app: hw.App, spark: SparkSession) -> Iterator[Runner]:
             except BaseException as error:
                 failure.append(error)
 
-        thread = SparkThread(target=supervise)
+        thread = threading.Thread(target=supervise)
         thread.start()
         try:
             yield runner
