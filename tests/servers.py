@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -273,6 +274,67 @@ def smtp_server(*, port: int = 0) -> Iterator[Mailbox]:
         yield mailbox
     finally:
         controller.stop()
+
+
+# -- a Spark cluster --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, *, hosts: tuple[str, ...] = ("127.0.0.2", "127.0.0.3")) -> Iterator[str]:
+    """A master, and a worker with one core on each of some hosts; yields the master's address.
+
+    All hosts are this machine. They have different names because Spark lets a task be overtaken only on another host,
+    so that on `local-cluster`, which has one, none ever is.
+    """
+    import pyspark
+
+    from headwater.runtime.java import find_java
+
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    environment = {**os.environ, "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
+    port = free_port()
+    package, address = "org.apache.spark.deploy", f"spark://127.0.0.1:{port}"
+    words = [[f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for host in hosts:
+        place = [
+            "--host",
+            host,
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(folder / host),
+        ]
+        words.append([f"{package}.worker.Worker", *place, address])
+    started = []
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with (folder / "cluster.log").open("ab") as output:
+            for some in words:
+                process = subprocess.Popen(
+                    [program, *some],
+                    env=environment,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+                started.append(process)
+                if len(started) == 1:
+                    wait_for_port(port)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 # -- fixtures ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """A child whose tasks fail, die or dawdle at their first attempt, in a session that tries again.
 
-python -m tests.sinks.attempts <folder> <master> <scenario>…
+python -m tests.sinks.attempts <folder> <master or `cluster`> <scenario>…
 """
 
 from __future__ import annotations
@@ -23,12 +23,20 @@ Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def is_first_attempt() -> bool:
+    return _attempt() == (0, 0)
+
+
+def is_second_attempt() -> bool:
+    return _attempt() == (0, 1)
+
+
+def _attempt() -> tuple[int, int]:
     context = TaskContext.get()
     assert context is not None
-    return context.partitionId() == 0 and context.attemptNumber() == 0
+    return context.partitionId(), context.attemptNumber()
 
 
-def spoiled(trouble: str) -> Step:
+def spoiled(trouble: str, overtaken: Path) -> Step:
     """Pass all rows on, then get into trouble: the sink behind has staged most of them by then."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -39,9 +47,22 @@ def spoiled(trouble: str) -> Step:
             if trouble == "die":
                 os._exit(1)
             if trouble == "dawdle":
-                time.sleep(30)  # until a second attempt has overtaken it; Spark then kills this one
+                wait_to_be_overtaken(overtaken)
+        elif is_second_attempt():
+            overtaken.touch()
 
     return step
+
+
+def wait_to_be_overtaken(mark: Path) -> None:
+    """Wait for the second attempt, and then for the end: Spark kills who is overtaken."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        if mark.exists():
+            deadline = min(deadline, time.monotonic() + 5)
+    if not mark.exists():
+        raise TimeoutError("nobody has overtaken this task")
 
 
 class FailsAfterStaging(DataSource):
@@ -74,22 +95,35 @@ def main(home: Path, master: str, scenarios: list[str]) -> None:
         "spark.speculation.multiplier": "1.2",
         "spark.speculation.interval": "100ms",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
     }
     spark = headwater.session("attempts", master=master, state=home / "state", conf=conf, archive=False)
     spark.dataSource.register(FailsAfterStaging)
     log = open_log(home / "log")
     for scenario in scenarios:
         way, trouble = scenario.split(".")
-        rows = rows_of(spark, log)
+        rows = rows_of(spark, log, rows_max=60)
         if trouble == "after":
             writer = to_topic(rows, log, format="fails_after_staging", topic=scenario)
         else:
-            rows = rows.mapInArrow(spoiled(trouble), "id long, name string")
+            rows = rows.mapInArrow(spoiled(trouble, home / f"overtaken-{scenario}"), "id long, name string")
             sink = TopicSink(log=log.path, topic=scenario)
             writer = to_topic(rows, log, topic=scenario) if way == "format" else rows.writeStream.foreachBatch(sink)
         run(writer, home / f"checkpoint-{scenario}")
     spark.stop()
 
 
+def main_on(home: Path, master: str, scenarios: list[str]) -> None:
+    """On a master of its own, or on a cluster of two hosts."""
+    if master != "cluster":
+        main(home, master, scenarios)
+        return
+    from tests.servers import spark_cluster
+
+    with spark_cluster(home / "cluster") as address:
+        main(home, address, scenarios)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main_on(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
