@@ -86,8 +86,6 @@ class DriverSink(ABC):
     def examine(self, columns: pa.Schema) -> None:
         """Refuse columns that could never fit; each sink adds what it knows of the other side. May say `NotNow`."""
         check_key(self.name, columns, self.keys)
-        if self.on_refused == "dead_letter" and self.log is None:
-            raise ArgumentInvalid(name="log", value=None, expected="the log that dead letters go to")
 
     def commit(self, batches: Iterable[pa.RecordBatch], batch: MicroBatch) -> None:
         """Take the rows of a batch. Spark is not needed here, which is how tests and other programs use it."""
@@ -112,6 +110,8 @@ class DriverSink(ABC):
         reach("delivery.committed")
 
     def _refusals(self, rows: pa.Table, batch: MicroBatch) -> Refusals:
+        if self.on_refused == "dead_letter" and self.log is None:
+            raise ArgumentInvalid(name="log", value=None, expected="the log that dead letters go to")
         log = str(Path(self.log).absolute()) if self.log is not None and self.on_refused == "dead_letter" else None
         return Refusals(self.name, rows, batch, key=self.keys, log=log, letters=self.dead_letters)
 

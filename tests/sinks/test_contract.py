@@ -176,9 +176,13 @@ def test_columns_that_could_never_fit_are_refused_before_the_first_batch(place: 
     if place.keyed:
         with pytest.raises(SinkMisfit, match=r"'id'.*is its key, but not among the columns"):
             place.sink().check(SCHEMA.remove(0))
-    with pytest.raises(ArgumentInvalid, match="the log that dead letters go to"):
-        place.sink(on_refused="dead_letter").check(SCHEMA)
     place.sink().check(SCHEMA)
+
+
+def test_dead_letters_need_a_log_before_anything_is_written(place: Place) -> None:
+    with pytest.raises(ArgumentInvalid, match="the log that dead letters go to"):
+        place.sink(on_refused="dead_letter").commit(batch_of(FIRST), micro(0))
+    assert place.content() == place.expected([])
 
 
 def test_a_row_without_a_key_is_refused(place: Place) -> None:
