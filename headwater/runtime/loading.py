@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
@@ -50,7 +51,6 @@ def load_module(path: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise AppFileInvalid(path=str(path), why=_why(error, path)) from error
-    _send_by_value(module)
     return module
 
 
@@ -62,14 +62,18 @@ def _make_importable(folder: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))
 
 
-def _send_by_value(module: ModuleType) -> None:
-    """Functions of this file travel to workers whole: a file that was edited must not meet its older self there."""
-    try:
-        from pyspark import cloudpickle
-    except ImportError:
-        return
+def send_by_value(app: App) -> None:
+    """Functions of the app's own files travel to Spark's workers whole.
+
+    A worker may not find the file, and one that does would meet a version of it that has been edited since.
+    """
+    from pyspark import cloudpickle
+
     register: Any = cloudpickle.register_pickle_by_value  # Any: it has no types
-    register(module)
+    for query in app.queries:
+        module = inspect.getmodule(query.function)
+        if module is not None and module.__name__ != "__main__" and module.__name__ in sys.modules:
+            register(module)
 
 
 def _why(error: BaseException, path: Path) -> str:

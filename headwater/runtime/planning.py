@@ -104,7 +104,9 @@ class Planner:
         address = str(self.log.path)
         if wanted.kind == "table" or wanted.name in self.views or topic.compact:
             changes = changes_of(self.spark, log=address, topic=name, options=options)
-            return Table(name=name, key=topic.key, log=address, changes=changes) if wanted.kind == "table" else changes
+            if wanted.kind == "rows":
+                return changes
+            return Table(name=name, key=topic.key, log=address, state=self.state, changes=changes)
         return self.spark.readStream.format("headwater").option("log", address).options(**options).load(name)
 
     # -- the topic of the output --------------------------------------------------------------------------------------

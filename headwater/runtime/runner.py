@@ -20,6 +20,7 @@ from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
 from headwater.runtime.keeping import add_view, kept_views, rebuild
+from headwater.runtime.loading import send_by_value
 from headwater.runtime.planning import Planned, Planner, schemas_of
 from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
@@ -188,6 +189,7 @@ class Runner:
     def start_spark(self) -> SparkSession:
         """The session of this app. Everything else works before it is up."""
         if self.spark is None:
+            send_by_value(self.app)
             base = self._given or session(
                 self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
             )

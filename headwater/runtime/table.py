@@ -24,6 +24,7 @@ class Table:
     name: str
     key: tuple[str, ...]
     log: str
+    state: str = field(repr=False)
     changes: DataFrame = field(repr=False)
 
     def current(self) -> DataFrame:
@@ -39,10 +40,9 @@ class Table:
         return as_changes(self._bounded(), keep=("_appended_at",))
 
     def _bounded(self) -> DataFrame:
-        spark = self.changes.sparkSession
-        return with_tombstone(
-            spark.read.format("headwater").option("log", self.log).option("metadata", "all").load(self.name)
-        )
+        reader = self.changes.sparkSession.read.format("headwater").option("log", self.log)
+        reader = reader.option("metadata", "all").option("stop", "now").option("state", self.state)
+        return with_tombstone(reader.load(self.name))
 
 
 def changes_of(spark: SparkSession, *, log: str, topic: str, options: dict[str, str]) -> DataFrame:

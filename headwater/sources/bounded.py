@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headwater.batches import current_batch, record_once, time_folder
+from headwater.log import EmbeddedLog
 from headwater.sources.columns import arrow_schema
 from headwater.sources.letters import Letters
 from headwater.sources.logs import shared_log
@@ -18,6 +22,10 @@ from headwater.sources.topics import found_topics, positions, time_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+#: In place of an offset: the end, as it is when the part is read.
+NOW = -1
 
 
 class TopicReader(DataSourceReader):
@@ -38,6 +46,12 @@ class TopicReader(DataSourceReader):
                 topic: {number: max(offset, oldest[topic][number]) for number, offset in offsets.items()}
                 for topic, offsets in begin.items()
             }
+        if self._options.stop == "now":
+            return [
+                Part(topic=topic, id=topics[topic].id, partition=partition, start=first, stop=NOW)
+                for topic, offsets in begin.items()
+                for partition, first in offsets.items()
+            ]
         start = Progress(topics=begin)
         end = Progress(topics=positions(log, topics, self._options.stop))
         return [
@@ -50,7 +64,18 @@ class TopicReader(DataSourceReader):
         if not part.topic:
             return
         log = shared_log(self._options.log)
+        if part.stop == NOW:
+            part = replace(part, stop=max(part.start, self._end(log, part)))
         # Spark may run a read any number of times: the same range under the same name is written once.
         name = f"read-{self._options.source}-{part.partition}-{part.start}-{part.stop}"
         letters = Letters(log, part.topic, part.partition, producer=name, fail=self._options.bad_rows == "fail")
         yield from Scan(log, self._options, self._schema, letters=letters).batches(part)
+
+    def _end(self, log: EmbeddedLog, part: Part) -> int:
+        """Where a partition ends now; in a batch of a stream, the same for all tasks and on every retry."""
+        ends = {str(number): offset for number, offset in log.end_offsets(part.topic).items()}
+        batch = current_batch()
+        if batch is not None and self._options.state is not None:
+            folder = time_folder(Path(self._options.state), batch.query)
+            ends = record_once(folder, f"table-{batch.number}-{self._options.source}-{part.topic}", ends)
+        return int(ends.get(str(part.partition), 0))

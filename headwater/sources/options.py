@@ -14,7 +14,7 @@ from typing import Any, Literal
 from headwater.errors import ArgumentInvalid, UsageError
 from headwater.units import parse_bytes, parse_seconds
 
-Position = Literal["earliest", "latest"] | int | datetime | dict[str, dict[int, int]]
+Position = Literal["earliest", "latest", "now"] | int | datetime | dict[str, dict[int, int]]
 OnExpired = Literal["fail", "skip"]
 Format = Literal["json", "avro"]
 BadRows = Literal["dead_letter", "fail"]
@@ -185,7 +185,7 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "pattern": ("topics", _names),
     "columns": ("columns", _names),
     "start": ("start", _position),
-    "stop": ("stop", _position),
+    "stop": ("stop", lambda text: "now" if text.strip().lower() == "now" else _position(text)),
     "since": ("since_us", lambda text: micros(_moment(text))),
     "until": ("until_us", lambda text: micros(_moment(text))),
     "rows_max": ("rows_max", _or_none(_count)),

@@ -1,0 +1,8 @@
+"""Tests find the examples by name, wherever they are started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
