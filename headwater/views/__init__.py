@@ -6,6 +6,7 @@ from headwater.views.keeper import ViewKeeper
 from headwater.views.postgres import PostgresStore
 from headwater.views.remote import RemoteSubscription, RemoteView
 from headwater.views.spec import Change, ViewPosition, ViewSpec
+from headwater.views.sql import NoViews, Sql, ViewTables
 from headwater.views.store import StoredView, ViewStore
 from headwater.views.stored import stored_view, stored_views
 from headwater.views.subscription import Subscription
@@ -15,9 +16,11 @@ __all__ = [
     "Change",
     "Delta",
     "DuckStore",
+    "NoViews",
     "PostgresStore",
     "RemoteSubscription",
     "RemoteView",
+    "Sql",
     "StoredView",
     "Subscription",
     "View",
@@ -25,6 +28,7 @@ __all__ = [
     "ViewPosition",
     "ViewSpec",
     "ViewStore",
+    "ViewTables",
     "stored_view",
     "stored_views",
 ]

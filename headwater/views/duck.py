@@ -196,7 +196,8 @@ class DuckStore:
             except (self._duckdb.DataError, pa.ArrowInvalid) as error:
                 why = f"holds a value that DuckDB cannot ({str(error).splitlines()[0]})"
                 raise ViewRowInvalid(view=spec.name, topic=spec.topic, column="?", why=why) from error
-            self._remember_position(connection, spec, position)
+            where = [position.to_json(), spec.name, spec.version]
+            connection.execute("UPDATE headwater.positions SET position = ? WHERE name = ? AND version = ?", where)
             come_to("before_commit")
         come_to("committed")
 

@@ -29,6 +29,10 @@ LOOK_SECONDS = 0.25
 #: The same while a reader waits for its own write: a transaction without rows wakes nobody.
 LOOK_SECONDS_WAITED_FOR = 0.01
 RETRY_SECONDS = 1.0
+#: After work the keeper rests for a multiple of the time that it took, so that readers have the machine for the most
+#: part, and rows that come meanwhile share a transaction. Whoever waits for a row of their own ends the rest.
+REST_SHARE = 3.0
+REST_SECONDS_MAX = 0.05
 
 
 class ViewKeeper:
@@ -45,14 +49,15 @@ class ViewKeeper:
         *,
         clock: Clock | None = None,
         derived: Mapping[str, tuple[str, ...]] | None = None,
-        linger_seconds: float = 0.0,
+        rest_seconds_max: float = REST_SECONDS_MAX,
         read_only: bool = False,
     ) -> None:
         self.log = log
         self.store = store
         self.clock = clock or SystemClock()
         self.derived = dict(derived or {})
-        self._linger_seconds = linger_seconds
+        self._rest_seconds_max = rest_seconds_max
+        self._hurry = threading.Event()
         self._kept: dict[tuple[str, int], Upkeep] = {}
         self._lock = threading.RLock()
         self._applied = threading.Condition()
@@ -161,6 +166,7 @@ class ViewKeeper:
         """End the thread; what it has begun, it finishes."""
         if self._thread is not None:
             self._stopping.set()
+            self._hurry.set()
             self._thread.join()
             self._thread = None
 
@@ -170,10 +176,16 @@ class ViewKeeper:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            began = time.monotonic()
             if self._pass():
-                self._stopping.wait(self._linger_seconds)
+                self._rest(REST_SHARE * (time.monotonic() - began))
             else:
                 self._sleep()
+
+    def _rest(self, seconds: float) -> None:
+        if not self._waiters:
+            self._hurry.clear()
+            self._hurry.wait(min(seconds, self._rest_seconds_max))
 
     def _sleep(self) -> None:
         positions = {
@@ -256,6 +268,7 @@ class ViewKeeper:
     def _waiting(self) -> Iterator[None]:
         with self._applied:
             self._waiters += 1
+        self._hurry.set()
         try:
             yield
         finally:

@@ -32,7 +32,10 @@ def served(keeper: ViewKeeper) -> Iterator[str]:
         }
         return JSONResponse({"error": type(error).__name__, "message": str(error), "facts": facts}, 400)
 
-    listening = socket.create_server(("127.0.0.1", 0))
+    # Told that it is TCP, or connections would wait 40 ms for each answer: asyncio turns that off for TCP only.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(128)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
