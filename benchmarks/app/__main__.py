@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from benchmarks.app.native import native
 from benchmarks.app.sinks import sink_postgres
 from benchmarks.app.sql import sql
 from benchmarks.app.views import apply, lookup, subscribe
 from benchmarks.harness import main
 
 PARTS = {
+    "native": native,
     "view.apply": apply,
     "view.lookup": lookup,
     "view.subscribe": subscribe,
