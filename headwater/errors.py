@@ -11,7 +11,7 @@
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -709,6 +709,15 @@ class QueryFailed(QueryError):
     why: str
     problem = "The query {query!r} has failed: {why}"
     remedy = "Mend what it says and start again: the batch is done again from the beginning."
+
+
+@dataclass(eq=False, kw_only=True)
+class SparkLost(QueryError):
+    """The JVM in which Spark runs has ended: it was killed, or had no memory left."""
+
+    app: str
+    problem = "The JVM of app {app!r} is gone."
+    remedy = "Start the app again: it goes on from the last batch. A process with `--standby` takes over by itself."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed
+from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed, SparkLost
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.runtime.api import served
@@ -24,7 +24,7 @@ from headwater.runtime.loading import send_by_value
 from headwater.runtime.planning import Planned, Planner, schemas_of
 from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
-from headwater.runtime.session import STATE, session
+from headwater.runtime.session import STATE, is_lost, session
 from headwater.runtime.status import Graph, QueryStatus
 from headwater.runtime.supervising import Supervised
 from headwater.runtime.trouble import Trouble, told_of, trouble_of
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.2
+#: Between the end of the JVM's connections and that of its process.
+LOST_SECONDS_MAX = 2.0
 #: How long whoever asks may wait: a replay that takes over brings two versions to one offset first.
 ASK_SECONDS_MAX = 900.0
 #: A job that runs until it has caught up gives up on a query that fails so often in a row.
@@ -213,10 +215,17 @@ class Runner:
         self.replays.resume()
         self._supervisor = threading.get_ident()
         while not self._stop.is_set():
-            for one in list(self.supervised.values()):
-                one.look()
-                self._follow_schemas(one)
-            self._do_what_was_asked()
+            try:
+                for one in list(self.supervised.values()):
+                    one.look()
+                    self._follow_schemas(one)
+                self._do_what_was_asked()
+            except Exception as error:
+                if is_lost(self.spark, seconds=LOST_SECONDS_MAX):
+                    raise SparkLost(app=self.app.name) from error
+                raise
+            if is_lost(self.spark):  # queries that are about to be started would wait for it for ever
+                raise SparkLost(app=self.app.name)
 
     def ask(self, act: Callable[[], T]) -> T:
         """Have something done by the thread that supervises: only one thread starts and stops queries."""
@@ -269,6 +278,8 @@ class Runner:
         self._stop.set()
 
     def _stop_queries(self) -> None:
+        if is_lost(self.spark):  # its queries are gone with it
+            return
         stoppers = [threading.Thread(target=one.stop) for one in self.supervised.values() if one.running is not None]
         for stopper in stoppers:
             stopper.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,19 @@ def session(
     with _environment(quiet=quiet):
         spark = builder.getOrCreate()
     return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
+
+
+def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
+    """Whether the JVM of a session has ended, now or in the next few seconds. Nothing can be asked of it then."""
+    gateway = None if spark is None else spark.sparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:  # a session that somebody else has started
+        return False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | None) -> SparkSession:
