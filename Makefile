@@ -30,7 +30,7 @@ bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100")
 	@$(BIN)/python -m tests.crash.run $(ARGS)
 
-chaos: $(DEV) ## Kill a streaming query at every step of its batches, and recompute its output (ARGS="--kills 50 --seed 1")
+chaos: $(DEV) ## Kill a query, and a whole App, at every step of their batches, and recompute their outputs (ARGS="--what app --kills 50")
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error

@@ -32,9 +32,10 @@ CREATE TABLE expected AS
     HAVING start_us + $window_us <= (
         SELECT min(last_us) FROM (SELECT max(at_us) AS last_us FROM passed GROUP BY _partition)
     ) - $late_by_us;
-
+"""
+_GOT = """
 CREATE TABLE got AS
-    SELECT kind, user, id, read_partition, read_offset, "window" AS window_us, n, total, _partition, _offset FROM bills;
+    SELECT kind, user, id, read_partition, read_offset, "window" AS window_us, n, total, _partition, _offset FROM bills
 """
 _NAME = "kind, user, id, read_partition, read_offset, window_us"
 _LOST = f"SELECT {_NAME}, n, total FROM expected EXCEPT ALL SELECT {_NAME}, n, total FROM got"
@@ -83,19 +84,33 @@ class Verdict:
 
 def check(log: EmbeddedLog, *, state: Path, within_us: int, window_us: int, late_by_us: int) -> Verdict:
     """Compare the topic `bills` with a recomputation over the topic `orders`."""
-    orders = log.read("orders", columns=["id", "user", "amount", "at", "_partition", "_offset"]).table()
-    bills = log.read("bills").table()
-    if "_offset" not in bills.column_names:
-        bills = log.read("bills", columns=[*bills.column_names, "_partition", "_offset"]).table()
+    database = recomputed(all_rows(log, "orders"), within_us=within_us, window_us=window_us, late_by_us=late_by_us)
+    return compare(database, all_rows(log, "bills"), refused_rows(state))
+
+
+def all_rows(log: EmbeddedLog, topic: str) -> pa.Table:
+    """The rows of a topic, each with its place."""
+    columns = [*log.topic(topic).schema.names, "_partition", "_offset", "_tombstone"]
+    return log.read(topic, columns=columns).table()
+
+
+def recomputed(orders: pa.Table, *, within_us: int, window_us: int, late_by_us: int) -> duckdb.DuckDBPyConnection:
+    """A database with the table `expected`: what the orders should have come to."""
     database = duckdb.connect()
     database.register("orders", orders)
-    database.register("bills", bills)
     settings = {"within_us": within_us, "window_us": window_us, "late_by_us": late_by_us}
     for statement in _EXPECTED.split(";\n"):
         if statement.strip():
             used = {name: value for name, value in settings.items() if f"${name}" in statement}
             database.execute(statement, used)
-    database.register("refused", _refused(state))
+    return database
+
+
+def compare(database: duckdb.DuckDBPyConnection, bills: pa.Table, refused: pa.Table) -> Verdict:
+    """Compare bills, and what was refused, with what the orders should have come to."""
+    database.register("bills", bills)
+    database.execute(_GOT)
+    database.register("refused", refused)
     lost, doubled = database.sql(_LOST).fetchall(), database.sql(_DOUBLED).fetchall()
     wrong, disordered = database.sql(_FOREIGN).fetchall(), database.sql(_DISORDERED).fetchall()
     missing = database.sql(f"{_REFUSED} EXCEPT ALL SELECT * FROM refused").fetchall()
@@ -108,9 +123,10 @@ def check(log: EmbeddedLog, *, state: Path, within_us: int, window_us: int, late
         "side, lost": missing,
         "side, doubled": extra,
     }
+    read = _count(database, "orders")
     return Verdict(
-        read=orders.num_rows,
-        repeated=orders.num_rows - _count(database, "passed"),
+        read=read,
+        repeated=read - _count(database, "passed"),
         expected=_count(database, "expected"),
         windows=_count(database, "expected WHERE kind = 'window'"),
         got=_count(database, "got"),
@@ -131,7 +147,7 @@ def _count(database: Any, what: str) -> int:
     return int(count)
 
 
-def _refused(state: Path) -> pa.Table:
+def refused_rows(state: Path) -> pa.Table:
     """The side output, as its files lie in the state folder."""
     columns = ["id", "read_partition", "read_offset"]
     tables = []

@@ -7,6 +7,7 @@ that takes the last visit has the order to itself, whichever process of whicheve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -152,8 +153,10 @@ def carry_out(order: Order, control: Control) -> None:
         case "jvm":
             os.kill(pids["jvm"], signal.SIGKILL)
         case "driver":
-            for pid in (pids["driver"], pids["jvm"], os.getpid()):
-                os.kill(pid, signal.SIGKILL)
+            for pid in [pid for pid in pids.values() if pid != os.getpid()]:
+                with contextlib.suppress(ProcessLookupError):  # those of an earlier life, where this one just begins
+                    os.kill(pid, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
         case "executor":
             os.kill(_parent(os.getppid()), signal.SIGKILL)
             time.sleep(60)  # its end comes with the executor's

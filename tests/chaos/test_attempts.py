@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.killing import Order
-from tests.chaos.run import Stuck, Tally, run
+from tests.chaos.process import Stuck
+from tests.chaos.single import run
+from tests.chaos.tally import Tally
 
 POINTS = ("source.read", "engine.before_lookup", "run.written", "manifest.written", "engine.saved", "stage.finished")
 FAILED = [Order(point=point, victim="task", number=number) for number, point in enumerate(POINTS)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.faults import QUERY_CRASH_POINTS
+from headwater.faults import APP_CRASH_POINTS, DELIVERY_CRASH_POINTS, QUERY_CRASH_POINTS, REPLAY_CRASH_POINTS
 from tests.chaos.killing import VICTIMS, Control, Order
-from tests.chaos.run import POINTS, plan
+from tests.chaos.single import POINTS, plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,8 +28,14 @@ def points_in_source() -> list[str]:
     ]
 
 
-def test_each_point_of_a_batch_stands_once_in_production_code_and_in_the_list() -> None:
-    assert sorted(points_in_source()) == sorted(QUERY_CRASH_POINTS)
+def test_each_point_of_a_batch_stands_once_in_production_code() -> None:
+    found = points_in_source()
+    assert sorted(found.count(point) for point in QUERY_CRASH_POINTS) == [1] * len(QUERY_CRASH_POINTS)
+
+
+def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
+    lists = (QUERY_CRASH_POINTS, APP_CRASH_POINTS, REPLAY_CRASH_POINTS, DELIVERY_CRASH_POINTS)
+    assert set(points_in_source()) == {point for points in lists for point in points}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -55,7 +61,7 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
 @pytest.mark.timeout(290)
 def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.run", "--kills", "5", "--seed", "2", "--quiet"],
+        [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", "5", "--seed", "2", "--quiet"],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -1,0 +1,1 @@
+"""A whole App that is killed again and again, with its views and its sinks."""

@@ -1,0 +1,75 @@
+"""The App that is killed: a topic, a view, a view on that view, and rows that leave for PostgreSQL and a lake.
+
+What each output must hold follows from the input topic and the tariff alone, however the rows were batched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+from headwater.runtime import App
+from headwater.sinks import ParquetSink, PostgresSink
+from tests.chaos import query
+from tests.chaos.query import ORDERS, ORDERS_SCHEMA
+
+NAME = "shop"
+BILLS_TABLE = "bills"
+TIERS_TABLE = "tiers"
+#: A view's row with a total that this divides is deleted, so that changelogs hold tombstones too.
+DELETED_BY = 5
+TIERS = {"gold": 4_000, "silver": 1_000}
+
+
+def tariff_of(home: Path) -> int:
+    """By what amounts are multiplied. It changes once, and a replay then corrects what was computed before."""
+    return int((home / "tariff").read_text())
+
+
+def lake_of(home: Path) -> Path:
+    return home / "lake"
+
+
+def declared(home: Path, *, url: str | None) -> App:
+    """The App as it stands now; without a PostgreSQL its rows go to the lake alone."""
+    tariff = tariff_of(home)
+    app = App(
+        NAME,
+        log=home / "log",
+        master="local[2,4]",
+        conf={
+            "spark.sql.shuffle.partitions": 2,
+            "spark.python.daemon.module": "tests.chaos.daemon",
+            # A JVM that lives for seconds is better off without its slower compiler.
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={home / 'tmp'}",
+            "spark.local.dir": home / "tmp",
+        },
+    )
+    lake = ParquetSink(path=lake_of(home), partition_by="kind", compact_files=6, keep_seconds=5)
+    kept = [] if url is None else [PostgresSink(url=url, table=BILLS_TABLE, create=True)]
+    shown = [] if url is None else [PostgresSink(url=url, table=TIERS_TABLE, key="user", create=True)]
+    app.input(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
+
+    @app.topic(key="user", partitions=3, rows_max=1500, tick="0.3 seconds")
+    def bills(orders: DataFrame) -> DataFrame:
+        return query.bills(orders)
+
+    @app.view(key="user", rows_max=5000)
+    def spend(orders: DataFrame) -> DataFrame:
+        total = F.sum(F.col("amount") * tariff)
+        return orders.groupBy("user").agg(F.count("*").alias("n"), total.alias("total"))
+
+    @app.view(key="user", sinks=shown)
+    def tiers(spend: DataFrame) -> DataFrame:
+        total = F.col("total")
+        tier = F.when(total >= TIERS["gold"], "gold").when(total >= TIERS["silver"], "silver").otherwise("new")
+        operation = F.when(total % DELETED_BY == 0, "-D").otherwise(F.col("_op"))
+        return spend.select("user", "n", "total", tier.alias("tier"), operation.alias("_op"))
+
+    @app.sink(*kept, lake)
+    def archive(bills: DataFrame) -> DataFrame:
+        return bills.drop("_partition", "_offset")
+
+    return app

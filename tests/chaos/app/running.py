@@ -1,0 +1,163 @@
+"""The child that runs the App, through all its lives, and what one may ask of it meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from headwater.errors import HeadwaterError, TargetNotFound
+from headwater.log import EmbeddedLog
+from headwater.runtime.client import Client
+from headwater.runtime.home import Home
+from headwater.sinks import read_lake
+from headwater.sinks.progress import source_offsets
+from tests.chaos.app.declared import NAME, lake_of
+from tests.chaos.killing import Order, Strike
+from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck
+
+#: A trial that is no further behind than this can take over: the switch brings it the rest of the way.
+LAG_ROWS_MAX = 3_000
+
+
+class RunningApp(Child):
+    """The App under load."""
+
+    def __init__(self, home: Path, log: EmbeddedLog, *, url: str | None) -> None:
+        super().__init__(home, log)
+        self.url = url
+        self.app_home = Home(home / "log" / "apps" / NAME)
+
+    def arguments(self) -> list[str]:
+        url = [] if self.url is None else ["--url", self.url]
+        return ["-m", "tests.chaos.app.child", str(self.home), *url]
+
+    # -- how far it is ------------------------------------------------------------------------------------------------
+
+    def progress(self) -> tuple[int, ...]:
+        return *(self.committed(name) for name in ("bills", "spend", "tiers")), self.archived()
+
+    def query_id(self, name: str) -> str | None:
+        topic = None if name == "archive" else name
+        return self.app_home.query_id(name, self.app_home.versions(name, topic=topic).active.number)
+
+    def committed(self, name: str) -> int:
+        identity = self.query_id(name)
+        return -1 if identity is None else self.log.committed_sequence(identity)
+
+    def archived(self) -> int:
+        """The last batch in the lake, -1 for none."""
+        identity = self.query_id("archive")
+        try:
+            known = read_lake(lake_of(self.home)).progress
+        except TargetNotFound:
+            return -1
+        return known[identity].batch if identity is not None and identity in known else -1
+
+    def has_read(self, name: str, topic: str) -> bool:
+        """Whether a query has committed all there is in the topic that it reads."""
+        identity = self.query_id(name)
+        if name == "archive":
+            sources = source_offsets(str(self.app_home.checkpoint(name, 1)), self.archived())
+        else:
+            told = None if identity is None else self.log.transaction_metadata(identity)
+            sources = (told or {}).get("sources", [])
+        ends = {str(partition): offset for partition, offset in self.log.end_offsets(topic).items()}
+        return bool(sources) and sources[0]["topics"].get(topic) == ends
+
+    def catch_up(self) -> None:
+        """Wait until all queries have read what there is. Nobody appends meanwhile."""
+        for name, topic in (("bills", "orders"), ("spend", "orders"), ("tiers", "spend")):
+            self.wait(lambda n=name, t=topic: self.has_read(n, t), f"{name} at the end", seconds=PROGRESS_SECONDS_MAX)  # type: ignore[misc]
+        goal = self.committed("bills") + 3  # the watermark follows a batch behind, in each of two operators
+        self.wait(lambda: self.committed("bills") >= goal, "timers", seconds=PROGRESS_SECONDS_MAX)
+        self.wait(lambda: self.has_read("archive", "bills"), "the archive's end", seconds=PROGRESS_SECONDS_MAX)
+
+    # -- what one asks of it ------------------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """The App's local API, as soon as it answers."""
+        found: list[Client] = []
+
+        def answers() -> bool:
+            with contextlib.suppress(HeadwaterError):
+                client = Client(NAME, self.app_home.path)
+                client.get("/queries")
+                found.append(client)
+            return bool(found)
+
+        self.wait(answers, "an answer of the API", seconds=PROGRESS_SECONDS_MAX)
+        return found[0]
+
+    def rebuild(self, view: str) -> int:
+        """Have the rows of a view made anew; returns the number of the version that is served then."""
+        self.start()
+        self.wait_for_batches(1)
+        return int(self.client().post(f"/views/{view}/rebuild")["version"])
+
+    def ask_to_rebuild(self, view: str) -> None:
+        """Ask, and do not wait: the answer may never come."""
+        self.wait_for_batches(1)
+        self._ask(f"/views/{view}/rebuild")
+
+    def ask_to_switch(self, query: str) -> None:
+        """Try a second version of a query unless one is on trial, and ask to switch to it once it is near the end."""
+        client = self.client()
+        if self.app_home.versions(query, topic=query).trial is None:
+            client.post(f"/queries/{query}/replay", version="v2")
+
+        def near() -> bool:
+            identity = self.app_home.query_id(query, 2)
+            told = None if identity is None else self.log.transaction_metadata(identity)
+            if not told:
+                return False
+            read = told["sources"][0]["topics"]["orders"]
+            return sum(self.log.end_offsets("orders").values()) - sum(read.values()) <= LAG_ROWS_MAX
+
+        self.wait(near, "the trial near the end", seconds=PROGRESS_SECONDS_MAX)
+        self._ask(f"/queries/{query}/switch")
+
+    def _ask(self, path: str) -> None:
+        client = self.client()
+
+        def ask() -> None:
+            with contextlib.suppress(HeadwaterError):  # whoever should answer is killed meanwhile
+                client.post(path)
+
+        threading.Thread(target=ask, daemon=True).start()
+
+    # -- from life to life --------------------------------------------------------------------------------------------
+
+    def hand_over(self, order: Order) -> tuple[Strike, float, float]:
+        """Kill the process that runs the App while another waits; returns when that one held it, and when it wrote."""
+        self.start()
+        self.wait_for_batches(1)
+        standby = self.born([*self.arguments(), "--standby"])
+        self.wait(
+            lambda: f"life {self.lives}: waits" in self.said(), "a standby that waits", seconds=PROGRESS_SECONDS_MAX
+        )
+        strike = self.strike(order)
+        began, before = time.monotonic(), self.progress()
+        self._child = standby
+        held = f"life {self.lives}: runs the app"
+        self.wait(lambda: held in self.said(), "the standby to take over", seconds=PROGRESS_SECONDS_MAX)
+        held_seconds = time.monotonic() - began
+        self.wait(lambda: self.progress() > before, "a batch of the standby", seconds=PROGRESS_SECONDS_MAX)
+        return strike, held_seconds, time.monotonic() - began
+
+    def said(self) -> str:
+        return (self.home / "driver.log").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Let the batches at work come to their end, and the process too."""
+        if self._child is None or self._child.poll() is not None:
+            return
+        self._child.terminate()
+        try:
+            code = self._child.wait(90)
+        except subprocess.TimeoutExpired:
+            raise Stuck("the app does not stop when it is asked to") from None
+        if code != 0:
+            raise Stuck(f"the app ended with code {code} when it was asked to stop")

@@ -1,0 +1,145 @@
+"""The series that kills one streaming query: source → Dedupe → Process → topic, at every step of its batches.
+
+The driver with its JVM, the JVM alone, or one Python worker dies at a named point inside a batch. Whatever died is
+started again from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+
+from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.testing import QUERY_CRASH_POINTS, SINK_CRASH_POINTS
+from tests.chaos.check import Verdict, check
+from tests.chaos.killing import Order
+from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck, end_producing, producing
+from tests.chaos.query import (
+    BILLS,
+    BILLS_SCHEMA,
+    LATE_BY_SECONDS,
+    ORDERS,
+    ORDERS_SCHEMA,
+    WINDOW_US,
+    WITHIN_SECONDS,
+)
+from tests.chaos.tally import Tally
+
+__all__ = ["POINTS", "Stuck", "Tally", "plan", "run"]
+
+COMMIT_POINTS = (
+    "commit.written",
+    "commit.synced",
+    "commit.recording",
+    "commit.recorded",
+    "commit.flipped",
+    "commit.finished",
+)
+POINTS = (*QUERY_CRASH_POINTS, *SINK_CRASH_POINTS[:3], *COMMIT_POINTS, *SINK_CRASH_POINTS[3:])
+#: In this order the points' victims change from round to round. A new driver takes long, a new worker does not.
+TURNS = ("driver", "worker", "jvm", "worker")
+#: Points that the tasks of one batch pass several times.
+FREQUENT = ("source.read", "engine", "side", "run.written", "manifest", "stage")
+
+
+def plan(*, kills: int, seed: int) -> list[Order]:
+    """Which kills to do: all points in turn, each with another kind of victim in the next round."""
+    chance = random.Random(seed)
+    places = list(range(len(POINTS)))
+    orders: list[Order] = []
+    for number in range(-(-kills // len(POINTS))):
+        chance.shuffle(places)
+        for place in places:
+            point = POINTS[place]
+            visits = chance.randrange(1, 7) if point.startswith(FREQUENT) else chance.randrange(1, 3)
+            victim = TURNS[(place + number + seed) % len(TURNS)]
+            orders.append(
+                Order(point=point, victim=victim, visit=1 if point == "run.merged" else visits, number=len(orders))
+            )
+    return orders[:kills]
+
+
+class Query(Child):
+    """The child that runs the query, through all its lives."""
+
+    def __init__(self, home: Path, log: EmbeddedLog, *, master: str) -> None:
+        super().__init__(home, log)
+        self.master = master
+
+    def arguments(self) -> list[str]:
+        return ["-m", "tests.chaos.driver", str(self.home), "--master", self.master]
+
+    def progress(self) -> tuple[int, ...]:
+        """The last batch that is in the output topic, -1 for none."""
+        identity = self.query_id()
+        return (-1 if identity is None else self.log.committed_sequence(identity),)
+
+    def query_id(self) -> str | None:
+        try:
+            return str(orjson.loads((self.home / "checkpoint" / "metadata").read_bytes())["id"])
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return None
+
+    def has_caught_up(self) -> bool:
+        identity = self.query_id()
+        told = None if identity is None else self.log.transaction_metadata(identity)
+        if not told or not told["sources"]:
+            return False
+        ends = {str(partition): offset for partition, offset in self.log.end_offsets(ORDERS).items()}
+        return bool(told["sources"][0]["topics"][ORDERS] == ends)
+
+
+def run(
+    orders: list[Order],
+    home: Path,
+    tally: Tally,
+    *,
+    seed: int,
+    master: str = "local[2,4]",
+    say: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Carry out all orders while the producer works, let the query catch up, and check what it wrote."""
+    chance = random.Random(seed)
+    began = time.monotonic()
+    with open_log(home / "log") as log:
+        log.create(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
+        log.create(BILLS, BILLS_SCHEMA, partitions=3, key="user")
+        query = Query(home, log, master=master)
+        try:
+            with producing(log, seed=seed) as producer:
+                for order in orders:
+                    # Half of the restarts are killed in their first batch, the one that is done again.
+                    if query.lives and chance.random() < 0.5:
+                        query.start()
+                        query.wait_for_batches(1)
+                    strike = query.strike(order)
+                    tally.kills[order.point, order.victim] += 1
+                    say(f"{time.monotonic() - began:5.0f} s  kill {tally.kills.total()}/{len(orders)}: {strike}")
+                finish(query, producer)
+        finally:
+            tally.lives = query.lives
+            tally.orphans = query.bury()
+            tally.seconds = time.monotonic() - began
+        return check(
+            log,
+            state=home / "state",
+            within_us=WITHIN_SECONDS * 1_000_000,
+            window_us=WINDOW_US,
+            late_by_us=LATE_BY_SECONDS * 1_000_000,
+        )
+
+
+def finish(query: Query, producer: subprocess.Popen[bytes]) -> None:
+    """Stop the producer, and let the query read and bill all that there is."""
+    query.start()
+    query.wait_for_batches(1)
+    end_producing(producer)
+    query.wait(query.has_caught_up, "the end of the input", seconds=PROGRESS_SECONDS_MAX)
+    query.wait_for_batches(3)  # the watermark follows a batch behind, in each of two operators
+    query.stop()
