@@ -24,6 +24,7 @@ def kept_views(app: App, home: Home, log: EmbeddedLog) -> Iterator[ViewKeeper]:
     with contextlib.ExitStack() as stack:
         store = _store(app, home)
         stack.callback(store.close)
+        _drop_unfinished(store)
         keeper = ViewKeeper(log, store)
         for query in app.queries:
             identity = home.query_id(query.name, home.versions(query.name, topic=query.output).active.number)
@@ -60,6 +61,13 @@ def rebuild(keeper: ViewKeeper, name: str) -> ViewSpec:
     keeper.switch(name, new.version)
     keeper.remove(name, version=old.version, drop=True)
     return new
+
+
+def _drop_unfinished(store: ViewStore) -> None:
+    """Forget what rebuilds have left that were cut off: rows not served yet, or no longer."""
+    for one in store.stored():
+        if not one.active:
+            store.drop(one.spec.name, one.spec.version)
 
 
 def _version(keeper: ViewKeeper, name: str) -> int:

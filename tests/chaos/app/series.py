@@ -21,6 +21,7 @@ from pathlib import Path
 from headwater.faults import APP_CRASH_POINTS, DELIVERY_CRASH_POINTS, REPLAY_CRASH_POINTS, VIEW_CRASH_POINTS
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from headwater.views import DuckStore
 from tests.chaos import single
 from tests.chaos.app.check import AppVerdict, check
 from tests.chaos.app.declared import tariff_of
@@ -201,9 +202,12 @@ class _Series:
         return known.active.number == 2 and known.trial is None and not known.switching
 
     def problems(self) -> list[str]:
-        """What the App has left in the log that is nobody's."""
-        left = [name for name in self.app.log.topics() if name.startswith(f"{VIEW}.v")]
-        return [f"a topic of a trial is left: {name}" for name in left]
+        """What the App has left behind that is nobody's."""
+        topics = [name for name in self.app.log.topics() if name.startswith(f"{VIEW}.v")]
+        store = DuckStore(self.app.app_home.views, read_only=True)
+        views = [one.spec.table for one in store.stored() if not one.active]
+        store.close()
+        return [f"left behind: {name}" for name in (*topics, *views)]
 
     def _event(self, what: str) -> None:
         self.tally.events.append(what)
