@@ -16,7 +16,18 @@ from headwater.batches import MicroBatch
 from headwater.operators.keyed.contract import Contract
 
 #: Columns of the engine's own, which a topic has anyway or has no use for.
-DROPPED = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers", "_input", "_punctuation", "_key", "_topic", "_op")
+DROPPED = (
+    "_partition",
+    "_offset",
+    "_appended_at",
+    "_sent_at",
+    "_headers",
+    "_input",
+    "_punctuation",
+    "_key",
+    "_topic",
+    "_op",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

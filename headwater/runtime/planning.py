@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from headwater.operators.keyed.runs import TIMERS
 from headwater.operators.sides import side_schema
 from headwater.runtime.declared import Input, Query
 from headwater.runtime.home import Version
+from headwater.runtime.session import STATE
 from headwater.runtime.table import Table, changes_of
 from headwater.sinks.topic import arrow_schema
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: How often a query with timers looks at the clock while no rows come.
 TICK = "1 second"
+#: Held while the session says where one app keeps its state.
+_TURN = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class Planner:
         from pyspark.sql import DataFrame
 
         arguments = {each.parameter: self._argument(each, options) for each in query.inputs}
-        with applied_operators() as operators:
+        with keeping_state_in(self.spark, self.state), applied_operators() as operators:
             rows = query.function(**arguments)
         if not isinstance(rows, DataFrame):
             raise _invalid(query, f"it returned {type(rows).__name__}, not a DataFrame")
@@ -175,6 +179,25 @@ class Planner:
             return
         if known.names != schema.names:
             raise OutputChanged(query=planned.query.name, topic=name, why="late rows have other columns now")
+
+
+@contextlib.contextmanager
+def keeping_state_in(spark: SparkSession, folder: str) -> Iterator[None]:
+    """Have the operators that are applied inside of the block keep their state in this folder.
+
+    An operator finds its folder in a setting of the session when it is applied. Apps that share a session take turns,
+    and each leaves the setting as it was.
+    """
+    with _TURN:
+        before = spark.conf.get(STATE, None)
+        spark.conf.set(STATE, folder)
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(STATE)
+            else:
+                spark.conf.set(STATE, before)
 
 
 def schemas_of(log: EmbeddedLog, topics: Iterable[str]) -> dict[str, int]:

@@ -24,7 +24,7 @@ from headwater.runtime.loading import send_by_value
 from headwater.runtime.planning import Planned, Planner, schemas_of
 from headwater.runtime.replay import Replays
 from headwater.runtime.running import Running
-from headwater.runtime.session import STATE, is_lost, session
+from headwater.runtime.session import is_lost, session
 from headwater.runtime.status import Graph, QueryStatus
 from headwater.runtime.supervising import Supervised
 from headwater.runtime.trouble import Trouble, told_of, trouble_of
@@ -83,7 +83,6 @@ class Runner:
         self.spark: SparkSession | None = None
         # Any: a listener of Spark's.
         self._listener: Any = None
-        self._state_before: str | None = None
         self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
         self.supervised: dict[str, Supervised] = {}
         self._watches: dict[str, Watch] = {}
@@ -197,9 +196,7 @@ class Runner:
             )
             self._listener = listener(self._watches)
             base.streams.addListener(self._listener)
-            self._state_before = base.conf.get(STATE, None)
             self.spark = base
-        self.spark.conf.set(STATE, str(self.home.state))
         return self.spark
 
     def _planner(self) -> Planner:
@@ -287,8 +284,6 @@ class Runner:
             stopper.join()
         if self.spark is not None and self._listener is not None:
             self.spark.streams.removeListener(self._listener)
-            if self._state_before is not None:
-                self.spark.conf.set(STATE, self._state_before)
 
     # -- a bounded job ------------------------------------------------------------------------------------------------
 

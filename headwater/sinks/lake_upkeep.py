@@ -15,6 +15,9 @@ from headwater.faults import reach
 from headwater.sinks.lake import RECORDS, DataFile, Record, Snapshot, current, folders_of, publish, sync_folder
 from headwater.sinks.lake_files import Origin, short
 
+#: A file that is in no record, and of whose writer nothing is known, may be one that somebody is about to record.
+STRAY_SECONDS_MIN = 600.0
+
 
 def compact(
     lake: Path,
@@ -91,11 +94,14 @@ def sweep(lake: Snapshot, *, keep_seconds: float) -> int:
     """
     counted = {part.path for part in lake.parts}
     oldest = time.time() - keep_seconds
-    runs = {short(query): (progress.batch, short(progress.run or "run")) for query, progress in lake.progress.items()}
+    # Only what was replaced when the list was read: a run that began since then is at work on files of its own.
+    queries = {
+        short(query): (progress.batch, set(map(short, progress.past))) for query, progress in lake.progress.items()
+    }
     swept = 0
     for path in _data_files(lake.path):
         relative = path.relative_to(lake.path).as_posix()
-        if relative not in counted and _is_nobodys(path, lake.removed.get(relative), runs, oldest):
+        if relative not in counted and _is_nobodys(path, lake.removed.get(relative), queries, oldest):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
                 swept += 1
@@ -103,15 +109,15 @@ def sweep(lake: Snapshot, *, keep_seconds: float) -> int:
     return swept
 
 
-def _is_nobodys(path: Path, removed_us: int | None, runs: dict[str, tuple[int, str]], oldest: float) -> bool:
+def _is_nobodys(path: Path, removed_us: int | None, queries: dict[str, tuple[int, set[str]]], oldest: float) -> bool:
     if removed_us is not None:
         return removed_us / 1_000_000 <= oldest
     origin = Origin.from_name(path.name)
-    if origin is not None and origin.query in runs:
-        batch, run = runs[origin.query]
-        return origin.batch <= batch or origin.run != run
+    if origin is not None and origin.query in queries:
+        batch, replaced = queries[origin.query]
+        return origin.batch <= batch or origin.run in replaced
     with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_mtime <= oldest
+        return path.stat().st_mtime <= min(oldest, time.time() - STRAY_SECONDS_MIN)
     return False
 
 

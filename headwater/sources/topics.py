@@ -91,7 +91,7 @@ def _positions_of(log: EmbeddedLog, topic: str, position: Position) -> dict[int,
     starts, ends = log.start_offsets(topic), log.end_offsets(topic)
     if position == "earliest":
         return starts
-    if position == "latest":
+    if position == "latest" or position == "now":  # each by itself, so that types follow
         return ends
     if isinstance(position, dict):
         given = position.get(topic, {})

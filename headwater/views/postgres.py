@@ -46,7 +46,7 @@ class PostgresStore:
         self._lock = threading.RLock()
         self._local = threading.local()
         self._connections: list[Any] = []
-        self._connection = self._connect(create=True)
+        self._connection: Any = self._connect(create=True)
 
     def _connect(self, *, create: bool = False) -> Any:
         try:
@@ -199,23 +199,28 @@ class PostgresStore:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:
         with self._lock:
+            if self._connection is None:
+                self._connection = self._connect()
             try:
                 yield self._connection
                 self._connection.commit()
-            except self._driver.OperationalError as error:
-                self._reconnect()
-                raise StoreUnreachable(store="PostgreSQL", why=_reason(error)) from error
-            except BaseException:
-                self._connection.rollback()
+            except BaseException as error:
+                if not self._rolled_back(self._connection):
+                    self._connection = None
+                    if isinstance(error, self._driver.Error):
+                        raise StoreUnreachable(store="PostgreSQL", why=_reason(error)) from error
                 raise
 
-    def _reconnect(self) -> None:
-        """Take a new connection after one was lost; the next transaction then begins from what is there."""
-        with contextlib.suppress(self._driver.Error, ValueError):
-            self._connections.remove(self._connection)
-            self._connection.close()
-        with contextlib.suppress(StoreUnreachable):
-            self._connection = self._connect()
+    def _rolled_back(self, connection: Any) -> bool:
+        """End a transaction; False where the connection was lost, which is then forgotten."""
+        try:
+            connection.rollback()
+        except self._driver.Error:
+            with contextlib.suppress(self._driver.Error, ValueError):
+                self._connections.remove(connection)
+                connection.close()
+            return False
+        return True
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -323,12 +328,14 @@ class PostgresStore:
         try:
             _execute(connection, "SET TRANSACTION READ ONLY")
             yield connection
-        except self._driver.OperationalError as error:
-            self._local.connection = None
-            raise StoreUnreachable(store="PostgreSQL", why=_reason(error)) from error
+        except self._driver.Error as error:
+            if not self._rolled_back(connection):
+                self._local.connection = None
+                raise StoreUnreachable(store="PostgreSQL", why=_reason(error)) from error
+            raise
         finally:
-            with contextlib.suppress(self._driver.Error):  # a lost connection has no transaction
-                connection.rollback()
+            if self._local.connection is not None:
+                self._rolled_back(connection)
 
 
 # Any: the driver has no types, and a parameter is any value.
