@@ -19,7 +19,7 @@ help: ## Show this list
 setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
 
 test: $(DEV) ## Run the whole test suite (ARGS="-k retention -x")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 demo: $(DEV) ## Watch the log at work in the terminal (ARGS="--seconds 20")
 	@$(BIN)/headwater demo $(ARGS)
