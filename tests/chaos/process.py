@@ -30,6 +30,9 @@ class Stuck(Exception):
 class Child(ABC):
     """A program under load, through all its lives."""
 
+    #: How often to look for what one waits for.
+    look_seconds = 0.02
+
     def __init__(self, home: Path, log: EmbeddedLog) -> None:
         self.home = home
         self.log = log
@@ -81,7 +84,7 @@ class Child(ABC):
                 raise Stuck(f"the driver ended by itself, with code {self._child.returncode}, instead of: {what}")
             if time.monotonic() > deadline:
                 raise Stuck(f"not within {seconds:.0f} s: {what}")
-            time.sleep(0.02)
+            time.sleep(self.look_seconds)
 
     def wait_for_batches(self, count: int) -> None:
         """Wait until every query has committed so many batches more."""

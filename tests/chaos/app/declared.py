@@ -20,6 +20,8 @@ BILLS_TABLE = "bills"
 TIERS_TABLE = "tiers"
 #: A view's row with a total that this divides is deleted, so that changelogs hold tombstones too.
 DELETED_BY = 5
+#: Between the batches of a query, so that two cores have time for all of them.
+PAUSE = "1 second"
 TIERS = {"gold": 4_000, "silver": 1_000}
 
 
@@ -52,23 +54,23 @@ def declared(home: Path, *, url: str | None) -> App:
     shown = [] if url is None else [PostgresSink(url=url, table=TIERS_TABLE, key="user", create=True)]
     app.input(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
 
-    @app.topic(key="user", partitions=3, rows_max=1500, tick="0.3 seconds")
+    @app.topic(key="user", partitions=3, rows_max=1500, tick="1 second")
     def bills(orders: DataFrame) -> DataFrame:
         return query.bills(orders)
 
-    @app.view(key="user", rows_max=5000)
+    @app.view(key="user", rows_max=5000, trigger=PAUSE)
     def spend(orders: DataFrame) -> DataFrame:
         total = F.sum(F.col("amount") * tariff)
         return orders.groupBy("user").agg(F.count("*").alias("n"), total.alias("total"))
 
-    @app.view(key="user", sinks=shown)
+    @app.view(key="user", sinks=shown, trigger=PAUSE)
     def tiers(spend: DataFrame) -> DataFrame:
         total = F.col("total")
         tier = F.when(total >= TIERS["gold"], "gold").when(total >= TIERS["silver"], "silver").otherwise("new")
         operation = F.when(total % DELETED_BY == 0, "-D").otherwise(F.col("_op"))
         return spend.select("user", "n", "total", tier.alias("tier"), operation.alias("_op"))
 
-    @app.sink(*kept, lake)
+    @app.sink(*kept, lake, trigger=PAUSE)
     def archive(bills: DataFrame) -> DataFrame:
         return bills.drop("_partition", "_offset")
 

@@ -25,6 +25,8 @@ LAG_ROWS_MAX = 3_000
 class RunningApp(Child):
     """The App under load."""
 
+    look_seconds = 0.2  # a look at all its outputs costs milliseconds
+
     def __init__(self, home: Path, log: EmbeddedLog, *, url: str | None) -> None:
         super().__init__(home, log)
         self.url = url

@@ -42,6 +42,8 @@ REBUILD_POINT = "view.before_switch"
 KEEPER_POINTS = tuple(point for point in VIEW_CRASH_POINTS if point != REBUILD_POINT)
 REGULAR = (*single.POINTS, *APP_CRASH_POINTS, *SINK_POINTS, *KEEPER_POINTS)
 POINTS = (*REGULAR, REBUILD_POINT, *REPLAY_CRASH_POINTS)
+#: Points in the tasks of a batch. All others are in the process that runs the App, and `worker` is that one alone.
+TASKS = ("source", "engine", "side", "run", "manifest", "stage")
 #: What is killed where kills are few: one of each kind.
 FEW = (
     ("run.written", "worker"),
@@ -90,15 +92,18 @@ def _regular(kills: int, chance: random.Random) -> list[tuple[str, str]]:
 
 
 def _victim(point: str, turn: int) -> str:
-    """Whom to kill there. The store of the views has nothing to do with the JVM."""
-    turns = ("driver", "worker") if point in KEEPER_POINTS else single.TURNS
+    """Whom to kill there: of a task mostly its worker alone; the store of the views has nothing to do with the JVM."""
+    if point in KEEPER_POINTS:
+        turns: tuple[str, ...] = ("driver", "worker")
+    else:
+        turns = ("worker", "jvm", "worker", "driver", "worker") if point.startswith(TASKS) else single.TURNS
     return turns[turn % len(turns)]
 
 
 def _visit(point: str, chance: random.Random) -> int:
     if point.startswith(("replay", "lake.compacted", "run.merged")) or point == REBUILD_POINT:
         return 1
-    return chance.randrange(1, 7) if point.startswith(single.FREQUENT) else chance.randrange(1, 4)
+    return chance.randrange(1, 7) if point.startswith(single.FREQUENT) else chance.randrange(1, 3)
 
 
 def run(
@@ -169,8 +174,8 @@ class _Series:
             self._tell(f"kill {self.tally.kills.total()}/{len(self.orders)}: {order}")
 
     def _kill(self, order: Order) -> None:
-        # Half of the restarts are killed in their first batch, the one that is done again.
-        if self.app.lives and self.chance.random() < 0.5:
+        # Most restarts are killed in their first batch, the one that is done again.
+        if self.app.lives and self.chance.random() < 0.25:
             self.app.start()
             self.app.wait_for_batches(1)
         self.app.strike(order)
