@@ -10,6 +10,7 @@ import typer
 from headwater.cli import (
     config,
     consume,
+    dev,
     dlq,
     doctor,
     group,
@@ -40,7 +41,7 @@ def build() -> typer.Typer:
     )
     app.callback()(remember_flags())
     everyday = (produce, consume, tail, topic, group, schema)
-    for module in (*everyday, sql, running, query, view, dlq, state, log, config, doctor, demo, version):
+    for module in (*everyday, sql, running, dev, query, view, dlq, state, log, config, doctor, demo, version):
         module.register(app)
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from headwater.cli.commands import command, noun
 from headwater.cli.live import table_of
 from headwater.cli.session import Session
-from headwater.errors import ArgumentInvalid, RunnerNotFound
+from headwater.errors import ArgumentInvalid, QueryNotFound, RunnerNotFound
 
 if TYPE_CHECKING:
     from headwater.runtime.client import Client
@@ -35,17 +36,18 @@ def register(app: typer.Typer) -> None:
 
 def list_queries(session: Session, app: AppName = None) -> None:
     """List the queries with their state, rate, lag, watermark and errors."""
-    _show(session, _statuses(client_of(session, app)))
+    _show(session, _statuses(session, app))
 
 
 def status(session: Session, query: Name, app: AppName = None) -> None:
     """Show everything that is known of a query."""
-    found = [one for one in client_of(session, app).get("/queries") if one["name"] == query]
+    every = _statuses(session, app)
+    found = [one.as_dict() for one in every if one.name == query]
     if not found:
-        from headwater.errors import QueryNotFound
-
-        raise QueryNotFound(query=query, near="")
-    session.show(found[0], [f"{name + ':':<17} {_cell(value)}" for name, value in found[0].items()])
+        near = difflib.get_close_matches(query, [one.name for one in every], n=1)
+        raise QueryNotFound(query=query, near=f" Did you mean {near[0]!r}?" if near else "")
+    for one in found:
+        session.show(one, [f"{name + ':':<17} {_cell(value)}" for name, value in one.items()])
 
 
 def stop(session: Session, query: Name, app: AppName = None) -> None:
@@ -180,13 +182,21 @@ def only_app(session: Session) -> str:
     raise ArgumentInvalid(name="--app", value=None, expected=f"one of {', '.join(running or names)}")
 
 
-def _statuses(client: Client) -> list[QueryStatus]:
+def _statuses(session: Session, app: str | None) -> list[QueryStatus]:
+    """How the queries do; where nobody runs the app, how they were left."""
+    from headwater.runtime.home import Home
+    from headwater.runtime.resting import resting
     from headwater.runtime.status import QueryStatus
 
-    return [
-        QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])})
-        for one in client.get("/queries")
-    ]
+    try:
+        told = client_of(session, app).get("/queries")
+    except RunnerNotFound:
+        home = Home(home_of(session, app or only_app(session)))
+        with session.log() as log:
+            found = resting(home, log)
+        session.say("Nobody runs this app now; this is how it was left.")
+        return found
+    return [QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])}) for one in told]
 
 
 def _show(session: Session, statuses: list[QueryStatus]) -> None:

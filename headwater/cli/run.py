@@ -1,4 +1,4 @@
-"""`headwater run` and `headwater dev`: run the app of a file, and watch it."""
+"""`headwater run`: run the app of a file, and watch it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,6 @@ import typer
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
 from headwater.cli.session import Session
-from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
@@ -39,7 +37,6 @@ Port = Annotated[int, typer.Option("--port", help="Port of the local API; 0 take
 
 def register(app: typer.Typer) -> None:
     command(app, "run")(run)
-    command(app, "dev")(dev)
 
 
 def run(
@@ -81,14 +78,14 @@ def run(
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
-    with _interruptible(session, runner):
+    with interruptible(session, runner):
         with runner.ready():
-            _work(session, runner, until_caught_up=until_caught_up)
+            work(session, runner, until_caught_up=until_caught_up)
         if runner.spark is not None:
             runner.spark.stop()
 
 
-def _work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
+def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
     session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.path}")
     start_spark(session, runner)
     with shown(session, runner):
@@ -166,7 +163,7 @@ def _tell_troubles(session: Session, runner: Runner, told: dict[str, Trouble]) -
 
 
 @contextlib.contextmanager
-def _interruptible(session: Session, runner: Runner) -> Iterator[None]:
+def interruptible(session: Session, runner: Runner) -> Iterator[None]:
     """Ctrl-C asks the runner to stop; the second one does not wait."""
 
     def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -181,72 +178,3 @@ def _interruptible(session: Session, runner: Runner) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def dev(session: Session, file: File, master: Master = None, only: Only = None, port: Port = 0) -> None:
-    """Run the app of a file, and take it in again whenever the file is saved.
-
-    Spark stays up, so a change is at work within a second or two. A file that does not load leaves the app as it was.
-    """
-    from headwater.runtime.loading import load_app
-    from headwater.runtime.runner import Runner
-
-    let_pandas_in()
-    path = Path(file.partition(":")[0])
-    runner = Runner(load_app(file), log=session.flags.log, master=master, only=only or (), port=port)
-    spark = None
-    while True:
-        runner.reuse_spark(spark)
-        with _interruptible(session, runner):
-            changed = _run_until_saved(session, runner, path)
-        spark = runner.spark
-        if not changed:
-            return
-        runner = Runner(
-            _loaded_again(session, file, path), log=session.flags.log, master=master, only=only or (), port=port
-        )
-
-
-def _run_until_saved(session: Session, runner: Runner, path: Path) -> bool:
-    """Run the app until its file is saved (true) or somebody stops it (false)."""
-    saved = path.stat().st_mtime_ns
-    changed = threading.Event()
-
-    def watch() -> None:
-        while not runner.is_stopping:
-            time.sleep(0.2)
-            with contextlib.suppress(FileNotFoundError):  # editors replace a file in two steps
-                if path.stat().st_mtime_ns != saved:
-                    changed.set()
-                    runner.request_stop()
-
-    try:
-        with runner.ready():
-            threading.Thread(target=watch, name="headwater-dev", daemon=True).start()
-            _work(session, runner, until_caught_up=False)
-    except HeadwaterError as error:
-        session.warn(str(error))
-        _wait_for_save(runner, path, saved)
-        return not runner.is_stopping or changed.is_set()
-    return changed.is_set()
-
-
-def _wait_for_save(runner: Runner, path: Path, saved: int) -> None:
-    while not runner.is_stopping:
-        time.sleep(0.2)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime_ns != saved:
-                return
-
-
-def _loaded_again(session: Session, file: str, path: Path):  # type: ignore[no-untyped-def]
-    from headwater.runtime.loading import load_app
-
-    while True:
-        saved = path.stat().st_mtime_ns
-        try:
-            return load_app(file)
-        except HeadwaterError as error:
-            session.warn(f"{error} Waiting for the next save.")
-            while path.stat().st_mtime_ns == saved:
-                time.sleep(0.2)

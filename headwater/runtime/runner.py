@@ -266,9 +266,9 @@ class Runner:
     def is_stopping(self) -> bool:
         return self._stop.is_set()
 
-    def reuse_spark(self, spark: SparkSession | None) -> None:
-        """Take over the session of an earlier runner of this process."""
-        self._given = spark
+    def wait_for_stop(self, seconds: float) -> bool:
+        """Sleep until a stop is asked for, or for so long; whether it was."""
+        return self._stop.wait(seconds)
 
     def request_stop(self) -> None:
         """Ask for a stop between two batches; may be called from a signal handler."""

@@ -70,10 +70,10 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "headwater.cli", *arguments]
 
 
-def execute(*arguments: str, stdin: str | bytes = b"") -> Result:
+def execute(*arguments: str, stdin: str | bytes = b"", seconds: float = SECONDS_MAX) -> Result:
     """Run a command as a process, to its end."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(program(*arguments), input=data, capture_output=True, timeout=SECONDS_MAX)
+    done = subprocess.run(program(*arguments), input=data, capture_output=True, timeout=seconds)
     return Result(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
 

@@ -1,0 +1,156 @@
+"""`headwater run` and `headwater dev` as people start them: a file, a process, and what it leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.errors import HeadwaterError
+from headwater.runtime.client import Client
+from headwater.runtime.home import Home
+from tests.cli.conftest import Cli, execute, program
+
+SECONDS_MAX = 180.0
+APP = """
+import headwater as hw
+from pyspark.sql import DataFrame, functions as F
+
+app = hw.App("shop", log="./data")
+app.input("orders", {"id": "int64", "user": "string", "amount": "int64"}, key="user")
+
+@app.view(key="user")
+def spend(orders: DataFrame) -> DataFrame:
+    return orders.groupBy("user").agg(F.sum("amount").alias("total"))
+"""
+FAILING = (
+    APP
+    + """
+@app.topic
+def halves(orders: DataFrame) -> DataFrame:
+    @F.udf("long")
+    def half(amount):
+        return 1 // (amount - amount)
+    return orders.select(half("amount").alias("half"))
+"""
+)
+MORE = (
+    APP
+    + """
+@app.view(key="user")
+def counts(orders: DataFrame) -> DataFrame:
+    return orders.groupBy("user").count()
+"""
+)
+
+
+def until(holds: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"it ended with {process.returncode} before: {what}")
+        assert time.monotonic() < deadline, f"in {SECONDS_MAX:.0f} s not: {what}"
+        time.sleep(0.05)
+
+
+def orders(count: int) -> None:
+    with hw.open("data") as log:
+        log.append("orders", [{"id": n, "user": f"u{n % 2}", "amount": n} for n in range(count)])
+
+
+def totals() -> dict[str, int]:
+    """What the view's topic says now, whoever runs the app."""
+    with hw.open("data") as log:
+        if "spend" not in log.topics():
+            return {}
+        return {row["user"]: row["total"] for row in log.read("spend").rows()}
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with Path("out.txt").open("w") as out:
+        process = subprocess.Popen(program(*arguments), stdout=out, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(60)
+
+
+@pytest.mark.slow
+def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli) -> None:
+    Path("shop.py").write_text(APP)
+    with hw.open("data") as log:
+        log.create("orders", {"id": "int64", "user": "string", "amount": "int64"}, key="user")
+    orders(10)
+    assert execute("run", "shop.py", "--until-caught-up", seconds=SECONDS_MAX).code == 0
+    found = cli("sql", "select user, total from spend order by user", "--json")
+    assert found.json == [{"user": "u0", "total": 20}, {"user": "u1", "total": 25}]
+    listed = cli("query", "list", "--json")
+    assert [(one["name"], one["state"], one["lag_rows"]) for one in listed.json] == [("spend", "stopped", 0)]
+    again = execute("run", "shop.py", "--until-caught-up", "--from", "latest", seconds=SECONDS_MAX)
+    assert again.code == 2
+    assert "`headwater replay` runs it anew" in again.err
+
+
+@pytest.mark.slow
+def test_an_error_begins_with_the_users_own_line() -> None:
+    Path("shop.py").write_text(FAILING)
+    with hw.open("data") as log:
+        log.create("orders", {"id": "int64", "user": "string", "amount": "int64"}, key="user")
+    orders(3)
+    found = execute("run", "shop.py", "--until-caught-up", seconds=SECONDS_MAX)
+    assert found.code == 1
+    error = found.err[found.err.rindex("error:") :]
+    assert "shop.py:16, in half" in error
+    assert "ZeroDivisionError" in error
+    assert "JVM trace folded" in error
+    assert "\tat org.apache" not in error
+
+
+@pytest.mark.slow
+def test_a_standby_takes_over_and_a_saved_file_is_taken_in() -> None:
+    Path("shop.py").write_text(APP)
+    home = Home(Path("data/apps/shop").absolute())
+    with started("run", "shop.py") as first:
+        until(lambda: home.runner() is not None and home.is_held(), "the app runs", first)
+        orders(4)
+        until(lambda: totals() == {"u0": 2, "u1": 4}, "the view is right", first)
+        refused = execute("run", "shop.py")
+        assert refused.code == 5
+        assert f"process {first.pid}" in refused.err
+        second = subprocess.Popen(program("dev", "shop.py"), stderr=subprocess.PIPE, text=True)
+        assert second.wait(60) == 5  # `dev` is a runner like any other
+        assert second.stderr is not None
+        second.stderr.close()
+        with started("run", "shop.py", "--standby") as standby:
+            first.kill()
+            first.wait(60)
+            until(lambda: (found := home.runner()) is not None and found.pid == standby.pid, "it took over", standby)
+            orders(4)
+            until(lambda: totals() == {"u0": 4, "u1": 8}, "it goes on where the first was killed", standby)
+            standby.send_signal(signal.SIGINT)
+            assert standby.wait(SECONDS_MAX) == 0
+        assert home.runner() is None
+    with started("dev", "shop.py") as dev:
+        until(lambda: home.runner() is not None and home.is_held(), "the app runs", dev)
+        Path("shop.py").write_text("this is no Python")
+        until(lambda: "cannot be run" in Path("out.txt").read_text(), "the mistake is told", dev)
+        Path("shop.py").write_text(MORE)
+        until(lambda: home.is_held() and _queries() == ["counts", "spend"], "the new query runs", dev)
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(SECONDS_MAX) == 0
+
+
+def _queries() -> list[str]:
+    try:
+        return sorted(one["name"] for one in Client("shop", Path("data/apps/shop")).get("/queries"))
+    except HeadwaterError:
+        return []
