@@ -22,7 +22,8 @@ from headwater.faults import install
 FOLDER = "HEADWATER_CHAOS"
 VICTIMS = ("driver", "jvm", "worker")
 """`driver`: the driver's Python process, its JVM and the process at the point, all at once. `jvm`: the JVM alone; the
-process at the point lives on until it notices. `worker`: the process at the point."""
+process at the point lives on until it notices. `worker`: the process at the point alone; outside of tasks, that is the
+process which runs the App, and its JVM lives on until it notices."""
 
 
 class OrderedFailure(Exception):

@@ -34,6 +34,7 @@ def report(tally: Tally, points: Sequence[str], *, title: str) -> str:
     ]
     sums = [sum(tally.kills[point, victim] for point in points) for victim in VICTIMS]
     lines += [f"{'all':24}" + "".join(f"{one:>8}" for one in sums) + f"{sum(sums):>8}"]
+    lines += ["driver: Python and its JVM at once; jvm: the JVM alone; worker: the Python process at the point alone"]
     lines += ["", f"{sum(sums)} kills, {tally.lives} drivers started, {tally.seconds:.0f} s", *tally.events]
     if tally.orphans:
         lines += ["processes left behind:", *(f"  {one}" for one in tally.orphans)]

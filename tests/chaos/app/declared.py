@@ -54,11 +54,11 @@ def declared(home: Path, *, url: str | None) -> App:
     shown = [] if url is None else [PostgresSink(url=url, table=TIERS_TABLE, key="user", create=True)]
     app.input(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
 
-    @app.topic(key="user", partitions=3, rows_max=1500, tick="1 second")
+    @app.topic(key="user", partitions=3, rows_max=8000, tick="1 second")
     def bills(orders: DataFrame) -> DataFrame:
         return query.bills(orders)
 
-    @app.view(key="user", rows_max=5000, trigger=PAUSE)
+    @app.view(key="user", rows_max=8000, trigger=PAUSE)
     def spend(orders: DataFrame) -> DataFrame:
         total = F.sum(F.col("amount") * tariff)
         return orders.groupBy("user").agg(F.count("*").alias("n"), total.alias("total"))

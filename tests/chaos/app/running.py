@@ -18,6 +18,8 @@ from tests.chaos.app.declared import NAME, lake_of
 from tests.chaos.killing import Order, Strike
 from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck
 
+#: What has piled up while it was killed again and again must be read in the end.
+CATCH_UP_SECONDS_MAX = 300.0
 #: A trial that is no further behind than this can take over: the switch brings it the rest of the way.
 LAG_ROWS_MAX = 3_000
 
@@ -72,10 +74,10 @@ class RunningApp(Child):
     def catch_up(self) -> None:
         """Wait until all queries have read what there is. Nobody appends meanwhile."""
         for name, topic in (("bills", "orders"), ("spend", "orders"), ("tiers", "spend")):
-            self.wait(lambda n=name, t=topic: self.has_read(n, t), f"{name} at the end", seconds=PROGRESS_SECONDS_MAX)  # type: ignore[misc]
+            self.wait(lambda n=name, t=topic: self.has_read(n, t), f"{name} at the end", seconds=CATCH_UP_SECONDS_MAX)  # type: ignore[misc]
         goal = self.committed("bills") + 3  # the watermark follows a batch behind, in each of two operators
-        self.wait(lambda: self.committed("bills") >= goal, "timers", seconds=PROGRESS_SECONDS_MAX)
-        self.wait(lambda: self.has_read("archive", "bills"), "the archive's end", seconds=PROGRESS_SECONDS_MAX)
+        self.wait(lambda: self.committed("bills") >= goal, "timers", seconds=CATCH_UP_SECONDS_MAX)
+        self.wait(lambda: self.has_read("archive", "bills"), "the archive's end", seconds=CATCH_UP_SECONDS_MAX)
 
     # -- what one asks of it ------------------------------------------------------------------------------------------
 
