@@ -243,8 +243,8 @@ class StatementInvalid(UsageError):
 
     statement: str
     why: str
-    problem = "This SQL cannot be run: {why}."
-    remedy = "Give one SELECT (or WITH … SELECT) over topics and views. It was: {statement}"
+    problem = "This SQL cannot be run: {why}. It was: {statement}."
+    remedy = "Give one SELECT (or WITH … SELECT) over topics and views."
 
 
 @dataclass(eq=False, kw_only=True)

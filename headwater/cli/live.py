@@ -139,8 +139,12 @@ def rows(
     title: str = "",
     rates: Mapping[str, Sequence[float]] | None = None,
     now_us: int | None = None,
+    apps: Mapping[str, str] | None = None,
 ) -> Group:
-    """The statuses for a terminal of so many columns: a line per query, and below it its last error, folded."""
+    """The statuses for a terminal of so many columns: a line per query, and below it its last error, folded.
+
+    With `apps`, the app of each query by the query's name, queries of one app stand together under its name.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -151,7 +155,11 @@ def rows(
     titles = line([column.title for column in columns], columns, sizes)
     lines = [Text(cut(title, width), style="bold")] if title else []
     lines.append(Text("  " + titles, style="dim", no_wrap=True))
+    app = None
     for one, row in zip(statuses, cells, strict=True):
+        if apps is not None and apps.get(one.name) != app:
+            app = apps.get(one.name)
+            lines.append(Text(cut(str(app), width), style="bold"))
         dot, style = STATES[one.state]
         text = Text(no_wrap=True).append(f"{dot} ", style=style).append(line(row, columns, sizes), style=_style(one))
         bars = sparkline((rates or {}).get(one.name, ()), min(room, SPARK_WIDTH_MAX))
@@ -232,14 +240,18 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, statuses: Sequence[QueryStatus]) -> None:
+    def show(
+        self, statuses: Sequence[QueryStatus], *, title: str | None = None, apps: Mapping[str, str] | None = None
+    ) -> None:
+        self._title = self._title if title is None else title
         for one in statuses:
             self._rates.setdefault(one.name, deque(maxlen=HISTORY)).append(one.rows_per_second)
         if self._live is None:
             self._tell(statuses)
             return
         width = self._live.console.width
-        self._live.update(rows(statuses, width=width, title=self._title, rates=self._rates), refresh=True)
+        picture = rows(statuses, width=width, title=self._title, rates=self._rates, apps=apps)
+        self._live.update(picture, refresh=True)
 
     def _tell(self, statuses: Sequence[QueryStatus]) -> None:
         now = self._clock()

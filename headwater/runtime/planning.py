@@ -78,7 +78,7 @@ class Planner:
         if query.late is not None:
             self._prepare_late(planned)
         for sink in query.sinks:
-            sink.check(columns)
+            sink.for_query(query.name, log=str(self.log.path), state=self.state).check(columns)
         return planned
 
     def schemas_of(self, query: Query) -> dict[str, int]:
