@@ -14,9 +14,10 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tests.chaos import single
 from tests.chaos.app import series as whole
@@ -34,22 +35,25 @@ class Found(Protocol):
     def good(self) -> bool: ...
 
 
-class Series(Protocol):
-    """A kind of program to kill."""
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A kind of program to kill: where, in which order, and how."""
 
-    POINTS: tuple[str, ...]
-    # Any: a module's functions, which have no `self`.
-    plan: Any
-    run: Any
+    points: tuple[str, ...]
+    plan: Callable[..., list[Order]]
+    run: Callable[..., Found]
 
 
-SERIES: dict[str, Series] = {"query": single, "app": whole}
+SERIES = {
+    "query": Series(points=single.POINTS, plan=single.plan, run=single.run),
+    "app": Series(points=whole.POINTS, plan=whole.plan, run=whole.run),
+}
 
 
 def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say) -> list[str]:
     """Carry out one series, print its report, and return what is wrong."""
     series = SERIES[what]
-    orders: Sequence[Order] = series.plan(kills=kills, seed=seed)
+    orders = series.plan(kills=kills, seed=seed)
     memory = Path("/dev/shm")
     home = Path(tempfile.mkdtemp(prefix=f"headwater-chaos-{what}-", dir=memory if os.access(memory, os.W_OK) else None))
     tally = Tally()
@@ -59,12 +63,12 @@ def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say) -> list[str]
         verdict = series.run(orders, home, tally, seed=seed, say=say)
     except Stuck as stuck:
         problems.append(str(stuck))
-    struck = [point for point in series.POINTS if any(order.point == point for order in orders)]
+    struck = [point for point in series.points if any(order.point == point for order in orders)]
     print(report(tally, struck, title=f"{what} killed at"))
     if verdict is not None:
         print(verdict)
         problems += [] if verdict.good else ["the output is not what it should be"]
-    problems += [f"never killed at {point}" for point in missed(tally, orders, series.POINTS)]
+    problems += [f"never killed at {point}" for point in missed(tally, orders, series.points)]
     for problem in problems:
         print(f"WRONG {problem}")
     if problems or keep:

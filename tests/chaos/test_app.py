@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.app.series import POINTS, REPLAY_CRASH_POINTS, plan
+from headwater.faults import REPLAY_CRASH_POINTS
+from tests.chaos.app.series import POINTS, plan
 from tests.chaos.killing import VICTIMS
 from tests.chaos.tally import Tally, missed
 
@@ -42,7 +43,7 @@ def test_a_point_without_a_kill_is_told() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(600)
 def test_an_app_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos.run", "--what", "app", "--kills", "5", "--seed", "2", "--quiet"],

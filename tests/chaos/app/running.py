@@ -117,7 +117,7 @@ class RunningApp(Child):
             told = None if identity is None else self.log.transaction_metadata(identity)
             if not told:
                 return False
-            read = told["sources"][0]["topics"]["orders"]
+            read: dict[str, int] = told["sources"][0]["topics"]["orders"]
             return sum(self.log.end_offsets("orders").values()) - sum(read.values()) <= LAG_ROWS_MAX
 
         self.wait(near, "the trial near the end", seconds=PROGRESS_SECONDS_MAX)

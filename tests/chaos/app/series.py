@@ -44,10 +44,10 @@ REGULAR = (*single.POINTS, *APP_CRASH_POINTS, *SINK_POINTS, *KEEPER_POINTS)
 POINTS = (*REGULAR, REBUILD_POINT, *REPLAY_CRASH_POINTS)
 #: Points in the tasks of a batch. All others are in the process that runs the App, and `worker` is that one alone.
 TASKS = ("source", "engine", "side", "run", "manifest", "stage")
-#: What is killed where kills are few: one of each kind.
+#: What is killed where kills are few. The rebuild is left in peace then.
 FEW = (
     ("run.written", "worker"),
-    (REBUILD_POINT, "driver"),
+    ("stage.finished", "worker"),
     ("app.topic_written", "driver"),
     ("delivery.between", "jvm"),
     ("replay.switching", "driver"),
@@ -182,12 +182,13 @@ class _Series:
 
     def _rebuild(self, order: Order) -> None:
         self.app.strike(order, provoke=lambda: self.app.ask_to_rebuild(VIEW))
-        version = self.app.rebuild(VIEW)
-        self._event(f"view {VIEW} rebuilt as version {version}, after a kill just before")
+        self._event(f"view {VIEW} rebuilt as version {self.app.rebuild(VIEW)}, after a kill just before")
 
     def _hand_over(self, order: Order) -> None:
         _, held, wrote = self.app.hand_over(order)
         self._event(f"a standby took over {held:.1f} s after the kill, and wrote its first batch after {wrote:.1f} s")
+        if not any(one.point == REBUILD_POINT for one in self.orders):
+            self._event(f"view {VIEW} rebuilt as version {self.app.rebuild(VIEW)}")
 
     def _replay(self, order: Order) -> None:
         """The first steps are killed in a switch that was asked for, the others in the start that finishes it."""
