@@ -49,7 +49,8 @@ def served(runner: Runner, *, port: int = 0) -> Iterator[Announced]:
 
 
 def bound(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # The protocol is named so that answers are sent at once: asyncio asks for that only where it is.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))

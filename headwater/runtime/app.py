@@ -52,6 +52,8 @@ class App:
         self.log = str(log)
         self._home = home
         self.master = master
+        if views is not None and not views.startswith(("postgres://", "postgresql://")):
+            raise ArgumentInvalid(name="views", value=views, expected="postgresql://…, or nothing for a file of DuckDB")
         self.view_store = views
         self.conf = dict(conf or {})
         self.queries: list[Query] = []

@@ -11,7 +11,7 @@ from headwater.log import EmbeddedLog
 from headwater.runtime.declared import Query
 from headwater.runtime.home import Home
 from headwater.runtime.views import LOCAL
-from headwater.views import DuckStore, ViewKeeper, ViewSpec
+from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.app import App
@@ -76,8 +76,6 @@ def _version(keeper: ViewKeeper, name: str) -> int:
 
 
 def _store(app: App, home: Home) -> ViewStore:
-    if app.view_store is not None and app.view_store.startswith(("postgres://", "postgresql://")):
-        from headwater.views import PostgresStore
-
-        return PostgresStore(app.view_store, app=app.name)
-    return DuckStore(home.views)
+    if app.view_store is None:
+        return DuckStore(home.views)
+    return PostgresStore(app.view_store, app=app.name)

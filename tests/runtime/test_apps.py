@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headwater as hw
+from headwater import errors as hw_errors
 from headwater.errors import DeclarationInvalid, OutputChanged, PortTaken, QueryFailed, QueryNotFound
 from headwater.operators import Process
 from headwater.operators.keyed import BatchTime, Stepped, due_keys
@@ -23,6 +24,8 @@ from headwater.runtime.client import Client
 from headwater.runtime.runner import Runner
 from headwater.sinks import ParquetSink, read_lake
 from headwater.testing import AppTest
+from tests.servers import Postgres
+from tests.servers import postgres as postgres
 
 SCHEMA = {"id": "int64", "card": "int64", "amount": "int64", "at": "timestamp"}
 SECONDS_MAX = 120.0
@@ -174,6 +177,23 @@ def test_an_output_that_changed_is_refused(spark: SparkSession, tmp_path: Path) 
         run(version("id", amount=F.col("amount")))
     with pytest.raises(OutputChanged, match="column 'amount'"):
         run(version("card", amount=F.lit("text")))
+
+
+def test_views_may_live_in_postgresql(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
+    app = hw.App("shared", log=tmp_path / "data", views=postgres.new_database())
+    app.input("payments", SCHEMA, key="card", time="at", partitions=2)
+    spend_of(app)
+    rows = payments(9)
+    with hw.open(tmp_path / "data") as log:
+        log.create("payments", SCHEMA, key="card", time="at", partitions=2)
+        log.append("payments", rows)
+    Runner(app, until_caught_up=True, serve=False, spark=spark).run()
+    assert as_dict(app.views["spend"].rows()) == expected_spend(rows)  # from the store, while nobody runs the app
+
+
+def test_a_store_of_another_kind_is_refused() -> None:
+    with pytest.raises(hw_errors.ArgumentInvalid, match="postgresql"):
+        hw.App("shared", views="mysql://somewhere")
 
 
 # -- a running app ----------------------------------------------------------------------------------------------------
