@@ -64,6 +64,19 @@ def test_eighty_columns_are_enough_for_all_of_it() -> None:
     assert "▁█" in drawn([one], 120, rates={"spend": [0.0, 1.0]})[1]
 
 
+def test_queries_of_several_apps_stand_under_their_names() -> None:
+    statuses = [QueryStatus(name=name, kind="view") for name in ("spend", "paid", "climate")]
+    apps = {"spend": "fraud", "paid": "fraud", "climate": "sensors"}
+    _, *lines = drawn(statuses, 80, apps=apps)
+    assert [line.split()[:2] for line in lines] == [
+        ["fraud"],
+        ["○", "spend"],
+        ["○", "paid"],
+        ["sensors"],
+        ["○", "climate"],
+    ]
+
+
 def test_an_error_is_folded_into_one_line() -> None:
     one = QueryStatus(name="spend", kind="view", state="failed", error="first\n\x1b[2Jsecond")
     assert drawn([one], 80)[-1] == "    first [2Jsecond"
