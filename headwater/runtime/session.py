@@ -89,8 +89,27 @@ def register(spark: SparkSession, *, state: Path, log: str | None = None) -> Spa
     """Make `format("headwater")` known to a session; Spark's planner, a process apart, learns both folders by it."""
     from headwater.runtime.datasource import HeadwaterSource
 
-    spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
+    with _shared_environment(spark):
+        spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
     return spark
+
+
+@contextlib.contextmanager
+def _shared_environment(spark: SparkSession) -> Iterator[None]:
+    """Have what is registered meanwhile keep its environment in a map that many threads may change.
+
+    Each stream that starts puts its settings into the map of the source, and all streams share it. Spark gives it one
+    that two threads can break: then no task can be sent any more, until the session ends.
+    """
+    context = spark.sparkContext
+    before = context.environment
+    java = context._jvm
+    assert java is not None
+    context.environment = java.java.util.concurrent.ConcurrentHashMap(before)
+    try:
+        yield
+    finally:
+        context.environment = before
 
 
 def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -110,3 +111,11 @@ def test_a_broken_archive_never_stops_a_start(tmp_path: Path) -> None:
     done = smoke(tmp_path / "work", environ)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_streams_that_start_at_once_share_an_environment_that_threads_may_change(spark: SparkSession) -> None:
+    # Any: py4j objects have no types.
+    java: Any = spark
+    source = java._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headwater")
+    kind = source.dataSourceCls().envVars().getClass().getName()
+    assert kind == "java.util.concurrent.ConcurrentHashMap"
