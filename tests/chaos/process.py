@@ -18,9 +18,9 @@ from headwater.log import EmbeddedLog
 from tests.chaos.killing import FOLDER, Control, Order, Strike
 
 ROOT = Path(__file__).parents[2]
-STRIKE_SECONDS_MAX = 120.0
-PROGRESS_SECONDS_MAX = 90.0
-EXIT_SECONDS_MAX = 30.0
+STRIKE_SECONDS_MAX = 240.0
+PROGRESS_SECONDS_MAX = 240.0
+EXIT_SECONDS_MAX = 60.0
 
 
 class Stuck(Exception):
