@@ -21,8 +21,8 @@ setup: $(DEV) ## Create .venv with everything in it; the other targets do this b
 test: $(DEV) ## Run the whole test suite (ARGS="-k retention -x")
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-demo: $(DEV) ## Watch the log at work in the terminal (ARGS="--seconds 20")
-	@$(BIN)/headwater demo $(ARGS)
+demo: $(DEV) ## Watch three apps at work, live, and see every output recomputed (ARGS="--seconds 60 --keep")
+	@PYTHONPATH=examples $(BIN)/python -m demo $(ARGS)
 
 bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 	@$(BIN)/python -m benchmarks.$(NAME) $(ARGS)

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from headwater.errors import StateMissing
 from headwater.operators.keyed.inspect import states
 from headwater.runtime.status import QueryStatus, State
 from headwater.sources.lag import lag_of
@@ -77,7 +78,10 @@ class Watch:
 
 def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
     """The status with what keyed operators keep added to what Spark's own do."""
-    found = list(states(folder, query=query))
+    try:
+        found = list(states(folder, query=query))
+    except StateMissing:  # an operator that has just begun, or a version that was replaced as we looked
+        return status
     if not found:
         return status
     marks = [one.watermark_us for one in found if one.watermark_us is not None]

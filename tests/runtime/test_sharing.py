@@ -51,6 +51,8 @@ def test_two_apps_share_a_session_and_keep_their_state_apart(spark: SparkSession
             assert sorted(row["id"] for row in log.read(name).rows()) == [0, 1, 2]
             identity = runner.home.query_id(name, 1)
             assert identity is not None
+            partition = next((runner.home.state / identity).glob("*/0"))
+            (partition / ".vanished.tmp").symlink_to("nowhere")  # listed, and gone when it is looked at
             assert sum(one.rows for one in states(runner.home.state, query=identity)) == 3
             assert [path.name for path in runner.home.state.iterdir()] == [identity]
     assert spark.conf.get(STATE) == before

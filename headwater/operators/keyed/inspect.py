@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,10 +138,19 @@ def _partitions_of(folder: Path, query: str, operator: str) -> Iterator[Operator
             batch=manifest.batch,
             rows=sum(run["rows"] for run in manifest.runs),
             runs=len(manifest.runs),
-            bytes=sum(path.stat().st_size for path in (place / number).iterdir()),
+            bytes=_size(place / number),
             watermark_us=None if manifest.watermark_us <= NEVER else manifest.watermark_us,
             counts=manifest.counts,
         )
+
+
+def _size(place: Path) -> int:
+    """The bytes of a folder's files; the query at work may delete and rename them meanwhile."""
+    size = 0
+    for path in place.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def _everything(folder: LocalFolder, manifest: Manifest, key: list[str]) -> pa.Table:
