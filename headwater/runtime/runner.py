@@ -39,6 +39,8 @@ LOOK_SECONDS = 0.2
 LOST_SECONDS_MAX = 2.0
 #: How long whoever asks may wait: a replay that takes over brings two versions to one offset first.
 ASK_SECONDS_MAX = 900.0
+#: So many queries come up at a time: each starts processes, and Spark gives up on one that is not there in ten seconds.
+STARTS_MAX = 2
 #: A job that runs until it has caught up gives up on a query that fails so often in a row.
 FAILURES_MAX = 3
 
@@ -213,9 +215,7 @@ class Runner:
         self._supervisor = threading.get_ident()
         while not self._stop.is_set():
             try:
-                for one in list(self.supervised.values()):
-                    one.look()
-                    self._follow_schemas(one)
+                self._look_at_all()
                 self._do_what_was_asked()
             except Exception as error:
                 if is_lost(self.spark, seconds=LOST_SECONDS_MAX):
@@ -223,6 +223,16 @@ class Runner:
                 raise
             if is_lost(self.spark):  # queries that are about to be started would wait for it for ever
                 raise SparkLost(app=self.app.name)
+
+    def _look_at_all(self) -> None:
+        coming_up = sum(one.running is not None and one.running.is_coming_up for one in self.supervised.values())
+        for one in list(self.supervised.values()):
+            if one.running is None and one.wanted:
+                if coming_up >= STARTS_MAX:
+                    continue
+                coming_up += 1
+            one.look()
+            self._follow_schemas(one)
 
     def ask(self, act: Callable[[], T]) -> T:
         """Have something done by the thread that supervises: only one thread starts and stops queries."""

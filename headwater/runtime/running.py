@@ -106,6 +106,11 @@ class Running:
     def is_active(self) -> bool:
         return bool(self.query.isActive)
 
+    @property
+    def is_coming_up(self) -> bool:
+        """Whether Spark is still starting what the query needs: a process for each of its sources."""
+        return self.is_active and str(self.query.status["message"]).startswith("Initializing")
+
     def error(self) -> Exception | None:
         """Why the query has ended, None where it runs or was stopped."""
         if self.stopping:

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 BATCHES_KEPT = 200
 
 
+#: How long a stream without news sleeps before Spark hears that there are none. Appends end the sleep.
+WAIT_SECONDS = 0.1
+
+
 class FileClock:
     """A clock that stands in a file, as microseconds, so that a test can move it for processes that it did not start."""
 
@@ -80,6 +84,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = Progress.from_json(start)
+        found = self._next(before, limit)
+        if found is None and self._target is None:
+            self._wait(before)
+            found = self._next(before, limit)
+        return start if found is None else found.to_json()
+
+    def _next(self, before: Progress, limit: ReadLimit) -> Progress | None:
+        """How far the next batch goes, None where there is nothing for it to do."""
         log = shared_log(self._options.log)
         topics = self._topics(before)
         began = self._began(before, topics)
@@ -99,9 +111,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not before.initial and not began and ends == before.topics and told == before.told:
             tick = self._options.tick_seconds
             if tick is None or now_us - before.at_us < tick * 1_000_000:
-                return start
+                return None
         ids = {name: log.topic(name).id for name in topics}
-        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told).to_json()
+        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told)
+
+    def _wait(self, before: Progress) -> None:
+        """Sleep until somebody appends, for a moment at most: Spark asks again at once, and would ask all the time."""
+        seconds = WAIT_SECONDS if self._options.tick_seconds is None else min(WAIT_SECONDS, self._options.tick_seconds)
+        if before.topics and not isinstance(self._options.stop, dict):
+            with contextlib.suppress(TopicNotFound):  # which the next call tells in its own words
+                shared_log(self._options.log).wait(before.topics, seconds=seconds)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         log = shared_log(self._options.log)
