@@ -19,7 +19,7 @@ help: ## Show this list
 setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
 
 test: $(DEV) ## Run the whole test suite (ARGS="-k retention -x")
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 demo: $(DEV) ## Watch three apps at work, live, and see every output recomputed (ARGS="--seconds 60 --keep")
 	@PYTHONPATH=examples $(BIN)/python -m demo $(ARGS)
