@@ -29,7 +29,7 @@ class ConsoleSink(DriverSink):
     no cell of its own, call `show()` to see the last batch.
 
     >>> sink = ConsoleSink(title="spend")
-    >>> sink.commit([pa.record_batch({"card": ["a", "b"], "total": [1, 2]})], MicroBatch(query="q", number=0))
+    >>> sink.commit([pa.record_batch({"card": ["a", "b"], "total": [1, 2]})], MicroBatch(query="docs", number=0))
     spend, batch 0, 2 rows
     ┏━━━━━━┳━━━━━━━┓
     ┃ card ┃ total ┃
