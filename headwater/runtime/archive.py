@@ -51,8 +51,10 @@ class Archive:
         self._adopt()
         quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
         if self.path.exists():
-            option = "-XX:AOTCache" if self.ahead_of_time else "-XX:SharedArchiveFile"
-            return [*quiet, "-Xshare:auto", f"{option}={self.path}"]
+            # Either way the JVM does without an archive that it cannot use; it takes the two words for it by no other.
+            if self.ahead_of_time:
+                return [*quiet, "-XX:AOTMode=auto", f"-XX:AOTCache={self.path}"]
+            return [*quiet, "-Xshare:auto", f"-XX:SharedArchiveFile={self.path}"]
         if self._being_made():
             return []
         option = "-XX:AOTCacheOutput" if self.ahead_of_time else "-XX:ArchiveClassesAtExit"

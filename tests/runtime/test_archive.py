@@ -71,6 +71,8 @@ def test_another_java_or_spark_has_another_archive(tmp_path: Path, archive: Arch
 def test_a_newer_java_keeps_an_ahead_of_time_cache(tmp_path: Path) -> None:
     newer = of(tmp_path, replace(JAVA, version="25.0.2"))
     assert any(option.startswith("-XX:AOTCacheOutput=") for option in newer.options())
+    newer.path.write_bytes(b"made")
+    assert newer.options()[-2:] == ["-XX:AOTMode=auto", f"-XX:AOTCache={newer.path}"]  # -Xshare beside it is refused
 
 
 def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:

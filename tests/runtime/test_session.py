@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,30 @@ def test_it_runs_on_the_java_that_is_there_and_on_the_one_that_pip_brings(kind: 
     assert rows == "10"
     assert version.startswith("25") == (kind == "bundled")
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_the_java_that_pip_brings_starts_again_with_the_archive_that_it_has_made(tmp_path: Path) -> None:
+    environ = environment(HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    environ["PATH"] = str(path_without_java(tmp_path / "bin"))
+    for _ in range(2):
+        done = smoke(tmp_path / "work", environ, hidden=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split()[0] == "10"
+        wait_for_archive(tmp_path / "cache")
+
+
+def wait_for_archive(cache: Path) -> None:
+    """The JVM writes its archive after Python has gone, and its first bytes last."""
+    deadline = time.monotonic() + 120
+    while not any(first_bytes(path).strip(b"\0") for path in cache.rglob("*.aot*")):
+        assert time.monotonic() < deadline, "no archive was made"
+        time.sleep(0.1)
+
+
+def first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4)
 
 
 def path_without_java(folder: Path) -> Path:
