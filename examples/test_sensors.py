@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from headwater.testing import AppTest
 
 def test_a_limit_that_changes_changes_the_alarms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the app's lake lies in the folder in which it is loaded
+    monkeypatch.delitem(sys.modules, "sensors", raising=False)
     import sensors
 
     with AppTest(sensors.app) as test:
