@@ -120,8 +120,6 @@ def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Rows between the JVM and Python take a socket in the file system: faster than the loopback network.
-        "spark.python.unix.domain.socket.enabled": "true",
         # Partition numbers carry meaning: state on disk belongs to them.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
