@@ -14,7 +14,7 @@ from demo.checks import EXPECTED, INPUTS, compare
 from demo.world import LIMITS, OVEN_LIMIT_LATER, Rows, World
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SECONDS_MAX = 240.0
+SECONDS_MAX = 600.0
 
 
 def fed(seconds: int = 20) -> dict[str, pa.Table]:
