@@ -25,7 +25,7 @@ ROW = st.fixed_dictionaries(
         "_tombstone": st.booleans(),
     }
 )
-STEP = st.one_of(
+STEP: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.just("append"), st.lists(ROW, min_size=1, max_size=8)),
     st.tuples(st.just("keep"), st.just([])),
     st.tuples(st.just("restart"), st.just([])),
