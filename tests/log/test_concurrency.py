@@ -42,6 +42,7 @@ def member(folder: Path, number: int, *, seconds: float, notes: Path) -> None:
             write(log, chance, number, turn, written)
             if turn % 5 == 0:
                 catch_up(log, seen)
+        catch_up(log, seen)  # also where the machine was too slow for a fifth turn
         notes.write_bytes(orjson.dumps({"written": written, "seen": seen}, option=orjson.OPT_NON_STR_KEYS))
 
 
@@ -148,7 +149,7 @@ def test_eight_processes_share_partitions_for_a_moment(tmp_path: Path) -> None:
 def test_eight_processes_share_partitions_for_thirty_seconds(tmp_path: Path) -> None:
     notes = run_together(tmp_path, seconds=30)
     assert check(tmp_path, notes) > 1_000
-    assert any(note["seen"][topic] for note in notes for topic in TOPICS)  # on a slow machine, some may begin late
+    assert all(any(note["seen"][topic] for topic in TOPICS) for note in notes)
 
 
 def test_a_conditional_append_lets_one_of_many_win(tmp_path: Path) -> None:
