@@ -2,7 +2,7 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid,, ViewInvalid, ViewKeyInvalid, StatementInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
@@ -11,7 +11,7 @@
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -149,6 +149,18 @@ class ColumnMisfit(UsageError):
     why: str
     problem = "Column {column!r} does not fit topic {topic!r}: it {why}."
     remedy = "Select, rename or cast it in the DataFrame, or change the topic's schema. Nothing was written."
+
+
+@dataclass(eq=False, kw_only=True)
+class AggregateInvalid(UsageError):
+    """An aggregate cannot be computed over a column of this type."""
+
+    aggregate: str
+    argument: str
+    kind: str
+    expected: str
+    problem = "`agg.{aggregate}` cannot be computed over {argument}, which is of type {kind}."
+    remedy = "Give it {expected}, or cast the column first."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -820,3 +832,13 @@ class ViewRowInvalid(QueryError):
     why: str
     problem = "View {view!r} stands still: in its changelog {topic!r}, column {column!r} {why}."
     remedy = "Mend the query that writes it, then rebuild the view with `headwater view rebuild {view}`."
+
+
+@dataclass(eq=False, kw_only=True)
+class NumberTooLarge(QueryError):
+    """A sum of whole numbers does not fit into 64 bits."""
+
+    aggregate: str
+    argument: str
+    problem = "The {aggregate} of {argument} is too large for a whole number of 64 bits; nothing of this batch was saved."
+    remedy = "Cast the argument to decimal(38, 0) or double, and rebuild the state."

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# How long an example takes says nothing about what is tested, and a machine may be slow.
-settings.register_profile("headwater", deadline=None)
+# How long an example takes says nothing about what is tested, and a machine may be slow. The same code gives the same
+# verdict, run after run; `--hypothesis-profile=explore` looks for what nobody has tried yet.
+settings.register_profile("headwater", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("headwater")
 
 

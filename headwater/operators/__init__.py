@@ -1,8 +1,9 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
+from headwater.operators import agg
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
 from headwater.operators.sides import Sides
 
-__all__ = ["Dedupe", "Process", "Sides", "rebuild"]
+__all__ = ["Dedupe", "Process", "Sides", "agg", "rebuild"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -30,6 +31,16 @@ class Pool(Generic[Connection]):
         self._idle: dict[str, list[Connection]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the connections that nobody uses. The pool serves on with new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        if self._process == os.getpid():
+            for connection in (one for several in idle.values() for one in several):
+                with contextlib.suppress(Exception):
+                    self._close(connection)
 
     @contextlib.contextmanager
     def borrowed(self, address: str) -> Iterator[Connection]:
