@@ -2,8 +2,10 @@
 
 from headwater.operators import agg
 from headwater.operators.dedupe import Dedupe
+from headwater.operators.hopping import Hopping
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
 from headwater.operators.sides import Sides
+from headwater.operators.tumbling import Tumbling
 
-__all__ = ["Dedupe", "Process", "Sides", "agg", "rebuild"]
+__all__ = ["Dedupe", "Hopping", "Process", "Sides", "Tumbling", "agg", "rebuild"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -105,6 +104,9 @@ class Runner:
     @contextlib.contextmanager
     def ready(self) -> Iterator[Runner]:
         """Hold the app, with its graph checked, its log open and Spark on its way; let go of all at the end."""
+        self._supervisor = threading.get_ident()
+        if self._standby and self.home.is_held():
+            self.start_spark()  # what takes longest is over when the other process dies
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.home.held(self.app.name, wait=self._standby))
             self.log: EmbeddedLog = stack.enter_context(open_log(self.app.log))
@@ -212,7 +214,6 @@ class Runner:
         """Keep all queries at work until somebody asks to stop."""
         self._plan_all()
         self.replays.resume()
-        self._supervisor = threading.get_ident()
         while not self._stop.is_set():
             try:
                 self._look_at_all()
@@ -236,15 +237,15 @@ class Runner:
 
     def ask(self, act: Callable[[], T]) -> T:
         """Have something done by the thread that supervises: only one thread starts and stops queries."""
-        if self._supervisor is None or threading.get_ident() == self._supervisor:
+        if threading.get_ident() == self._supervisor:
             return act()
         answer: Future[T] = Future()
         self._asked.put((act, answer))
         return answer.result(ASK_SECONDS_MAX)
 
-    def _do_what_was_asked(self) -> None:
+    def _do_what_was_asked(self, *, wait_seconds: float = LOOK_SECONDS) -> None:
         with contextlib.suppress(queue.Empty):
-            act, answer = self._asked.get(timeout=LOOK_SECONDS)
+            act, answer = self._asked.get(timeout=wait_seconds)
             try:
                 answer.set_result(act())
             except Exception as error:  # told to whoever asked
@@ -307,7 +308,7 @@ class Runner:
                 one.look()
                 if one.failures >= FAILURES_MAX and one.trouble is not None:
                     raise QueryFailed(query=query.name, why=told_of(one.trouble))
-                time.sleep(0.02)
+                self._do_what_was_asked(wait_seconds=0.02)
         self.keeper.catch_up()
 
     def settle(self) -> None:

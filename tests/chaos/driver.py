@@ -55,7 +55,7 @@ def main() -> int:
             "spark.sql.shuffle.partitions": 2,
             "spark.python.daemon.module": "tests.chaos.daemon",
             # A JVM that lives for seconds is better off without its slower compiler.
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={home / 'tmp'}",
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -Djava.io.tmpdir={home / 'tmp'}",
             "spark.local.dir": home / "tmp",
         },
     )

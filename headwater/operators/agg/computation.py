@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,7 +68,9 @@ class Computation:
             name: pa.null() if aggregate.of is None else rows.field(f"{ARGUMENT}{name}").type
             for name, aggregate in compute.items()
         }
-        return Computation(dict(compute), kinds)
+        # A column of Spark's cannot travel to workers; what is left of it is what people call it.
+        named = {name: one if one.of is None else replace(one, of=str(one.of)) for name, one in compute.items()}
+        return Computation(named, kinds)
 
     @property
     def partials(self) -> pa.Schema:

@@ -49,6 +49,8 @@ class Contract:
     time: str | None = None
     policy: Policy = field(default_factory=Policy)
     late: Literal["side", "step"] = "side"
+    #: How many of the late rows of a partition and batch are kept; all are counted.
+    late_rows_max: int | None = None
     partitions: int = 1
     broadcast: Mapping[str, Broadcast] = field(default_factory=dict)
 

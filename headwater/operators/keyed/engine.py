@@ -39,6 +39,8 @@ SLOT = "_slot"
 LATE_BY = "_late_by_us"
 REASON = "_reason"
 Numbers = npt.NDArray[np.int64]
+#: What is counted for a batch alone; everything else is counted from the beginning.
+FRESH = ("rows", "keys", "output")
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
 
@@ -66,7 +68,13 @@ class PartitionEngine:
         contract = self._contract
         before = self._store.load(batch)
         watermark_us = self._watermark(batch, before, processing_us)
-        time = BatchTime(watermark_us=watermark_us, processing_us=processing_us, batch=batch, broadcast=broadcast)
+        time = BatchTime(
+            watermark_us=watermark_us,
+            watermark_before_us=before.watermark_us,
+            processing_us=processing_us,
+            batch=batch,
+            broadcast=broadcast,
+        )
         usable, rejected = usable_rows(rows, contract)
         seen = merge([before.seen, seen_in(rows, contract, processing_us)])
         on_time, late = split_late(usable, contract, watermark_us)
@@ -75,8 +83,10 @@ class PartitionEngine:
         reach("engine.before_lookup")
         state = self._store.look_up(before, touched.hashes, touched.keys)
         stepped = run_step(contract, state, touched, time)
-        sides = {**stepped.sides, "late": late, "rejected": rejected}
-        self._write_sides(batch, {name: table for name, table in sides.items() if table is not None and table.num_rows})
+        sides = {**stepped.sides, "rejected": rejected}
+        if late is not None:
+            sides["late"] = late
+        self._write_sides(batch, sides)
         after = Manifest(
             batch=batch,
             partitions=contract.partitions,
@@ -88,11 +98,8 @@ class PartitionEngine:
                 "rows": rows.num_rows,
                 "keys": len(touched.hashes),
                 "output": 0 if stepped.output is None else stepped.output.num_rows,
-                **{
-                    name: before.counts.get(name, 0) + table.num_rows
-                    for name, table in sides.items()
-                    if table is not None
-                },
+                **{name: count for name, count in before.counts.items() if name not in FRESH},
+                **{name: before.counts.get(name, 0) + table.num_rows for name, table in sides.items()},
             },
         )
         reach("engine.before_save")
@@ -122,8 +129,10 @@ class PartitionEngine:
 
     def _write_sides(self, batch: int, sides: Mapping[str, pa.Table]) -> None:
         for name, table in sides.items():
-            self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", table)
-            reach("side.written")
+            kept = table.slice(0, self._contract.late_rows_max) if name == "late" else table
+            if kept.num_rows:
+                self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", kept)
+                reach("side.written")
 
 
 def run_bounded(

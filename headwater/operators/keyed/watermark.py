@@ -69,9 +69,13 @@ def merge(seen: Iterable[Seen]) -> Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTime:
-    """What time it is for a step: the watermark in event time, and the processing time that the source recorded."""
+    """What time it is for a step: the watermark in event time, and the processing time that the source recorded.
+
+    `watermark_before_us` is the watermark of the batch before: a timer between the two is due now, and was not then.
+    """
 
     watermark_us: int = NEVER
+    watermark_before_us: int = NEVER
     processing_us: int | None = None
     batch: int | None = None
     final: bool = False

@@ -1,0 +1,52 @@
+"""`Tumbling`: windows of one length, one after the other; each row falls into exactly one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.errors import ArgumentInvalid
+from headwater.operators.windowed.operator import Windowed
+from headwater.operators.windowed.spans import Spans, calendar, fixed, is_calendar
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tumbling(Windowed):
+    """Aggregate the rows of each key per window of fixed length, or per day, month or year of a time zone.
+
+    A window holds its start and not its end. With `emit="final"` its result comes once, when the watermark (the latest
+    event time less `late_by`) has passed its end by `lateness`; with `"net"` each batch says what it changes, as a
+    changelog with `_op`, and with `"each"` every row does. A row whose window is closed is late: counted, and a sample
+    kept (`late="drop"`), or put aside whole (`late="side"`). State: one row per key and open window.
+
+    Without `compute`, rows get a column `window` for Spark's own `groupBy`.
+
+    >>> from headwater.operators import Tumbling, agg
+    >>> Tumbling(size="1 minute", on="at", by="card", compute={"total": agg.sum("amount")}).size
+    '1 minute'
+    >>> Tumbling(size="1 month", zone="Europe/Berlin", on="at", compute={"sales": agg.count()}).zone
+    'Europe/Berlin'
+    """
+
+    size: str | float
+    zone: str | None = None
+    offset: str | float = 0.0
+
+    def spans(self) -> Spans:
+        if self.zone is not None or is_calendar(self.size):
+            if self.offset:
+                raise ArgumentInvalid(name="offset", value=self.offset, expected="none beside a calendar's windows")
+            return calendar(size=str(self.size), zone=self.zone or "UTC")
+        return fixed(size=self.size, offset=self.offset)
+
+    def column(self) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+        if self.zone is not None or is_calendar(self.size):
+            raise ArgumentInvalid(name="compute", value=None, expected="aggregates: Spark has no windows of a calendar")
+        spans = fixed(size=self.size, offset=self.offset)
+        size, start = (f"{value} microseconds" for value in (spans.size_us, spans.offset_us))
+        return F.window(self.on, size, startTime=start)

@@ -1,0 +1,194 @@
+"""Windows that are kept per key: rows become partial results per slice, slices become windows, windows become results.
+
+State is one row per key and slice. A window is closed when the watermark has passed its end by the allowed lateness;
+its result is then final. A row all of whose windows are closed is late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.operators.agg.computation import ARGUMENT, Computation, order_of
+from headwater.operators.agg.groups import Groups, Int64s
+from headwater.operators.changelog import OP, paired, rounds
+from headwater.operators.keyed.contract import Stepped
+from headwater.operators.keyed.engine import KEY, LATE_BY, micros
+from headwater.operators.keyed.watermark import BatchTime
+from headwater.operators.windowed.spans import Spans
+
+START = "window_start"
+END = "window_end"
+SLICE = "slice_us"
+WAKE = "_wake_at"
+Emit = Literal["final", "net", "each"]
+
+
+def state_schema(computation: Computation) -> pa.Schema:
+    return pa.schema([pa.field(SLICE, pa.int64()), *computation.partials, pa.field(WAKE, pa.int64())])
+
+
+def output_fields(computation: Computation, emit: Emit) -> list[pa.Field]:
+    """The columns that a window's result has beside its key."""
+    ops = [] if emit == "final" else [pa.field(OP, pa.string())]
+    times = [pa.field(name, pa.timestamp("us", "UTC")) for name in (START, END)]
+    return [*ops, *times, *computation.results]
+
+
+@dataclass(frozen=True)
+class WindowStep:
+    """One batch of windowed aggregation over all keys of a partition."""
+
+    on: str
+    spans: Spans
+    computation: Computation
+    lateness_us: int = 0
+    emit: Emit = "final"
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+        fresh, late = self._in_time(rows, time)
+        if self.emit == "each":
+            return self._each(state, fresh, late, time)
+        added = self._lifted(fresh)
+        merged = self._merged(state, added)
+        output = self._closed(merged, time) if self.emit == "final" else self._changes(state, merged, added)
+        return Stepped(self._kept(merged, time), output, {"late": late} if late is not None else {})
+
+    # -- rows in ------------------------------------------------------------------------------------------------------
+
+    def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table | None]:
+        """Rows with the slice they fall in, and rows all of whose windows are closed."""
+        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        slices = self.spans.slices(times)
+        rows = rows.append_column(SLICE, pa.array(slices, pa.int64()))
+        inside = self.spans.inside(slices)
+        if inside is not None:
+            rows, times, slices = rows.filter(pa.array(inside)), times[inside], slices[inside]
+        behind = time.watermark_us - (self.spans.last_ends(slices) + self.lateness_us)
+        late = behind >= 0
+        if not late.any():
+            return rows, None
+        side = rows.filter(pa.array(late))
+        own = [name for name in side.column_names if name in (SLICE, KEY) or name.startswith(ARGUMENT)]
+        side = side.drop_columns(own).append_column(LATE_BY, pa.array(time.watermark_us - times[late], pa.int64()))
+        return rows.filter(pa.array(~late)), side
+
+    def _lifted(self, rows: pa.Table) -> pa.Table:
+        """Partial results of rows, per key and slice."""
+        keys, slices = (np.asarray(rows.column(name).combine_chunks()) for name in (KEY, SLICE))
+        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        # Rows are in the order of key and time, and slices are in the order of time: groups stand together.
+        groups = Groups.of(keys, slices)
+        partials = self.computation.lift(rows, order_of(rows, times), groups)
+        return self._keyed(keys[groups.starts], slices[groups.starts], partials)
+
+    def _merged(self, state: pa.Table, added: pa.Table) -> pa.Table:
+        """The slices of the state and of the rows, one row per key and slice, sorted by both."""
+        if not state.num_rows:
+            return added
+        both = pa.concat_tables([state.select(added.column_names), added]).combine_chunks()
+        keys, slices = (np.asarray(both.column(name)) for name in (KEY, SLICE))
+        order = np.lexsort([slices, keys])
+        groups = Groups.of(keys[order], slices[order])
+        partials = self.computation.merge(both.take(pa.array(order)), groups)
+        first = order[groups.starts]
+        return self._keyed(keys[first], slices[first], partials)
+
+    def _keyed(self, keys: Int64s, slices: Int64s, partials: pa.Table) -> pa.Table:
+        names = [KEY, SLICE, *partials.column_names]
+        return pa.table([pa.array(keys, pa.int64()), pa.array(slices, pa.int64()), *partials.columns], names=names)
+
+    # -- results out --------------------------------------------------------------------------------------------------
+
+    def _closed(self, merged: pa.Table, time: BatchTime) -> pa.Table:
+        """The results of windows that have closed since the last batch."""
+        held = self.spans.windows(_slices(merged))
+        closes = self.spans.ends(held.starts) + self.lateness_us
+        now = (closes > time.watermark_before_us) & (closes <= time.watermark_us)
+        return self._results(merged, held.slices[now], held.starts[now])
+
+    def _changes(self, before: pa.Table, after: pa.Table, added: pa.Table) -> pa.Table:
+        """What a batch changed in windows: results that it withdraws, and those that take their place."""
+        touched = self.spans.windows(_slices(added))
+        named = {
+            "key": np.asarray(added.column(KEY).combine_chunks())[touched.slices],
+            "start": touched.starts,
+        }
+        wanted = pa.table(named).group_by(["key", "start"], use_threads=False).aggregate([])
+        old = self._results_of(before, wanted)
+        new = self._results_of(after, wanted)
+        return paired(old, new, by=[KEY, START])
+
+    def _results_of(self, slices: pa.Table, wanted: pa.Table) -> pa.Table:
+        """The results of the windows named in `wanted`, as far as there are any."""
+        held = self.spans.windows(_slices(slices))
+        keys = np.asarray(slices.column(KEY).combine_chunks())[held.slices]
+        chosen = among(keys, held.starts, wanted)
+        return self._results(slices, held.slices[chosen], held.starts[chosen])
+
+    def _results(self, slices: pa.Table, rows: Int64s, starts: Int64s) -> pa.Table:
+        """Windows put together from their slices: row `rows[i]` of `slices` belongs to the window at `starts[i]`."""
+        keys = np.asarray(slices.column(KEY).combine_chunks())[rows]
+        order = np.lexsort([starts, keys])
+        keys, starts = keys[order], starts[order]
+        groups = Groups.of(keys, starts)
+        partials = self.computation.merge(slices.take(pa.array(rows[order])), groups)
+        starts = starts[groups.starts]
+        times = [pa.array(values, pa.timestamp("us", "UTC")) for values in (starts, self.spans.ends(starts))]
+        results = self.computation.finish(partials)
+        names = [KEY, START, END, *results.column_names]
+        return pa.table([pa.array(keys[groups.starts], pa.int64()), *times, *results.columns], names=names)
+
+    def _kept(self, merged: pa.Table, time: BatchTime) -> pa.Table:
+        """The slices that some window still needs, and when to look at each again."""
+        slices = _slices(merged)
+        gone = self.spans.last_ends(slices) + self.lateness_us
+        kept = gone > time.watermark_us
+        merged, slices, gone = merged.filter(pa.array(kept)), slices[kept], gone[kept]
+        wake = gone
+        if self.emit == "final":
+            held = self.spans.windows(slices)
+            closes = self.spans.ends(held.starts) + self.lateness_us
+            later = closes > time.watermark_us
+            wake = gone.copy()
+            np.minimum.at(wake, held.slices[later], closes[later])
+        return merged.append_column(WAKE, pa.array(wake, pa.int64()))
+
+    def _each(self, state: pa.Table, rows: pa.Table, late: pa.Table | None, time: BatchTime) -> Stepped:
+        """Every change, as if each row had come alone: the n-th rows of all keys make the n-th round."""
+        names = [KEY, SLICE, *self.computation.partials.names]
+        slices = state.select(names)
+        outputs = []
+        for number in rounds(np.asarray(rows.column(KEY).combine_chunks())):
+            added = self._lifted(rows.take(pa.array(number)))
+            merged = self._merged(slices, added)
+            outputs.append(self._changes(slices, merged, added))
+            slices = merged
+        output = in_rounds(outputs) if outputs else None
+        return Stepped(self._kept(slices, time), output, {"late": late} if late is not None else {})
+
+
+def _slices(table: pa.Table) -> Int64s:
+    return np.asarray(table.column(SLICE).combine_chunks())
+
+
+def among(keys: Int64s, starts: Int64s, wanted: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which pairs of key and start are among those wanted."""
+    if not len(keys) or not wanted.num_rows:
+        return np.zeros(len(keys), bool)
+    have = pa.table({"key": keys, "start": starts, "row": np.arange(len(keys))})
+    found = have.join(wanted, keys=["key", "start"], join_type="left semi", use_threads=False)
+    chosen = np.zeros(len(keys), bool)
+    chosen[np.asarray(found.column("row").combine_chunks())] = True
+    return chosen
+
+
+def in_rounds(outputs: list[pa.Table]) -> pa.Table:
+    """The changes of several rounds, those of one key in the order of the rounds."""
+    table = pa.concat_tables(outputs).combine_chunks()
+    order = np.argsort(np.asarray(table.column(KEY)), kind="stable")
+    return table.take(pa.array(order))

@@ -1,0 +1,103 @@
+"""Operators over the engine itself, without Spark: the same batches, watermarks and state, and hundreds of examples a second.
+
+What an operator says of Spark's expressions is not tried here: arguments of aggregates are names of columns.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.operators.agg import Aggregate
+from headwater.operators.agg.computation import ARGUMENT
+from headwater.operators.keyed import Contract
+from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
+from headwater.operators.keyed.files import LocalFolder
+from headwater.operators.keyed.runs import HASH
+from headwater.operators.windowed.prepared import ALL
+
+Make = Callable[[pa.Schema], Contract]
+
+
+def with_arguments(
+    rows: pa.Table, compute: Mapping[str, Aggregate], *, by: tuple[str, ...] | str = ("user",)
+) -> pa.Table:
+    """What Spark would have evaluated before the engine."""
+    for name, aggregate in compute.items():
+        if aggregate.of is not None:
+            rows = rows.append_column(f"{ARGUMENT}{name}", rows.column(str(aggregate.of)))
+    return rows if by else rows.append_column(ALL, pa.array([0] * rows.num_rows, pa.int32()))
+
+
+def together(*inputs: pa.Table) -> pa.Table:
+    """Several inputs as one, tagged, as `apply` makes it of several DataFrames."""
+    tagged = [
+        table.append_column(INPUT, pa.array([number] * table.num_rows, pa.int32()))
+        for number, table in enumerate(inputs)
+    ]
+    return pa.concat_tables(tagged, promote_options="default")
+
+
+def streamed(
+    make: Make,
+    batches: Sequence[pa.Table],
+    *,
+    partitions: int = 2,
+    replay: int | None = None,
+    processing_us: Sequence[int] | None = None,
+    sides: dict[str, list[pa.Table]] | None = None,
+) -> list[pa.Table]:
+    """The output of each batch; batch number `replay` is done twice, as after a crash. Sides are put into `sides`."""
+    contract = replace(make(batches[0].schema), partitions=partitions)
+    outputs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(batches):
+            now = processing_us[number] if processing_us is not None else None
+            for _ in range(2 if number == replay else 1):
+                done = [
+                    PartitionEngine(contract, LocalFolder(Path(folder)), slot=slot).run(
+                        part, batch=number, processing_us=now, broadcast={}
+                    )
+                    for slot, part in enumerate(_placed(rows, contract))
+                ]
+            outputs.append(pa.concat_tables(done))
+        if sides is not None:
+            for path in sorted(Path(folder).glob("sides/*/*.arrow")):
+                with pa.memory_map(str(path)) as source:
+                    sides.setdefault(path.parent.name, []).append(pa.ipc.open_file(source).read_all())
+    return outputs
+
+
+def bounded(make: Make, rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """The output over rows that are all there, and its sides."""
+    contract = make(rows.schema)
+    return run_bounded(contract, _placed(rows, replace(contract, partitions=1))[0], {})
+
+
+def table_of(changes: Sequence[pa.Table], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The table that a changelog makes. Each withdrawal must name what is there, and nothing may come twice."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for change in (row for table in changes for row in table.to_pylist()):
+        op = change.pop("_op")
+        at = tuple(change[name] for name in key)
+        if op in ("-U", "-D"):
+            assert found.pop(at) == change, f"{op} of {change}, which is not what stands there"
+        else:
+            assert at not in found, f"{op} of {change}, which stands there already"
+            found[at] = change
+    return found
+
+
+def _placed(rows: pa.Table, contract: Contract) -> list[pa.Table]:
+    keys = list(zip(*(rows.column(name).to_pylist() for name in contract.key), strict=True))
+    hashes = np.array([zlib.crc32(repr(key).encode()) * 2_654_435_761 % 2**62 for key in keys], np.int64)
+    slots = hashes % contract.partitions
+    rows = rows.append_column(HASH, pa.array(hashes, pa.int64())).append_column(SLOT, pa.array(slots, pa.int32()))
+    return [rows.filter(pa.array(slots == slot)) for slot in range(contract.partitions)]
