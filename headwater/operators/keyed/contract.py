@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,8 @@ class Stepped:
     state: pa.Table
     output: pa.Table | None = None
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    #: What the step has counted in this batch, to be added to what it and the other partitions knew: `time.learnt`.
+    learnt: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 Step = Callable[[pa.Table, pa.Table, BatchTime], Stepped | tuple[pa.Table, pa.Table]]
@@ -51,6 +53,8 @@ class Contract:
     late: Literal["side", "step"] = "side"
     #: How many of the late rows of a partition and batch are kept; all are counted.
     late_rows_max: int | None = None
+    #: Columns of the rows that are the operator's own affair, and that no side shows.
+    hidden: tuple[str, ...] = ()
     partitions: int = 1
     broadcast: Mapping[str, Broadcast] = field(default_factory=dict)
 

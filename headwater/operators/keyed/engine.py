@@ -27,7 +27,7 @@ from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
 from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, TIMERS, Hashes
 from headwater.operators.keyed.store import Manifest, StateStore
-from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, merge
+from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, fading, merge, merge_learnt
 
 KEY = "_key"
 INPUT = "_input"
@@ -38,6 +38,8 @@ POSITION = ("_offset", "_partition")
 SLOT = "_slot"
 LATE_BY = "_late_by_us"
 REASON = "_reason"
+#: How many rows a partial result stands for, where they were combined before they came.
+ROWS = "_rows"
 Numbers = npt.NDArray[np.int64]
 #: What is counted for a batch alone; everything else is counted from the beginning.
 FRESH = ("rows", "keys", "output")
@@ -67,13 +69,15 @@ class PartitionEngine:
         """One batch: the output of the step, after its state is safe."""
         contract = self._contract
         before = self._store.load(batch)
-        watermark_us = self._watermark(batch, before, processing_us)
+        all_before = self._all_before(batch, before)
+        watermark_us = self._watermark(all_before, processing_us)
         time = BatchTime(
             watermark_us=watermark_us,
             watermark_before_us=before.watermark_us,
             processing_us=processing_us,
             batch=batch,
             broadcast=broadcast,
+            learnt=merge_learnt(one.learnt for one in all_before),
         )
         usable, rejected = usable_rows(rows, contract)
         seen = merge([before.seen, seen_in(rows, contract, processing_us)])
@@ -99,22 +103,27 @@ class PartitionEngine:
                 "keys": len(touched.hashes),
                 "output": 0 if stepped.output is None else stepped.output.num_rows,
                 **{name: count for name, count in before.counts.items() if name not in FRESH},
-                **{name: before.counts.get(name, 0) + table.num_rows for name, table in sides.items()},
+                **{name: before.counts.get(name, 0) + rows_in(table) for name, table in sides.items()},
             },
+            learnt=fading(merge_learnt([before.learnt, stepped.learnt])),
         )
         reach("engine.before_save")
         self._store.save(before, after, changes(contract, touched, state, stepped.state))
         reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
 
-    def _watermark(self, batch: int, own: Manifest, processing_us: int | None) -> int:
+    def _all_before(self, batch: int, own: Manifest) -> list[Manifest]:
+        """What every partition of the operator had noted by the batch before."""
+        if self._contract.time is None:
+            return [own]
+        slots = range(self._contract.partitions)
+        return [own if slot == self._slot else self._store_of(slot).load(batch) for slot in slots]
+
+    def _watermark(self, noted: list[Manifest], processing_us: int | None) -> int:
         if self._contract.time is None:
             return NEVER
-        others = [
-            own if slot == self._slot else self._store_of(slot).load(batch) for slot in range(self._contract.partitions)
-        ]
-        previous_us = max(manifest.watermark_us for manifest in others)
-        seen = [manifest.seen for manifest in others]
+        previous_us = max(manifest.watermark_us for manifest in noted)
+        seen = [manifest.seen for manifest in noted]
         return self._contract.policy.watermark(seen, previous_us=previous_us, now_us=processing_us)
 
     def _store_of(self, slot: int) -> StateStore:
@@ -130,9 +139,15 @@ class PartitionEngine:
     def _write_sides(self, batch: int, sides: Mapping[str, pa.Table]) -> None:
         for name, table in sides.items():
             kept = table.slice(0, self._contract.late_rows_max) if name == "late" else table
+            kept = kept.drop_columns([hidden for hidden in self._contract.hidden if hidden in kept.column_names])
             if kept.num_rows:
                 self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", kept)
                 reach("side.written")
+
+
+def rows_in(table: pa.Table) -> int:
+    """How many rows these are, or stand for: some were combined before they came."""
+    return int(pc.sum(table.column(ROWS)).as_py() or 0) if ROWS in table.column_names else int(table.num_rows)
 
 
 def run_bounded(
@@ -431,6 +446,7 @@ def due_keys(state: pa.Table, time: BatchTime) -> Numbers:
     found = []
     for timer, now in ((EVENT_TIMER, time.watermark_us), (PROCESSING_TIMER, time.processing_us)):
         if timer in state.column_names and now is not None:
-            at = pc.fill_null(micros(state.column(timer)), EVER + 1)
-            found.append(np.asarray(state.column(KEY))[np.asarray(at) <= now])
+            keys = np.asarray(state.column(KEY))
+            at = np.asarray(pc.fill_null(micros(state.column(timer)), EVER + 1))
+            found.append(keys[at <= (time.watermark_of(keys) if timer == EVENT_TIMER else now)])
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

@@ -18,7 +18,7 @@ from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.keyed.merging import merge_runs
 from headwater.operators.keyed.runs import HASH, LIVE, Run, write_run
 from headwater.operators.keyed.store import Manifest
-from headwater.operators.keyed.watermark import NEVER, merge
+from headwater.operators.keyed.watermark import NEVER, merge, merge_learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +116,7 @@ def _spread(
             watermark_us=max(one.watermark_us for one in manifests),
             processing_us=manifests[0].processing_us,
             counts=_summed(manifests) if slot == 0 else {},
+            learnt=merge_learnt(one.learnt for one in manifests) if slot == 0 else {},
         )
         target.write_text(f"{batch:012d}.json", manifest.dumps())
         target.sync()

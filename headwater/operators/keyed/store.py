@@ -40,6 +40,7 @@ class Manifest:
     processing_us: int | None = None
     timers_checked: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    learnt: dict[str, list[int]] = field(default_factory=dict)
 
     def dumps(self) -> str:
         return json.dumps(self.__dict__)

@@ -7,13 +7,25 @@ retry of it gets the same value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from headwater.errors import ArgumentInvalid
+
+Int64s = npt.NDArray[np.int64]
+#: Whose latest time counts: the slowest partition's of an input, the fastest's, or each key's own.
+Scope = Literal["partition", "input", "key"]
+Combine = Literal["min", "max"]
 
 NEVER = -(2**62)
 EVER = 2**62
+#: Counts of more rows than this are halved.
+LEARNT_ROWS_MAX = 1_000_000
 
 Seen = dict[str, dict[str, tuple[int, int]]]
 """Input → source partition → (latest event time, processing time when it was seen), in microseconds."""
@@ -21,12 +33,26 @@ Seen = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How far rows may come out of order, and when an input no longer holds the others back."""
+    """How far rows may come out of order, and when an input no longer holds the others back.
+
+    `scope` says whose latest time counts, `combine` which of several inputs is followed, and `quiet_us`, for times of
+    keys, how far a key may fall behind all others before time passes for it, too.
+    """
 
     late_by_us: int = 0
     idle_us: int | None = None
     ahead_us: int | None = 24 * 3600 * 1_000_000
-    combine: str = "min"
+    combine: Combine = "min"
+    scope: Scope = "partition"
+    quiet_us: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("partition", "input", "key"):
+            raise ArgumentInvalid(name="watermark", value=self.scope, expected='"partition", "input" or "key"')
+        if self.combine not in ("min", "max"):
+            raise ArgumentInvalid(name="combine", value=self.combine, expected='"min" or "max"')
+        if self.quiet_us is not None and self.scope != "key":
+            raise ArgumentInvalid(name="quiet", value=self.quiet_us / 1e6, expected='none without watermark="key"')
 
     def watermark(self, seen: Iterable[Seen], *, previous_us: int, now_us: int | None) -> int:
         """The watermark that follows from what all partitions saw; it never goes back."""
@@ -48,7 +74,9 @@ class Policy:
             for latest, at in places.values()
             if self.idle_us is None or now_us is None or now_us - at <= self.idle_us
         ]
-        return min(awake) if awake else None
+        if not awake:
+            return None
+        return max(awake) if self.scope == "input" else min(awake)
 
 
 def merge(seen: Iterable[Seen]) -> Seen:
@@ -67,11 +95,35 @@ def merge(seen: Iterable[Seen]) -> Seen:
     return merged
 
 
+def merge_learnt(learnt: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """What several partitions have counted, together.
+
+    >>> merge_learnt([{"delays": [1, 2]}, {"delays": [0, 5]}, {}])
+    {'delays': [1, 7]}
+    """
+    merged: dict[str, list[int]] = {}
+    for one in learnt:
+        for name, counts in one.items():
+            before = merged.get(name, [0] * len(counts))
+            merged[name] = [left + right for left, right in zip(before, counts, strict=True)]
+    return merged
+
+
+def fading(learnt: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """Counts that never grow beyond a bound: all are halved, so that what is new outweighs what is long past."""
+    return {
+        name: [count // 2 for count in counts] if sum(counts) > LEARNT_ROWS_MAX else list(counts)
+        for name, counts in learnt.items()
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchTime:
     """What time it is for a step: the watermark in event time, and the processing time that the source recorded.
 
     `watermark_before_us` is the watermark of the batch before: a timer between the two is due now, and was not then.
+    Where each key has its own, `key_watermarks_us` has them by the number of the key; a step that asks
+    `watermark_of(keys)` need not know. `learnt` is what the steps of all partitions had counted by the batch before.
     """
 
     watermark_us: int = NEVER
@@ -80,3 +132,18 @@ class BatchTime:
     batch: int | None = None
     final: bool = False
     broadcast: Mapping[str, pa.Table] = field(default_factory=dict)
+    key_watermarks_us: Int64s | None = None
+    key_watermarks_before_us: Int64s | None = None
+    learnt: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def watermark_of(self, keys: Int64s) -> Int64s:
+        """The watermark that holds for each of these keys."""
+        if self.key_watermarks_us is None:
+            return np.full(len(keys), self.watermark_us, np.int64)
+        return self.key_watermarks_us[keys]
+
+    def watermark_before_of(self, keys: Int64s) -> Int64s:
+        """The watermark that held for each of these keys when it was looked at last."""
+        if self.key_watermarks_before_us is None:
+            return np.full(len(keys), self.watermark_before_us, np.int64)
+        return self.key_watermarks_before_us[keys]
