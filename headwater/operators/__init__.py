@@ -1,6 +1,7 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
 from headwater.operators import agg
+from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.hopping import Hopping
 from headwater.operators.process import Process
@@ -8,4 +9,4 @@ from headwater.operators.rebuild import rebuild
 from headwater.operators.sides import Sides
 from headwater.operators.tumbling import Tumbling
 
-__all__ = ["Dedupe", "Hopping", "Process", "Sides", "Tumbling", "agg", "rebuild"]
+__all__ = ["CorrectClock", "Dedupe", "Hopping", "Process", "Sides", "Tumbling", "agg", "rebuild"]

@@ -36,9 +36,15 @@ def check_columns(operator: str, rows: DataFrame, *names: str) -> None:
 def check_time(operator: str, rows: DataFrame, on: str) -> None:
     """Refuse a time that is none."""
     check_columns(operator, rows, on)
-    kind = rows.schema[on].dataType.typeName()
+    time_kind("on", rows, on)
+
+
+def time_kind(setting: str, rows: DataFrame, column: str) -> str:
+    """The type of a column of timestamps, by its name in Spark; another is refused."""
+    kind: str = rows.schema[column].dataType.typeName()
     if kind not in ("timestamp", "timestamp_ntz"):
-        raise ArgumentInvalid(name="on", value=f"{on} ({kind})", expected="a column of timestamps")
+        raise ArgumentInvalid(name=setting, value=f"{column} ({kind})", expected="a column of timestamps")
+    return kind
 
 
 def prepared(
