@@ -11,7 +11,7 @@
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -842,3 +842,14 @@ class NumberTooLarge(QueryError):
     argument: str
     problem = "The {aggregate} of {argument} is too large for a whole number of 64 bits; nothing of this batch was saved."
     remedy = "Cast the argument to decimal(38, 0) or double, and rebuild the state."
+
+
+@dataclass(eq=False, kw_only=True)
+class ChangelogInvalid(QueryError):
+    """The changes of a table contradict one another, or what the table holds."""
+
+    operator: str
+    key: str
+    why: str
+    problem = "Operator {operator!r} cannot follow its table at {key}: {why}; nothing of this batch was saved."
+    remedy = "Keep `_op`, `_partition` and `_offset` in what it reads, and give `key=` where rows replace one another."
