@@ -82,10 +82,11 @@ def state_schema(declared: Any) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in timers)])
 
 
-def policy(*, late_by: str | float, idle: str | float | None, ahead: str | float | None) -> Policy:
+def policy(*, late_by: str | float, idle: str | float | None, ahead: str | float | None, inputs: int = 0) -> Policy:
     """A watermark's policy in the words of people."""
     return Policy(
         late_by_us=round(parse_seconds(late_by) * 1e6),
         idle_us=None if idle is None else round(parse_seconds(idle) * 1e6),
         ahead_us=None if ahead is None else round(parse_seconds(ahead) * 1e6),
+        inputs=inputs,
     )

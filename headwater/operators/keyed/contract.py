@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.operators.keyed.watermark import BatchTime, Policy
@@ -20,6 +22,8 @@ class Stepped:
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
     #: What the step has counted in this batch, to be added to what it and the other partitions knew: `time.learnt`.
     learnt: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: The numbers of the keys whose state is another than before; the state of all others stays. None: all of them.
+    changed: npt.NDArray[np.int64] | None = None
 
 
 Step = Callable[[pa.Table, pa.Table, BatchTime], Stepped | tuple[pa.Table, pa.Table]]

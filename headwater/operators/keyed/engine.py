@@ -26,7 +26,7 @@ from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
 from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, TIMERS, Hashes
-from headwater.operators.keyed.store import Manifest, StateStore
+from headwater.operators.keyed.store import Manifest, StateStore, latest_of_inputs
 from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, fading, merge, merge_learnt
 
 KEY = "_key"
@@ -71,6 +71,7 @@ class PartitionEngine:
         before = self._store.load(batch)
         all_before = self._all_before(batch, before)
         watermark_us = self._watermark(all_before, processing_us)
+        of_inputs_us = self._of_inputs(all_before, processing_us)
         time = BatchTime(
             watermark_us=watermark_us,
             watermark_before_us=before.watermark_us,
@@ -78,9 +79,11 @@ class PartitionEngine:
             batch=batch,
             broadcast=broadcast,
             learnt=merge_learnt(one.learnt for one in all_before),
+            of_inputs_us=of_inputs_us,
         )
         usable, rejected = usable_rows(rows, contract)
-        seen = merge([before.seen, seen_in(rows, contract, processing_us)])
+        heard_of = before.seen if before.batch >= 0 else contract.policy.awaited(processing_us)
+        seen = merge([heard_of, seen_in(rows, contract, processing_us)])
         on_time, late = split_late(usable, contract, watermark_us)
         due = self._store.due(before, event_us=watermark_us, processing_us=processing_us)
         touched = touch(on_time, due, contract)
@@ -106,9 +109,10 @@ class PartitionEngine:
                 **{name: before.counts.get(name, 0) + rows_in(table) for name, table in sides.items()},
             },
             learnt=fading(merge_learnt([before.learnt, stepped.learnt])),
+            of_inputs_us=of_inputs_us,
         )
         reach("engine.before_save")
-        self._store.save(before, after, changes(contract, touched, state, stepped.state))
+        self._store.save(before, after, changes(contract, touched, state, stepped))
         reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
 
@@ -125,6 +129,10 @@ class PartitionEngine:
         previous_us = max(manifest.watermark_us for manifest in noted)
         seen = [manifest.seen for manifest in noted]
         return self._contract.policy.watermark(seen, previous_us=previous_us, now_us=processing_us)
+
+    def _of_inputs(self, noted: list[Manifest], processing_us: int | None) -> dict[str, int]:
+        seen = [manifest.seen for manifest in noted]
+        return self._contract.policy.of_inputs(seen, previous_us=latest_of_inputs(noted), now_us=processing_us)
 
     def _store_of(self, slot: int) -> StateStore:
         contract = self._contract
@@ -403,10 +411,15 @@ def with_keys(contract: Contract, touched: Touched, state: pa.Table) -> pa.Table
     return pa.table(columns, schema=pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]))
 
 
-def changes(contract: Contract, touched: Touched, before: pa.Table, after: pa.Table) -> pa.Table | None:
+def changes(contract: Contract, touched: Touched, before: pa.Table, stepped: Stepped) -> pa.Table | None:
     """What to save: the new rows of every key that has state, and a mark for every key that no longer has."""
-    if not len(touched.hashes):
+    if not len(touched.hashes) or (stepped.changed is not None and not len(stepped.changed)):
         return None
+    after = stepped.state
+    if stepped.changed is not None:
+        before, after = (
+            one.filter(pa.array(np.isin(np.asarray(one.column(KEY)), stepped.changed))) for one in (before, after)
+        )
     kept = np.asarray(after.column(KEY).combine_chunks())
     left = np.zeros(len(touched.hashes), dtype=bool)
     left[np.asarray(before.column(KEY).combine_chunks())] = True

@@ -17,7 +17,7 @@ from headwater.errors import StateMissing
 from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.keyed.merging import merge_runs
 from headwater.operators.keyed.runs import HASH, LIVE, Run, write_run
-from headwater.operators.keyed.store import Manifest
+from headwater.operators.keyed.store import Manifest, latest_of_inputs
 from headwater.operators.keyed.watermark import NEVER, merge, merge_learnt
 
 
@@ -117,6 +117,7 @@ def _spread(
             processing_us=manifests[0].processing_us,
             counts=_summed(manifests) if slot == 0 else {},
             learnt=merge_learnt(one.learnt for one in manifests) if slot == 0 else {},
+            of_inputs_us=latest_of_inputs(manifests),
         )
         target.write_text(f"{batch:012d}.json", manifest.dumps())
         target.sync()

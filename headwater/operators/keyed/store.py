@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ class Manifest:
     timers_checked: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     learnt: dict[str, list[int]] = field(default_factory=dict)
+    of_inputs_us: dict[str, int] = field(default_factory=dict)
 
     def dumps(self) -> str:
         return json.dumps(self.__dict__)
@@ -53,6 +55,14 @@ class Manifest:
             for name, places in body["seen"].items()
         }
         return Manifest(**body)
+
+
+def latest_of_inputs(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """The watermark of each input, as far as any partition has it."""
+    found: dict[str, int] = {}
+    for one in manifests:
+        found |= {name: max(at_us, found.get(name, NEVER)) for name, at_us in one.of_inputs_us.items()}
+    return found
 
 
 class StateStore:

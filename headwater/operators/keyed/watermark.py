@@ -36,7 +36,8 @@ class Policy:
     """How far rows may come out of order, and when an input no longer holds the others back.
 
     `scope` says whose latest time counts, `combine` which of several inputs is followed, and `quiet_us`, for times of
-    keys, how far a key may fall behind all others before time passes for it, too.
+    keys, how far a key may fall behind all others before time passes for it, too. `inputs` is how many inputs must have
+    been heard of (or have been idle from the beginning) before there is a watermark; 0 waits for none.
     """
 
     late_by_us: int = 0
@@ -45,6 +46,7 @@ class Policy:
     combine: Combine = "min"
     scope: Scope = "partition"
     quiet_us: int | None = None
+    inputs: int = 0
 
     def __post_init__(self) -> None:
         if self.scope not in ("partition", "input", "key"):
@@ -64,14 +66,26 @@ class Policy:
         found = min(known) if self.combine == "min" else max(known)
         return max(previous_us, found - self.late_by_us)
 
+    def of_inputs(self, seen: Iterable[Seen], *, previous_us: Mapping[str, int], now_us: int | None) -> dict[str, int]:
+        """The watermark of each input by itself; an idle one goes with the others, and none goes back."""
+        latest = {name: self._of_input(places, now_us) for name, places in merge(seen).items()}
+        awake = max((value for value in latest.values() if value is not None), default=NEVER)
+        found = {name: (awake if value is None else value) - self.late_by_us for name, value in latest.items()}
+        return {name: max(value, previous_us.get(name, NEVER)) for name, value in found.items()}
+
+    def awaited(self, now_us: int | None) -> Seen:
+        """What is noted of each input in the first batch, before anything is heard of it."""
+        return {str(number): {"": (NEVER, NEVER if now_us is None else now_us)} for number in range(self.inputs)}
+
     def bound_us(self, now_us: int | None) -> int:
         """The latest event time that may move the watermark: one clock from the far future must not close everything."""
         return EVER if self.ahead_us is None or now_us is None else now_us + self.ahead_us
 
     def _of_input(self, places: Mapping[str, tuple[int, int]], now_us: int | None) -> int | None:
+        heard_of = [one for one in places.values() if one[0] > NEVER]
         awake = [
             latest
-            for latest, at in places.values()
+            for latest, at in heard_of or places.values()
             if self.idle_us is None or now_us is None or now_us - at <= self.idle_us
         ]
         if not awake:
@@ -124,6 +138,7 @@ class BatchTime:
     `watermark_before_us` is the watermark of the batch before: a timer between the two is due now, and was not then.
     Where each key has its own, `key_watermarks_us` has them by the number of the key; a step that asks
     `watermark_of(keys)` need not know. `learnt` is what the steps of all partitions had counted by the batch before.
+    `of_inputs_us` has the watermark of each input by itself, by the text of its number.
     """
 
     watermark_us: int = NEVER
@@ -135,6 +150,7 @@ class BatchTime:
     key_watermarks_us: Int64s | None = None
     key_watermarks_before_us: Int64s | None = None
     learnt: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    of_inputs_us: Mapping[str, int] = field(default_factory=dict)
 
     def watermark_of(self, keys: Int64s) -> Int64s:
         """The watermark that holds for each of these keys."""
