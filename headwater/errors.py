@@ -2,7 +2,7 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, ViewInvalid, ViewKeyInvalid, StatementInvalid
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
@@ -161,6 +161,26 @@ class AggregateInvalid(UsageError):
     expected: str
     problem = "`agg.{aggregate}` cannot be computed over {argument}, which is of type {kind}."
     remedy = "Give it {expected}, or cast the column first."
+
+
+@dataclass(eq=False, kw_only=True)
+class JoinUnbounded(UsageError):
+    """A join of streams would have to remember every row for ever."""
+
+    operator: str
+    bounds: str
+    problem = "The join {operator!r} has no bound: it would keep every row of both inputs for ever."
+    remedy = "Give {bounds}."
+
+
+@dataclass(eq=False, kw_only=True)
+class TableCompacted(UsageError):
+    """A table is asked for the past, but its topic keeps only the present."""
+
+    operator: str
+    table: str
+    problem = "{operator} asks table {table!r} for what held in the past, but its topic is compacted: only the last row of each key is sure to be there."
+    remedy = "Keep the table in a topic with `compact=False` and enough retention, or leave out `as_of` to get what holds now."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -840,7 +860,9 @@ class NumberTooLarge(QueryError):
 
     aggregate: str
     argument: str
-    problem = "The {aggregate} of {argument} is too large for a whole number of 64 bits; nothing of this batch was saved."
+    problem = (
+        "The {aggregate} of {argument} is too large for a whole number of 64 bits; nothing of this batch was saved."
+    )
     remedy = "Cast the argument to decimal(38, 0) or double, and rebuild the state."
 
 
