@@ -3,10 +3,25 @@
 from headwater.operators import agg
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.dedupe import Dedupe
+from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
+from headwater.operators.join_within import JoinWithin
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
+from headwater.operators.session import Session
 from headwater.operators.sides import Sides
 from headwater.operators.tumbling import Tumbling
 
-__all__ = ["CorrectClock", "Dedupe", "Hopping", "Process", "Sides", "Tumbling", "agg", "rebuild"]
+__all__ = [
+    "CorrectClock",
+    "Dedupe",
+    "Guard",
+    "Hopping",
+    "JoinWithin",
+    "Process",
+    "Session",
+    "Sides",
+    "Tumbling",
+    "agg",
+    "rebuild",
+]

@@ -1,0 +1,89 @@
+"""Windows that rows make themselves (sessions, sliding windows): their settings, and how they become a contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.errors import ArgumentInvalid
+from headwater.operators.agg.aggregate import Aggregate
+from headwater.operators.agg.computation import Computation
+from headwater.operators.keyed import Contract, Step, apply
+from headwater.operators.keyed.plan import default_name
+from headwater.operators.process import policy
+from headwater.operators.windowed.operator import EMITS, late_schema
+from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, keys_of, prepared
+from headwater.operators.windowed.step import END, START, Emit, output_fields
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnWindows(ABC):
+    """Aggregation per key over windows whose ends depend on the rows of the key."""
+
+    on: str
+    by: str | tuple[str, ...] = ()
+    compute: Mapping[str, Aggregate] | None = None
+    late_by: str | float = 0.0
+    lateness: str | float = 0.0
+    late: Late = "drop"
+    emit: Emit = "final"
+    idle: str | float | None = None
+    ahead: str | float | None = "1 day"
+    partitions: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.emit not in EMITS:
+            raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "net" or "each"')
+        if self.late not in ("drop", "side"):
+            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side"')
+
+    @abstractmethod
+    def step(self, computation: Computation) -> Step:
+        """What happens to a batch."""
+
+    @abstractmethod
+    def state(self, computation: Computation) -> pa.Schema:
+        """What is kept of a key."""
+
+    @property
+    def lateness_us(self) -> int:
+        return round(parse_seconds(self.lateness) * 1e6)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        made = prepared(
+            self.name or type(self).__name__,
+            rows,
+            on=self.on,
+            by=self.by,
+            compute=self.compute or {},
+            taken=(START, END),
+            whole=self.late == "side",
+        )
+        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+
+    def contract(self, rows: pa.Schema) -> Contract:
+        keys = keys_of(self.by)
+        computation = Computation.over(self.compute or {}, rows)
+        shown = [rows.field(name) for name in keys if name != ALL]
+        return Contract(
+            name=self.name or default_name(self),
+            step=self.step(computation),
+            key=keys,
+            rows=rows,
+            state=self.state(computation),
+            sides={"late": late_schema(rows)},
+            output=pa.schema([*shown, *output_fields(computation, self.emit)]),
+            time=self.on,
+            policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
+            late="step",
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
+        )

@@ -1,0 +1,237 @@
+"""Sessions: any order within what is allowed, any split and any replay give what the definition gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headwater.errors import ArgumentInvalid, ColumnUnknown
+from headwater.operators import Session, agg
+from tests.operators.batches import bounded, streamed, table_of
+from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.test_windows import COMPUTE, Row, arrivals, flat, numbered, seen, table
+from tests.operators.test_windows_streamed import TOPIC, closing, orders, results
+
+
+def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = False) -> set[tuple[Any, ...]]:
+    """By the definition: a row belongs to the session of the row before it if it comes soon enough after it."""
+    made: dict[str, list[list[Row]]] = {}
+    for row in sorted(rows, key=lambda one: one[2]):  # stable: rows at one time stay in the order of their offsets
+        mine = made.setdefault(row[0], [])
+        apart = row[2] - mine[-1][-1][2] if mine else gap + 1
+        if apart < gap or (inclusive and apart == gap):
+            mine[-1].append(row)
+        else:
+            mine.append([row])
+    return {
+        (user, one[0][2], one[-1][2] + gap, sum(amounts), len(one), amounts[0], tuple(amounts))
+        for user, mine in made.items()
+        for one in mine
+        for amounts in [[amount for _, amount, _ in one]]
+    }
+
+
+@settings(max_examples=80)
+@given(
+    batches=arrivals(late_by=7),
+    gap=st.integers(1, 15),
+    inclusive=st.booleans(),
+    lateness=st.integers(0, 9),
+    replay=st.integers(0, 5),
+    partitions=st.integers(1, 3),
+)
+def test_final_sessions_come_once_and_are_those_of_the_definition(
+    batches: list[list[Row]], gap: int, inclusive: bool, lateness: int, replay: int, partitions: int
+) -> None:
+    operator = Session(
+        gap=gap, inclusive=inclusive, on="at", by="user", compute=COMPUTE, late_by=7, lateness=lateness, ahead=None
+    )
+    found = seen(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay))
+    rows = [row for batch in batches for row in batch]
+    assert len(found) == len(set(found))
+    assert set(found) == sessions(rows, gap, inclusive=inclusive)
+    whole, _ = bounded(operator.contract, table(rows))
+    assert set(seen([whole])) == set(found)
+
+
+@settings(max_examples=80)
+@given(
+    batches=arrivals(late_by=20),
+    gap=st.integers(1, 15),
+    inclusive=st.booleans(),
+    emit=st.sampled_from(["net", "each"]),
+    replay=st.integers(0, 5),
+)
+def test_live_sessions_merge_and_withdraw_the_old_ones(
+    batches: list[list[Row]], gap: int, inclusive: bool, emit: Any, replay: int
+) -> None:
+    operator = Session(
+        gap=gap, inclusive=inclusive, on="at", by="user", compute=COMPUTE, late_by=20, emit=emit, ahead=None
+    )
+    outputs = streamed(operator.contract, numbered(batches), replay=replay)
+    for count in range(1, len(batches) + 1):  # what stands after each batch is what that much input makes
+        current = table_of(outputs[:count], ["user", "window_start"]).values()
+        rows = [row for batch in batches[:count] for row in batch]
+        assert {flat(row) for row in current} == sessions(rows, gap, inclusive=inclusive)
+    if emit == "net":
+        for output in outputs:
+            afters = [(row["user"], row["window_start"]) for row in output.to_pylist() if row["_op"] in ("+I", "+U")]
+            assert len(afters) == len(set(afters)), "one correction per session and batch"
+
+
+def live(batches: Sequence[Sequence[Row]], **settings: Any) -> list[list[tuple[Any, ...]]]:
+    """The changes of each batch: what, from when, until when, how many rows."""
+    operator = Session(gap=10, on="at", by="user", compute=COMPUTE, late_by=50, ahead=None, **settings)
+    tables = [table(batch, first=100 * number) for number, batch in enumerate(batches)]
+    return [
+        [(row["_op"], flat(row)[1], flat(row)[2], row["n"]) for row in one.to_pylist()]
+        for one in streamed(operator.contract, tables)
+    ]
+
+
+def test_a_row_between_two_sessions_makes_one_of_them() -> None:
+    assert live([[("a", 1, 0), ("a", 1, 16)], [("a", 1, 8)]], emit="net") == [
+        [("+I", 0, 10, 1), ("+I", 16, 26, 1)],
+        [("-D", 16, 26, 1), ("-U", 0, 10, 1), ("+U", 0, 26, 3)],
+    ]
+
+
+def test_a_row_before_a_session_moves_its_start() -> None:
+    assert live([[("a", 1, 20)], [("a", 1, 15)]], emit="net")[1] == [("-D", 20, 30, 1), ("+I", 15, 30, 2)]
+
+
+def test_each_says_every_change_of_a_batch() -> None:
+    assert live([[("a", 1, 16), ("a", 1, 0), ("a", 1, 8)]], emit="each") == [
+        [("+I", 0, 10, 1), ("-U", 0, 10, 1), ("+U", 0, 18, 2), ("-U", 0, 18, 2), ("+U", 0, 26, 3)]
+    ]
+
+
+@pytest.mark.parametrize(("inclusive", "counts"), [(False, [1, 1]), (True, [2])])
+def test_a_gap_exactly_as_long_as_allowed(inclusive: bool, counts: list[int]) -> None:
+    operator = Session(gap=10, inclusive=inclusive, on="at", by="user", compute=COMPUTE)
+    found, _ = bounded(operator.contract, table([("a", 1, 0), ("a", 1, 10)]))
+    assert [row["n"] for row in found.to_pylist()] == counts
+
+
+def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Sessions of user a as (start, end, total), and the amounts of rows that came late."""
+    operator = Session(gap=10, on="at", by="user", compute=COMPUTE, late="side", ahead=None, **settings)
+    sides: dict[str, list[pa.Table]] = {}
+    tables = [table(batch, first=100 * number) for number, batch in enumerate([*batches, [("z", 0, 999)], []])]
+    outputs = streamed(operator.contract, tables, sides=sides, partitions=1)
+    found = [flat(row)[1:4] for one in outputs for row in one.to_pylist() if row["user"] == "a"]
+    return found, [row["amount"] for one in sides.get("late", []) for row in one.to_pylist()]
+
+
+def test_a_row_that_an_open_session_takes_is_not_late() -> None:
+    # The watermark is 30: the row at 12 alone would be closed at 22, but the session from 20 to 39 takes it.
+    found, late = run_with_late([("a", 1, 20), ("a", 2, 29), ("b", 0, 30)], [("a", 4, 12)])
+    assert (found, late) == ([(12, 39, 7)], [])
+
+
+def test_a_row_that_no_open_session_takes_is_late_once_its_own_would_be_closed() -> None:
+    found, late = run_with_late([("a", 1, 0), ("b", 0, 30)], [("a", 4, 5), ("a", 8, 20), ("a", 16, 21)])
+    # A session from 0 ended at 10: what comes for it is late, and so is a row at 20, whose own ended at 30.
+    assert (found, late) == ([(0, 10, 1), (20, 31, 24)], [4])
+
+
+def test_lateness_keeps_a_session_open() -> None:
+    found, late = run_with_late([("a", 1, 0), ("b", 0, 12)], [("a", 4, 5)], lateness=3)
+    assert (found, late) == ([(0, 15, 5)], [])
+
+
+@pytest.mark.parametrize("gap", [0, -1, "soon", "0 seconds", "20 years"])
+def test_nonsense_is_refused_when_it_is_written_down(gap: Any) -> None:
+    with pytest.raises(ArgumentInvalid, match="gap"):
+        Session(gap=gap, on="at")
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    with pytest.raises(ArgumentInvalid, match="emit"):
+        Session(gap=1, on="at", emit="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentInvalid, match="late"):
+        Session(gap=1, on="at", late="never")  # type: ignore[arg-type]
+
+
+# -- with Spark -------------------------------------------------------------------------------------------------------
+
+
+def unordered(found: set[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    # The order of rows at one time is that of partitions and offsets, which the definition does not know.
+    return sorted((*row[:5], tuple(sorted(row[6]))) for row in found)
+
+
+@ONCE
+@given(batches=arrivals(late_by=7))
+def test_final_sessions_in_a_real_query(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
+) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Session(gap=6, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
+
+    stream = Stream(spark, tmp_path_factory.mktemp("final"), build, TOPIC)
+    for number, batch in enumerate(batches):
+        stream.run({"orders": orders(batch)}, kill=number == 1)
+    stream.run({"orders": closing()})
+    stream.run({"orders": closing()})
+    everything = [row for batch in batches for row in batch]
+    assert results(stream.rows()) == unordered(sessions(everything, 6))
+    assert results(stream.bounded()) == unordered(sessions(everything, 6))
+
+
+@ONCE
+@given(batches=arrivals(late_by=20))
+def test_live_sessions_in_a_real_query(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
+) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Session(gap=6, on="at", by="user", compute=COMPUTE, late_by=20, emit="net", ahead=None))
+
+    stream = Stream(spark, tmp_path_factory.mktemp("live"), build, TOPIC)
+    for number, batch in enumerate(batches):
+        stream.run({"orders": orders(batch)}, kill=number == 2)
+    found = final_table(stream.rows(), ["user", "window_start"])
+    assert results(list(found.values())) == unordered(sessions([row for batch in batches for row in batch], 6))
+
+
+@pytest.mark.parametrize(("inclusive", "counts"), [(False, [1, 1, 2]), (True, [2, 2])])
+def test_without_compute_spark_groups_by_the_session(spark: SparkSession, inclusive: bool, counts: list[int]) -> None:
+    rows = spark.createDataFrame([(0,), (10,), (100,), (105,)], "at long").withColumn("at", F.timestamp_seconds("at"))
+    found = rows.transform(Session(gap=10, on="at", inclusive=inclusive)).groupBy("window").count()
+    assert sorted(row["count"] for row in found.collect()) == counts
+
+
+def test_sparks_own_sessions_leave_a_stream_once_closed(spark: SparkSession, tmp_path: Path) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        sessions = rows.transform(Session(gap="10 seconds", on="at")).groupBy("user", "window").count()
+        return sessions.select("user", F.col("window.start").alias("start"), "count")
+
+    stream = Stream(spark, tmp_path, build, TOPIC)
+    stream.run({"orders": orders([("a", 1, 0), ("a", 1, 5), ("b", 1, 100)])})
+    stream.run({"orders": closing()})
+    found = sorted((row["user"], round(row["start"].timestamp()), row["count"]) for row in stream.rows())
+    assert [row for row in found if row[0] in "ab"] == [("a", 0, 2), ("b", 100, 1)]
+
+
+def test_what_does_not_fit_the_rows_is_refused_at_once(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([], "user string, amount long, at timestamp")
+    with pytest.raises(ColumnUnknown, match="no column 'when'"):
+        Session(gap=10, on="when", compute={"n": agg.count()})(rows)
+    with pytest.raises(ArgumentInvalid, match="a column of timestamps"):
+        Session(gap=10, on="user")(rows)
+    with pytest.raises(ArgumentInvalid, match="aggregates"):
+        Session(gap=10, on="at", compute={})(rows)
+
+
+def test_times_before_1970_are_like_any_other() -> None:
+    operator = Session(gap=10, on="at", by="user", compute=COMPUTE)
+    found, _ = bounded(operator.contract, table([("a", 1, -25), ("a", 2, -20), ("a", 4, -3)]))
+    assert [flat(row)[1:4] for row in found.to_pylist()] == [(-25, -10, 3), (-3, 7, 4)]
