@@ -3,24 +3,30 @@
 from headwater.operators import agg
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.dedupe import Dedupe
+from headwater.operators.enrich import Enrich
 from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
+from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
 from headwater.operators.session import Session
 from headwater.operators.sides import Sides
+from headwater.operators.sliding import Sliding
 from headwater.operators.tumbling import Tumbling
 
 __all__ = [
     "CorrectClock",
     "Dedupe",
+    "Enrich",
     "Guard",
     "Hopping",
+    "JoinTables",
     "JoinWithin",
     "Process",
     "Session",
     "Sides",
+    "Sliding",
     "Tumbling",
     "agg",
     "rebuild",

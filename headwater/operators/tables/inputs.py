@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators.changelog import DELETE, INSERT, OP, UPDATE_AFTER
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TOMBSTONE = "_tombstone"
 #: Where a row stands in its topic, as far as rows know it.
 PLACES = ("_topic", "_partition", "_offset")
-Names = Union[str, tuple[str, ...], list[str]]
+Names = str | tuple[str, ...] | list[str]
 # Any: a DataFrame, or a table of an app, which has `changes` and `key`.
 TableLike = Any
 

@@ -73,7 +73,9 @@ class Following:
         mine = ids[first:]
         signs = signs_of(changes.column(OP))
         if self.ordered:
-            after[mine] = np.where(signs > 0, np.arange(len(mine)), GONE)  # of several rows the last one is written last
+            after[mine] = np.where(
+                signs > 0, np.arange(len(mine)), GONE
+            )  # of several rows the last one is written last
             return after
         busy = np.bincount(mine, minlength=count) > 1
         alone = ~busy[mine]
@@ -122,9 +124,7 @@ def told(gone: pa.Table, came: pa.Table, *, ids: Int64s, groups: Int64s) -> pa.T
 
 def ops_of(is_new: npt.NDArray[np.bool_], paired: npt.NDArray[np.bool_]) -> npt.NDArray[np.str_]:
     """What each row does: it appears, or is withdrawn, alone or as half of an update."""
-    return np.where(
-        is_new, np.where(paired, UPDATE_AFTER, INSERT), np.where(paired, UPDATE_BEFORE, DELETE)
-    )
+    return np.where(is_new, np.where(paired, UPDATE_AFTER, INSERT), np.where(paired, UPDATE_BEFORE, DELETE))
 
 
 def taken(table: pa.Table, rows: Int64s, names: Sequence[str]) -> pa.Table:
