@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from headwater.errors import ArgumentInvalid
 from headwater.operators.keyed import Broadcast, Contract, Policy, Step, apply
 from headwater.operators.keyed.plan import default_name
+from headwater.operators.keyed.watermark import Combine, Scope
 from headwater.schema import parse_schema
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: Of several inputs, whether time is that of the one furthest behind or of the one furthest ahead.
+Follow = Literal["slowest", "fastest"]
+COMBINES: Mapping[Follow, Combine] = {"slowest": "min", "fastest": "max"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +88,29 @@ def state_schema(declared: Any) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in timers)])
 
 
-def policy(*, late_by: str | float, idle: str | float | None, ahead: str | float | None, inputs: int = 0) -> Policy:
+def policy(
+    *,
+    late_by: str | float,
+    idle: str | float | None,
+    ahead: str | float | None,
+    inputs: int = 0,
+    watermark: Scope = "partition",
+    follow: Follow = "slowest",
+    quiet: str | float | None = None,
+) -> Policy:
     """A watermark's policy in the words of people."""
+    if follow not in COMBINES:
+        raise ArgumentInvalid(name="follow", value=follow, expected='"slowest" or "fastest"')
     return Policy(
-        late_by_us=round(parse_seconds(late_by) * 1e6),
-        idle_us=None if idle is None else round(parse_seconds(idle) * 1e6),
-        ahead_us=None if ahead is None else round(parse_seconds(ahead) * 1e6),
+        late_by_us=_micros("late_by", late_by) or 0,
+        idle_us=_micros("idle", idle),
+        ahead_us=_micros("ahead", ahead),
         inputs=inputs,
+        combine=COMBINES[follow],
+        scope=watermark,
+        quiet_us=_micros("quiet", quiet),
     )
+
+
+def _micros(name: str, value: str | float | None) -> int | None:
+    return None if value is None else round(parse_seconds(value, name=name) * 1e6)

@@ -47,6 +47,13 @@ def applied_operators() -> Iterator[list[Contract]]:
         _applied.reset(token)
 
 
+def note_applied(contract: Contract) -> None:
+    """Tell whoever collects operators of one more."""
+    collected = _applied.get()
+    if collected is not None:
+        collected.append(contract)
+
+
 def apply(
     contract: Callable[[pa.Schema], Contract],
     *inputs: DataFrame,
@@ -66,9 +73,7 @@ def apply(
     count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     made = replace(contract(to_arrow_schema(rows.schema, timezone="UTC")), partitions=count)
     _check_columns(made)
-    collected = _applied.get()
-    if collected is not None:
-        collected.append(made)
+    note_applied(made)
     state = spark.conf.get(STATE_SETTING, None)
     streaming = rows.isStreaming
     if streaming and state is None:
@@ -78,14 +83,15 @@ def apply(
         state=state or "",
         streaming=streaming,
         side=side,
-        rebuilding=_rebuilding(spark.conf.get(REBUILD_SETTING, None)),
+        rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
     )
     placed = _placed(rows, made)
     output = made.output if side is None else made.sides[side]
     return placed.mapInArrow(task.run, from_arrow_schema(output))
 
 
-def _rebuilding(setting: str | None) -> MicroBatch | None:
+def rebuilding(setting: str | None) -> MicroBatch | None:
+    """The batch whose state is being rebuilt, by the setting that says so."""
     if not setting:
         return None
     query, _, number = setting.rpartition(":")

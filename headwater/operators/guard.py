@@ -1,0 +1,348 @@
+"""`Guard`: what Spark's own stateful operators do with late, early and timeless rows, made as careful as ours.
+
+Spark's operators count the rows that they drop and keep none, and one clock from the far future moves their watermark
+for good. The guard stands in front of them. It needs no key and no shuffle: every task sorts the rows that it has, by
+a watermark that all tasks of a batch compute from what the tasks of earlier batches have noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, time_folder
+from headwater.clock import SystemClock
+from headwater.errors import ArgumentInvalid, StateFolderUnknown
+from headwater.operators.keyed import NEVER, Contract, Policy, Stepped
+from headwater.operators.keyed.engine import LATE_BY, PUNCTUATION, REASON, micros, seen_in
+from headwater.operators.keyed.files import Folder, open_folder
+from headwater.operators.keyed.plan import REBUILD_SETTING, STATE_SETTING, default_name, note_applied, rebuilding
+from headwater.operators.keyed.store import VERSIONS_KEPT, Manifest
+from headwater.operators.keyed.watermark import Seen, merge
+from headwater.operators.process import policy
+from headwater.operators.windowed.prepared import LATE_SAMPLE_ROWS, Late, check_columns, check_time, time_kind
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EARLY_BY = "_early_by_us"
+#: The watermark of the guard, on its way to Spark's.
+HELD = "_guarded_until"
+#: Where Spark notes on a column that it has a watermark, and by how many milliseconds it trails.
+SPARKS_DELAY = "spark.watermarkDelayMs"
+MILLISECOND_US = 1000
+#: Spark's watermark begins in 1970, and what lies before it is late.
+FIRST_US = 1
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """Stand in front of Spark's own `groupBy(window)`, `session_window`, `dropDuplicatesWithinWatermark` or joins.
+
+    Rows in time pass, and Spark drops none of them; it has its watermark from the guard. Rows behind the watermark are
+    counted and a sample is kept (`late="drop"`), or they are put aside whole (`late="side"`). Rows without a time go to
+    the side `rejected`; rows more than `ahead` in front of the clock (or of the column `received`) to the side `early`,
+    so that a broken clock moves nothing. Costs one trip of the rows through Python, and no shuffle.
+
+    `watermark="input"` goes by the latest time of all, as Spark does; `"partition"` by that of the slowest partition,
+    for one batch more of delay.
+
+    >>> Guard(on="at", late_by="10 minutes", ahead="1 hour").late
+    'drop'
+    """
+
+    on: str
+    late_by: str | float = 0.0
+    ahead: str | float | None = "1 day"
+    received: str | None = None
+    watermark: Literal["input", "partition"] = "input"
+    idle: str | float | None = None
+    late: Late = "drop"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.watermark not in ("input", "partition"):
+            raise ArgumentInvalid(name="watermark", value=self.watermark, expected='"input" or "partition"')
+        if self.late not in ("drop", "side"):
+            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side"')
+        self.policy()
+
+    def policy(self) -> Policy:
+        return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """The rows that are in time, with a watermark on `on`."""
+        called = self._check(rows)
+        rebuilt = rows.sparkSession.conf.get(REBUILD_SETTING, None)
+        if not rows.isStreaming and not rebuilt:
+            return self._bounded(rows)
+        return self._guarded(rows, called, rebuilt)
+
+    def side(self, name: Literal["early", "rejected"], rows: DataFrame) -> DataFrame:
+        """What is put aside of bounded input. In a stream it lies in the state folder; bounded rows are never late."""
+        self._check(rows)
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+        if name == "rejected":
+            return rows.where(F.col(self.on).isNull()).withColumn("reason", F.lit("the event time is null"))
+        if name != "early":
+            raise ArgumentInvalid(name="side", value=name, expected='"early" or "rejected"')
+        return rows.where(~self._not_early())
+
+    def contract(self, rows: pa.Schema) -> Contract:
+        """What whoever runs a query wants to know of its operators."""
+        public = [one for one in rows if not one.name.startswith("_")]
+        mores = {
+            "late": pa.field("late_by_us", pa.int64()),
+            "early": pa.field("early_by_us", pa.int64()),
+            "rejected": pa.field("reason", pa.string()),
+        }
+        return Contract(
+            name=self.name or default_name(self),
+            step=_nothing,
+            key=(),
+            rows=rows,
+            state=pa.schema([]),
+            output=rows,
+            sides={side: pa.schema([*public, more]) for side, more in mores.items()},
+            time=self.on,
+            policy=self.policy(),
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
+        )
+
+    # -- behind -------------------------------------------------------------------------------------------------------
+
+    def _check(self, rows: DataFrame) -> str:
+        called = self.name or type(self).__name__
+        check_time(called, rows, self.on)
+        if self.received is not None:
+            check_columns(called, rows, self.received)
+            time_kind("received", rows, self.received)
+        return called
+
+    def _guarded(self, rows: DataFrame, called: str, rebuilt: str | None) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructField, StructType, TimestampType
+
+        state = rows.sparkSession.conf.get(STATE_SETTING, None)
+        if state is None:
+            raise StateFolderUnknown(operator=called)
+        contract = self.contract(to_arrow_schema(rows.schema, timezone="UTC"))
+        note_applied(contract)
+        holding = self.watermark == "partition"
+        task = GuardTask(
+            contract=contract, state=state, received=self.received, holding=holding, rebuilding=rebuilding(rebuilt)
+        )
+        schema = StructType([*rows.schema.fields, *([StructField(HELD, TimestampType())] if holding else [])])
+        sorted_out = rows.mapInArrow(task.run, schema)
+        if holding:
+            marked = sorted_out.withWatermark(HELD, "0 seconds")
+            own = F.col(f"`{self.on}`").alias(self.on, metadata={SPARKS_DELAY: 0})
+            passed = marked.select(*(own if name == self.on else F.col(f"`{name}`") for name in marked.columns))
+        else:
+            passed = sorted_out.withWatermark(self.on, f"{self._trailing_ms()} milliseconds")
+        if PUNCTUATION in rows.columns:
+            # Mentioning the time keeps Spark from dropping these rows before their time was seen.
+            passed = passed.where(F.col(PUNCTUATION).isNull() | F.col(f"`{HELD if holding else self.on}`").isNull())
+        return passed.drop(HELD) if holding else passed
+
+    def _trailing_ms(self) -> int:
+        # Spark's watermark has milliseconds, and a row exactly at it is late to some of its operators.
+        return -(-self.policy().late_by_us // MILLISECOND_US) + 1
+
+    def _bounded(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        kept = rows.where(F.col(f"`{self.on}`").isNotNull() & self._not_early())
+        if PUNCTUATION in rows.columns:
+            kept = kept.where(F.col(PUNCTUATION).isNull())
+        return kept
+
+    # Any: a column of Spark's.
+    def _not_early(self) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if self.received is None or self.ahead is None:
+            return F.lit(True)
+        ahead = F.expr(f"INTERVAL {round(parse_seconds(self.ahead) * 1e6)} MICROSECOND")
+        return F.coalesce(F.col(f"`{self.on}`") <= F.col(f"`{self.received}`") + ahead, F.lit(True))
+
+
+def _nothing(state: pa.Table, rows: pa.Table, time: object) -> Stepped:  # noqa: ARG001 - the guard keeps no state of keys
+    return Stepped(state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardTask:
+    """What travels to the workers: everything needed to guard one task's rows of one batch."""
+
+    contract: Contract
+    state: str
+    received: str | None
+    holding: bool
+    rebuilding: MicroBatch | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batch = self._batch()
+        folder = open_folder(self.state).within(batch.query).within(self.contract.name)
+        processing_us = self._time_us(batch)
+        noted = noted_before(folder, batch.number)
+        watermark_us = max(
+            FIRST_US,
+            self.contract.policy.watermark(
+                [one.seen for one in noted.values()],
+                previous_us=max((one.watermark_us for one in noted.values()), default=NEVER),
+                now_us=processing_us,
+            ),
+        )
+        sorting = Sorting(self.contract, self.received, watermark_us=watermark_us, processing_us=processing_us)
+        for rows in batches:
+            passing = sorting.passing(rows)
+            if passing.num_rows:
+                yield self._held(passing, watermark_us) if self.holding else passing
+        self._save(folder, batch, sorting, noted.get(batch.partition))
+
+    def _batch(self) -> MicroBatch:
+        from dataclasses import replace
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        batch = self.rebuilding if self.rebuilding is not None else current_batch()
+        if batch is None or context is None:
+            raise StateFolderUnknown(operator=self.contract.name)
+        return replace(batch, partition=context.partitionId())
+
+    def _time_us(self, batch: MicroBatch) -> int:
+        """The batch's processing time; where its source tells none, what the first of its tasks finds."""
+        known = batch_time_us(Path(self.state), batch)
+        if known is not None:
+            return known
+        folder = time_folder(Path(self.state), batch.query)
+        found = record_once(folder, f"guard-{batch.number}-{self.contract.name}", {"at_us": SystemClock().now_us()})
+        return int(found["at_us"])
+
+    def _held(self, rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:
+        until = max(0, watermark_us // MILLISECOND_US * MILLISECOND_US - MILLISECOND_US)
+        column = pa.repeat(pa.scalar(until, pa.timestamp("us", "UTC")), rows.num_rows)
+        return rows.append_column(pa.field(HELD, column.type), column)
+
+    def _save(self, folder: Folder, batch: MicroBatch, sorting: Sorting, before: Manifest | None) -> None:
+        for side, tables in sorting.sides.items():
+            if tables:
+                table = pa.Table.from_batches(tables)
+                folder.within("sides").within(side).write(f"{batch.number:012d}-{batch.partition:05d}", table)
+        counts = before.counts if before is not None else {}
+        sides = {name: counts.get(name, 0) + count for name, count in sorting.counts.items()}
+        manifest = Manifest(
+            batch=batch.number,
+            partitions=1,
+            seen=merge([before.seen if before is not None else {}, sorting.seen]),
+            watermark_us=sorting.watermark_us,
+            processing_us=sorting.processing_us,
+            counts={"rows": sorting.rows, **sides},
+        )
+        own = folder.within(str(batch.partition))
+        own.write_text(f"{batch.number:012d}.json", manifest.dumps())
+        own.sync()
+        for number in versions(own)[:-VERSIONS_KEPT]:
+            own.remove(f"{number:012d}.json")
+
+
+def noted_before(folder: Folder, batch: int) -> dict[int, Manifest]:
+    """What each task had noted by the batch before, by the number of the task."""
+    found = {}
+    for name in folder.folders():
+        if name.isdigit():
+            earlier = [number for number in versions(folder.within(name)) if number < batch]
+            text = folder.within(name).read_text(f"{max(earlier):012d}.json") if earlier else None
+            if text is not None:
+                found[int(name)] = Manifest.loads(text)
+    return found
+
+
+def versions(folder: Folder) -> list[int]:
+    return sorted(int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json"))
+
+
+@dataclass
+class Sorting:
+    """The rows of one task in one batch: those that pass, and what is kept of the others."""
+
+    contract: Contract
+    received: str | None
+    watermark_us: int
+    processing_us: int
+    rows: int = 0
+    seen: Seen = field(default_factory=dict)
+    sides: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {"late": [], "early": [], "rejected": []})
+    counts: dict[str, int] = field(default_factory=lambda: {"late": 0, "early": 0, "rejected": 0})
+
+    def passing(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in time; punctuations pass as rows that Spark's watermark follows."""
+        self.rows += rows.num_rows
+        rows, times = self._promised(rows)
+        missing = np.asarray(pc.is_null(times))
+        at_us: Ints = np.asarray(pc.fill_null(times, 0))
+        early_by = at_us - self._bound_us(rows)
+        early = (early_by > 0) & ~missing
+        late = (at_us < self.watermark_us) & ~missing & ~early
+        self.seen = merge([self.seen, self._seen(rows, at_us, ~missing & ~early)])
+        if not (missing.any() or early.any() or late.any()):
+            return rows
+        if PUNCTUATION in rows.schema.names:  # a promise from the far future is no row that anybody misses
+            promise = np.asarray(pc.is_valid(rows.column(PUNCTUATION)))
+            missing, early, late, gone = missing & ~promise, early & ~promise, late & ~promise, promise & (early | late)
+        else:
+            gone = np.zeros(len(at_us), bool)
+        self._put_aside("late", rows, late, LATE_BY, self.watermark_us - at_us)
+        self._put_aside("early", rows, early, EARLY_BY, early_by)
+        self._put_aside("rejected", rows, missing, REASON, None)
+        return rows.filter(pa.array(~(missing | early | late | gone)))
+
+    def _promised(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+        """Rows whose punctuations have the time of a row that lets the watermark come to what they promise."""
+        on = self.contract.time or ""
+        if PUNCTUATION not in rows.schema.names or rows.column(PUNCTUATION).null_count == rows.num_rows:
+            return rows, micros(rows.column(on))
+        promised = pc.add(micros(rows.column(PUNCTUATION)), self.contract.policy.late_by_us)
+        times = pc.coalesce(promised, micros(rows.column(on)))
+        place = rows.schema.get_field_index(on)
+        return rows.set_column(place, rows.schema.field(place), times.cast(rows.schema.field(place).type)), times
+
+    def _bound_us(self, rows: pa.RecordBatch) -> Ints | int:
+        """The latest time that is believed, of each row or of all."""
+        policy = self.contract.policy
+        if self.received is None or policy.ahead_us is None:
+            return policy.bound_us(self.processing_us)
+        return np.asarray(pc.fill_null(micros(rows.column(self.received)), self.processing_us)) + policy.ahead_us
+
+    def _seen(self, rows: pa.RecordBatch, at_us: Ints, good: Bools) -> Seen:
+        if not good.any():
+            return {}
+        if self.contract.policy.scope == "input":
+            return {"": {"": (int(at_us[good].max()), self.processing_us)}}
+        return seen_in(pa.Table.from_batches([rows.filter(pa.array(good))]), self.contract, self.processing_us)
+
+    def _put_aside(self, side: str, rows: pa.RecordBatch, chosen: Bools, more: str, values: Ints | None) -> None:
+        count = int(chosen.sum())
+        self.counts[side] += count
+        most = self.contract.late_rows_max
+        if side == "late" and most is not None:
+            room = most - sum(kept.num_rows for kept in self.sides[side])
+            chosen = chosen & (np.cumsum(chosen) <= room)
+        if chosen.any():
+            kept = rows.filter(pa.array(chosen))
+            column = pa.repeat("the event time is null", kept.num_rows) if values is None else pa.array(values[chosen])
+            self.sides[side].append(kept.append_column(more, column))
