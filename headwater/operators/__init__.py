@@ -1,6 +1,7 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
 from headwater.operators import agg
+from headwater.operators.aggregate_table import AggregateTable
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
@@ -8,6 +9,7 @@ from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
+from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
 from headwater.operators.session import Session
@@ -16,6 +18,7 @@ from headwater.operators.sliding import Sliding
 from headwater.operators.tumbling import Tumbling
 
 __all__ = [
+    "AggregateTable",
     "CorrectClock",
     "Dedupe",
     "Enrich",
@@ -23,6 +26,7 @@ __all__ = [
     "Hopping",
     "JoinTables",
     "JoinWithin",
+    "Panes",
     "Process",
     "Session",
     "Sides",
@@ -30,4 +34,5 @@ __all__ = [
     "Tumbling",
     "agg",
     "rebuild",
+    "trigger",
 ]
