@@ -15,6 +15,7 @@ from headwater.operators.rebuild import rebuild
 from headwater.operators.session import Session
 from headwater.operators.sides import Sides
 from headwater.operators.sliding import Sliding
+from headwater.operators.top_n import TopN
 from headwater.operators.tumbling import Tumbling
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Session",
     "Sides",
     "Sliding",
+    "TopN",
     "Tumbling",
     "agg",
     "rebuild",
