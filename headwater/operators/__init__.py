@@ -3,6 +3,7 @@
 from headwater.operators import agg
 from headwater.operators.aggregate_table import AggregateTable
 from headwater.operators.correct_clock import CorrectClock
+from headwater.operators.count_window import CountWindow
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
 from headwater.operators.guard import Guard
@@ -21,6 +22,7 @@ from headwater.operators.tumbling import Tumbling
 __all__ = [
     "AggregateTable",
     "CorrectClock",
+    "CountWindow",
     "Dedupe",
     "Enrich",
     "Guard",
