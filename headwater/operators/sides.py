@@ -27,6 +27,7 @@ DROPPED = (
     "_key",
     "_topic",
     "_op",
+    "_at",
 )
 
 
@@ -64,7 +65,8 @@ def side_schema(contract: Contract, side: str) -> pa.Schema:
     if side in contract.sides:
         return contract.sides[side]
     more = {"late": pa.field("_late_by_us", pa.int64()), "rejected": pa.field("_reason", pa.string())}[side]
-    return _public(pa.schema([*contract.rows, more]).empty_table()).schema
+    shown = [one for one in contract.rows if one.name not in contract.hidden]
+    return _public(pa.schema([*shown, more]).empty_table()).schema
 
 
 def _public(table: pa.Table) -> pa.Table:

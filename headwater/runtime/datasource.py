@@ -13,8 +13,10 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headwater.sources.bounded import TopicReader
+from headwater.sources.combining import combine_of
 from headwater.sources.logs import shared_log
 from headwater.sources.options import Options
 from headwater.sources.stream import TopicStreamReader
@@ -44,6 +46,9 @@ class HeadwaterSource(DataSource):
 
     def schema(self) -> StructType:
         options = self._reading()
+        combine = combine_of(options)
+        if combine is not None:
+            return from_arrow_schema(combine.output)
         return read_schema(shared_log(options.log), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

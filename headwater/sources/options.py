@@ -49,6 +49,7 @@ class Options:
     format: Format | None = None
     schema: str | None = None
     bad_rows: BadRows = "dead_letter"
+    combine: str | None = None
 
     @property
     def several(self) -> bool:
@@ -63,6 +64,7 @@ class Options:
     def source(self) -> str:
         """A name for this source that is the same after each restart, and another for other rows."""
         facts = [self.log, self.topics, self.columns, self.since_us, self.until_us, self.format]
+        facts += [] if self.combine is None else [self.combine.partition(":")[0]]
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
     @staticmethod
@@ -200,5 +202,6 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "format": ("format", _one_of("json", "avro")),
     "schema": ("schema", str),
     "bad_rows": ("bad_rows", _one_of("dead_letter", "fail")),
+    "combine": ("combine", str),
 }
 OPTION_NAMES = frozenset(_RULES)

@@ -29,6 +29,7 @@ from headwater.log import EmbeddedLog
 from headwater.log.embedded import punctuations_at
 from headwater.log.port import Topic
 from headwater.sources.columns import arrow_schema
+from headwater.sources.combining import combine_of
 from headwater.sources.letters import Letters
 from headwater.sources.logs import shared_log
 from headwater.sources.offsets import Offsets, Progress, admit, parts, ranges
@@ -189,7 +190,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail=self._options.bad_rows == "fail",
             clock=self._clock(),
         )
-        for found in Scan(log, self._options, self._schema, letters=letters).batches(part):
+        combine = combine_of(self._options)
+        schema = self._schema if combine is None else combine.rows
+        batches = Scan(log, self._options, schema, letters=letters).batches(part)
+        for found in batches if combine is None else combine(batches):
             reach("source.read")
             yield found
 

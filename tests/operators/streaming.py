@@ -71,7 +71,7 @@ class Stream:
 
     def _process(self) -> None:
         query = (
-            killed_once(self.build(*(self._source(name) for name in self.topics)), self.folder / "kill")
+            killed_once(self.build(*(self.source(name) for name in self.topics)), self.folder / "kill")
             .writeStream.foreachBatch(self._collect)
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .trigger(availableNow=True)
@@ -84,7 +84,8 @@ class Stream:
         before = self.batches.setdefault(number, found)
         assert sorted(map(repr, before)) == sorted(map(repr, found)), f"batch {number} came out otherwise"
 
-    def _source(self, name: str) -> DataFrame:
+    def source(self, name: str) -> DataFrame:
+        """A topic as a stream."""
         reader = self.spark.readStream.format("headwater").option("log", str(self.folder / "log"))
         for option, value in self.options.items():
             reader = reader.option(option, value)

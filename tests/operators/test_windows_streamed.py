@@ -12,6 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import AggregateInvalid, ArgumentInvalid, ColumnUnknown
 from headwater.operators import Hopping, Tumbling, agg
+from headwater.operators.keyed.plan import applied_operators
+from headwater.operators.windowed import WindowStep
 from tests.operators.streaming import ONCE, Stream, final_table
 from tests.operators.test_windows import COMPUTE, END_OF_TIME, Row, arrivals, expected, flat, windows_of
 
@@ -123,3 +125,59 @@ def test_rows_without_a_key_or_a_time_are_put_aside_and_told(spark: SparkSession
     (query,) = {path.parent.parent.parent.name for path in state.glob("*/counted/sides/rejected")}
     reasons = [row["_reason"] for table in read_side(state, query, "counted", "rejected") for row in table.to_pylist()]
     assert sorted(reasons) == ["the event time is null", "the key is null"]
+
+
+@ONCE
+@given(batches=arrivals(late_by=7))
+def test_rows_that_are_not_combined_in_the_reader_give_the_same(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
+) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(
+            Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None, combine=False)
+        )
+
+    stream = Stream(spark, tmp_path_factory.mktemp("plain"), build, TOPIC)
+    for number, batch in enumerate(batches):
+        stream.run({"orders": orders(batch)}, kill=number == 1)
+    stream.run({"orders": closing()})
+    stream.run({"orders": closing()})
+    assert results(stream.rows()) == wanted([row for batch in batches for row in batch], 20, 10)
+
+
+def test_rows_are_combined_in_the_reader_wherever_that_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    def combined(rows: DataFrame, **changes: Any) -> bool:
+        given: dict[str, Any] = {"size": 10, "on": "at", "by": "user", "compute": {"total": agg.sum("amount")}}
+        with applied_operators() as found:
+            rows.transform(Tumbling(**{**given, **changes}))
+        step = found[0].step
+        assert isinstance(step, WindowStep)
+        return step.combined
+
+    stream = Stream(spark, tmp_path, lambda rows: rows, TOPIC)
+    topic = stream.source("orders")
+    assert combined(topic)
+    assert combined(topic, emit="net")
+    assert combined(topic, by=())
+    assert not combined(topic, emit="each")
+    assert not combined(topic, late="side")
+    assert not combined(topic, combine=False)
+    assert not combined(topic, compute={"total": agg.sum(F.col("amount") + 1)})
+    assert not combined(topic.filter("amount > 0"))
+    assert not combined(topic.withColumn("amount", F.lit(1)))
+
+
+def test_late_and_rejected_rows_are_counted_when_rows_are_combined(spark: SparkSession, tmp_path: Path) -> None:
+    from headwater.operators.keyed.inspect import states
+
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Tumbling(size=10, on="at", by="user", compute={"n": agg.count()}, name="few", ahead=None))
+
+    stream = Stream(spark, tmp_path, build, {"orders": {"schema": TOPIC["orders"]["schema"], "partitions": 1}})
+    stream.run({"orders": orders([("a", 1, 100)])})
+    late = orders([("a", 1, 5), ("a", 1, 6), ("b", 1, 7)])
+    stream.run({"orders": [*late, {"user": None, "amount": 1, "at": 5}, {"user": "a", "amount": 1, "at": None}]})
+    state = Path(str(spark.conf.get("spark.headwater.state")))
+    counts = [one.counts for one in states(state) if one.operator == "few" and one.counts]
+    assert sum(one.get("late", 0) for one in counts) == 3
+    assert sum(one.get("rejected", 0) for one in counts) == 2

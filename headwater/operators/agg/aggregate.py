@@ -31,6 +31,8 @@ class Aggregate(ABC):
 
     of: Argument
 
+    #: Whether it matters in which order the rows of a group come.
+    ordered: ClassVar[bool] = False
     #: Whether a partial result can be taken out of another again (`remove`), so that a deletion costs no more than a row.
     invertible: ClassVar[bool] = False
 

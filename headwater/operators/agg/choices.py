@@ -61,6 +61,8 @@ class Max(_Extreme):
 class _Picked(Aggregate):
     """The value at one end of the order of processing."""
 
+    ordered: ClassVar[bool] = True
+
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"value": kind, "at": pa.int64(), "position": pa.int64()}
 

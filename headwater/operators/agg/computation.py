@@ -89,6 +89,10 @@ class Computation:
         return pa.schema([pa.field(name, one.result(self.kinds[name])) for name, one in self.compute.items()])
 
     @property
+    def ordered(self) -> bool:
+        return any(aggregate.ordered for aggregate in self.compute.values())
+
+    @property
     def invertible(self) -> bool:
         return all(aggregate.invertible for aggregate in self.compute.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ Fold = Callable[[pa.Table], pa.Table]
 @dataclass(frozen=True)
 class Custom(Aggregate):
     """Three functions over whole tables: rows to partial results, partial results to one each, and those to values."""
+
+    ordered: ClassVar[bool] = True
 
     partials: Any = None
     returns: Any = None

@@ -5,19 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.computation import Computation
+from headwater.operators.agg.computation import ARGUMENT, Computation
 from headwater.operators.keyed import Contract, apply
+from headwater.operators.keyed.engine import ROWS
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.process import policy
 from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, check_time, keys_of, prepared
+from headwater.operators.windowed.pushed import POSITION, Combine, can_push, pushed, read_options
 from headwater.operators.windowed.spans import Spans
-from headwater.operators.windowed.step import END, START, Emit, WindowStep, output_fields, state_schema
+from headwater.operators.windowed.step import END, SLICE, START, Emit, WindowStep, output_fields, state_schema
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ class Windowed(ABC):
     emit: Emit = "final"
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
+    combine: bool = True
     partitions: int | None = None
     name: str | None = None
 
@@ -62,6 +66,10 @@ class Windowed(ABC):
             check_time(called, rows, self.on)
             late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
             return rows.withWatermark(self.on, late_by).withColumn("window", self.column())
+        if self.can_combine and rows.isStreaming and can_push(rows, self.compute):
+            options = read_options(rows)
+            if options is not None:
+                return self._pushed(called, rows, options)
         made = prepared(
             called,
             rows,
@@ -73,9 +81,35 @@ class Windowed(ABC):
         )
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)
 
-    def contract(self, rows: pa.Schema) -> Contract:
+    @property
+    def can_combine(self) -> bool:
+        """Whether rows may be combined before they come: not where each of them is looked at by itself."""
+        return self.combine and self.emit != "each" and self.late == "drop"
+
+    def _pushed(self, called: str, rows: DataFrame, options: Mapping[str, str]) -> DataFrame:
+        """Let the source do the first half, where the operator sits directly on a topic."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        compute = self.compute or {}
+        made = prepared(called, rows, on=self.on, by=self.by, compute=compute, taken=(START, END))
+        arguments = {name: str(one.of) for name, one in compute.items() if one.of is not None}
+        needed = dict.fromkeys((*keys_of(self.by), self.on, *arguments.values(), *POSITION))
+        read = rows.select(*(name for name in needed if name != ALL))
+        combine = Combine(
+            name=self.name or default_name(self),
+            on=self.on,
+            keys=keys_of(self.by),
+            spans=self.spans(),
+            computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
+            rows=to_arrow_schema(read.schema, timezone="UTC"),
+            arguments=arguments,
+        )
+        partials = pushed(rows, combine, options)
+        return apply(partial(self.contract, combine=combine), partials, partitions=self.partitions if self.by else 1)
+
+    def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
         keys = keys_of(self.by)
-        computation = Computation.over(self.compute or {}, rows)
+        computation = combine.computation if combine is not None else Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
         return Contract(
             name=self.name or default_name(self),
@@ -85,6 +119,7 @@ class Windowed(ABC):
                 computation=computation,
                 lateness_us=round(parse_seconds(self.lateness) * 1e6),
                 emit=self.emit,
+                combined=combine is not None,
             ),
             key=keys,
             rows=rows,
@@ -94,6 +129,11 @@ class Windowed(ABC):
             time=self.on,
             policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
             late="step",
+            hidden=tuple(
+                name
+                for name in rows.names
+                if name.startswith(ARGUMENT) or name in (ALL, ROWS, SLICE, *computation.partials.names)
+            ),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
 

@@ -54,6 +54,10 @@ class OwnWindows(ABC):
     def state(self, computation: Computation) -> pa.Schema:
         """What is kept of a key."""
 
+    def fields(self, computation: Computation) -> list[pa.Field]:
+        """The columns of a result beside its key."""
+        return output_fields(computation, self.emit)
+
     @property
     def lateness_us(self) -> int:
         return round(parse_seconds(self.lateness) * 1e6)
@@ -65,7 +69,7 @@ class OwnWindows(ABC):
             on=self.on,
             by=self.by,
             compute=self.compute or {},
-            taken=(START, END),
+            taken=(START, END, "window_number"),
             whole=self.late == "side",
         )
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)
@@ -81,7 +85,7 @@ class OwnWindows(ABC):
             rows=rows,
             state=self.state(computation),
             sides={"late": late_schema(rows)},
-            output=pa.schema([*shown, *output_fields(computation, self.emit)]),
+            output=pa.schema([*shown, *self.fields(computation)]),
             time=self.on,
             policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
             late="step",

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.operators.agg.computation import ARGUMENT, Computation, order_of
+from headwater.operators.agg.computation import Computation, order_of
 from headwater.operators.agg.groups import Groups, Int64s
 from headwater.operators.changelog import OP, paired, rounds
 from headwater.operators.keyed.contract import Stepped
@@ -48,6 +48,8 @@ class WindowStep:
     computation: Computation
     lateness_us: int = 0
     emit: Emit = "final"
+    #: Whether the rows are partial results already, of the slice that they name.
+    combined: bool = False
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
         fresh, late = self._in_time(rows, time)
@@ -63,8 +65,11 @@ class WindowStep:
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table | None]:
         """Rows with the slice they fall in, and rows all of whose windows are closed."""
         times = np.asarray(micros(rows.column(self.on)).combine_chunks())
-        slices = self.spans.slices(times)
-        rows = rows.append_column(SLICE, pa.array(slices, pa.int64()))
+        if self.combined:
+            slices = _slices(rows)
+        else:
+            slices = self.spans.slices(times)
+            rows = rows.append_column(SLICE, pa.array(slices, pa.int64()))
         inside = self.spans.inside(slices)
         if inside is not None:
             rows, times, slices = rows.filter(pa.array(inside)), times[inside], slices[inside]
@@ -73,8 +78,9 @@ class WindowStep:
         if not late.any():
             return rows, None
         side = rows.filter(pa.array(late))
-        own = [name for name in side.column_names if name in (SLICE, KEY) or name.startswith(ARGUMENT)]
-        side = side.drop_columns(own).append_column(LATE_BY, pa.array(time.watermark_us - times[late], pa.int64()))
+        side = side.drop_columns([SLICE, KEY]).append_column(
+            LATE_BY, pa.array(time.watermark_us - times[late], pa.int64())
+        )
         return rows.filter(pa.array(~late)), side
 
     def _lifted(self, rows: pa.Table) -> pa.Table:
@@ -83,7 +89,10 @@ class WindowStep:
         times = np.asarray(micros(rows.column(self.on)).combine_chunks())
         # Rows are in the order of key and time, and slices are in the order of time: groups stand together.
         groups = Groups.of(keys, slices)
-        partials = self.computation.lift(rows, order_of(rows, times), groups)
+        if self.combined:
+            partials = self.computation.merge(rows, groups)
+        else:
+            partials = self.computation.lift(rows, order_of(rows, times), groups)
         return self._keyed(keys[groups.starts], slices[groups.starts], partials)
 
     def _merged(self, state: pa.Table, added: pa.Table) -> pa.Table:

@@ -1,0 +1,223 @@
+"""Windows of so many rows per key: rows wait until their place among the others is certain, then they are counted.
+
+State is, per key, one row with how many were counted, one per slice of an open window, and one per row that waits.
+Slices are those of windows over time, with the number of a row in place of its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.operators.agg.computation import Computation, order_of
+from headwater.operators.agg.groups import Groups, Int64s
+from headwater.operators.changelog import paired, rounds
+from headwater.operators.keyed.contract import Stepped
+from headwater.operators.keyed.engine import KEY, micros
+from headwater.operators.keyed.watermark import BatchTime
+from headwater.operators.windowed.late import put_aside
+from headwater.operators.windowed.spans import Fixed
+from headwater.operators.windowed.step import END, START, WAKE, Emit, among, in_rounds
+
+KIND = "kind"
+NUMBER = "number"
+FIRST = "first_us"
+LAST = "last_us"
+WINDOW = "window_number"
+COUNTER, SLICE, WAITING = 0, 1, 2
+Ordering = Literal["time", "arrival"]
+
+
+def count_state(computation: Computation) -> pa.Schema:
+    numbers = [pa.field(name, pa.int64()) for name in (NUMBER, FIRST, LAST)]
+    return pa.schema([pa.field(KIND, pa.int8()), *numbers, *computation.partials, pa.field(WAKE, pa.int64())])
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is known of all keys of a partition between two batches. `counted[key]` is how many rows a key has had."""
+
+    counted: Int64s
+    slices: pa.Table
+    waiting: pa.Table
+
+
+@dataclass(frozen=True)
+class CountStep:
+    """One batch of windows by count over all keys of a partition."""
+
+    on: str
+    computation: Computation
+    size: int
+    every: int
+    order: Ordering = "time"
+    emit: Emit = "final"
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+        before = self._known(state, rows)
+        rows, sides = self._in_time(rows, time)
+        waiting = self._in_order(pa.concat_tables([before.waiting, self._singles(rows)]).combine_chunks())
+        ready = self._ready(waiting, time)
+        known = replace(before, waiting=waiting.filter(pa.array(~ready)))
+        chosen = waiting.filter(pa.array(ready))
+        parts = [chosen]
+        if self.emit == "each":
+            parts = [chosen.take(pa.array(number)) for number in rounds(_numbers(chosen, KEY))]
+        outputs = []
+        for part in parts:
+            after, output = self._count(known, part)
+            outputs.append(output)
+            known = after
+        return Stepped(self._state(known), in_rounds(outputs) if outputs else None, sides)
+
+    # -- rows in ------------------------------------------------------------------------------------------------------
+
+    def _known(self, state: pa.Table, rows: pa.Table) -> Counted:
+        keys, kinds = _numbers(state, KEY), _numbers(state, KIND)
+        counted = np.zeros(int(max(keys.max(initial=-1), _numbers(rows, KEY).max(initial=-1))) + 1, np.int64)
+        counted[keys[kinds == COUNTER]] = _numbers(state, NUMBER)[kinds == COUNTER]
+        plain = state.select([KEY, NUMBER, FIRST, LAST, *self.computation.partials.names])
+        return Counted(counted, *(plain.filter(pa.array(kinds == kind)).combine_chunks() for kind in (SLICE, WAITING)))
+
+    def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
+        """Rows whose place is not settled yet, and those that come when later ones are counted already."""
+        if self.order == "arrival":
+            return rows, {}
+        behind = time.watermark_of(_numbers(rows, KEY)) - self._times(rows)
+        return put_aside(rows, behind > 0, behind)
+
+    def _singles(self, rows: pa.Table) -> pa.Table:
+        """Each row as a partial result of its own, with its time and its place in its topic."""
+        times = self._times(rows)
+        order = order_of(rows, times)
+        partials = self.computation.lift(rows, order, Groups(np.arange(rows.num_rows), rows.num_rows))
+        return _keyed(_numbers(rows, KEY), order.position, times, times, partials)
+
+    def _times(self, rows: pa.Table) -> Int64s:
+        return np.asarray(micros(rows.column(self.on)).combine_chunks())
+
+    def _in_order(self, waiting: pa.Table) -> pa.Table:
+        keys, places, times = (_numbers(waiting, name) for name in (KEY, NUMBER, FIRST))
+        # Stable: rows that have lost their place keep the order in which they came.
+        return waiting.take(pa.array(np.lexsort([places, times, keys] if self.order == "time" else [places, keys])))
+
+    def _ready(self, waiting: pa.Table, time: BatchTime) -> np.ndarray:
+        if self.order == "arrival":
+            return np.ones(waiting.num_rows, bool)
+        return _numbers(waiting, FIRST) < time.watermark_of(_numbers(waiting, KEY))
+
+    # -- counting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _spans(self) -> Fixed:
+        return Fixed(self.size, self.every)
+
+    def _count(self, before: Counted, rows: pa.Table) -> tuple[Counted, pa.Table]:
+        """Give rows their numbers, put them into slices, and tell what that makes of windows."""
+        keys = _numbers(rows, KEY)
+        groups = Groups.of(keys)
+        place = np.arange(len(keys)) - np.repeat(groups.starts, groups.sizes())
+        slices = self._spans.slices(before.counted[keys] + place)
+        counted = before.counted.copy()
+        counted[keys[groups.starts]] += groups.sizes()
+        rows = rows.set_column(rows.column_names.index(NUMBER), NUMBER, pa.array(slices, pa.int64()))
+        inside = self._spans.inside(slices)
+        added = self._merged(rows if inside is None else rows.filter(pa.array(inside)))
+        merged = self._merged(pa.concat_tables([before.slices, added]).combine_chunks())
+        if self.emit == "final":
+            output = self._results(merged, after=before.counted, until=counted)
+        else:
+            output = self._changes(before, added, merged)
+        open_still = self._spans.last_ends(_numbers(merged, NUMBER)) > counted[_numbers(merged, KEY)]
+        return replace(before, counted=counted, slices=merged.filter(pa.array(open_still))), output
+
+    def _merged(self, rows: pa.Table) -> pa.Table:
+        """One row per key and slice."""
+        keys, numbers = _numbers(rows, KEY), _numbers(rows, NUMBER)
+        order = np.lexsort([numbers, keys])  # stable: what came first stays first
+        return self._grouped(rows.take(pa.array(order)), keys[order], numbers[order])
+
+    def _grouped(self, rows: pa.Table, keys: Int64s, numbers: Int64s) -> pa.Table:
+        groups = Groups.of(keys, numbers)
+        partials = self.computation.merge(rows, groups)
+        first, last = _numbers(rows, FIRST), _numbers(rows, LAST)
+        if groups.count:
+            first, last = np.minimum.reduceat(first, groups.starts), np.maximum.reduceat(last, groups.starts)
+        return _keyed(keys[groups.starts], numbers[groups.starts], first, last, partials)
+
+    # -- results out --------------------------------------------------------------------------------------------------
+
+    def _results(
+        self,
+        slices: pa.Table,
+        *,
+        after: Int64s | None = None,
+        until: Int64s | None = None,
+        added: pa.Table | None = None,
+    ) -> pa.Table:
+        """Windows that became full between two counts, or that hold one of the slices in `added`."""
+        held = self._spans.windows(_numbers(slices, NUMBER))
+        keys = _numbers(slices, KEY)[held.slices]
+        chosen = held.starts >= 0
+        if after is not None and until is not None:
+            ends = self._spans.ends(held.starts)
+            chosen &= (ends > after[keys]) & (ends <= until[keys])
+        if added is not None:
+            chosen &= _touched(keys, held.starts, added, self._spans)
+        rows, keys, starts = held.slices[chosen], keys[chosen], held.starts[chosen]
+        order = np.lexsort([starts, keys])
+        windows = self._grouped(slices.take(pa.array(rows[order])), keys[order], starts[order])
+        return self._finished(windows)
+
+    def _finished(self, windows: pa.Table) -> pa.Table:
+        numbers = pc.divide(windows.column(NUMBER), self.every)
+        times = [windows.column(name).cast(pa.timestamp("us", "UTC")) for name in (FIRST, LAST)]
+        results = self.computation.finish(windows)
+        names = [KEY, WINDOW, START, END, *results.column_names]
+        return pa.table([windows.column(KEY), numbers, *times, *results.columns], names=names)
+
+    def _changes(self, before: Counted, added: pa.Table, merged: pa.Table) -> pa.Table:
+        """What rows changed in windows: results that they withdraw, and those that take their place."""
+        old, new = (self._results(slices, added=added) for slices in (before.slices, merged))
+        return paired(old, new, by=[KEY, WINDOW])
+
+    def _state(self, known: Counted) -> pa.Table:
+        keys = np.flatnonzero(known.counted)
+        counter = pa.table(
+            {
+                KEY: pa.array(keys, pa.int64()),
+                KIND: pa.array(np.full(len(keys), COUNTER, np.int8)),
+                NUMBER: pa.array(known.counted[keys], pa.int64()),
+            }
+        )
+        parts = [counter]
+        for kind, table in ((SLICE, known.slices), (WAITING, known.waiting)):
+            marked = table.append_column(KIND, pa.array(np.full(table.num_rows, kind, np.int8)))
+            if kind == WAITING:
+                marked = marked.append_column(WAKE, pa.array(_numbers(table, FIRST) + 1, pa.int64()))
+            parts.append(marked)
+        whole = pa.concat_tables(parts, promote_options="default")
+        missing = [one for one in (FIRST, LAST, WAKE) if one not in whole.column_names]
+        for name in missing:
+            whole = whole.append_column(name, pa.nulls(whole.num_rows, pa.int64()))
+        return whole
+
+
+def _touched(keys: Int64s, starts: Int64s, added: pa.Table, spans: Fixed) -> np.ndarray:
+    """Which pairs of key and window hold one of these slices."""
+    held = spans.windows(_numbers(added, NUMBER))
+    wanted = pa.table({"key": _numbers(added, KEY)[held.slices], "start": held.starts})
+    return among(keys, starts, wanted.group_by(["key", "start"], use_threads=False).aggregate([]))
+
+
+def _keyed(keys: Int64s, numbers: Int64s, first: Int64s, last: Int64s, partials: pa.Table) -> pa.Table:
+    columns = [pa.array(values, pa.int64()) for values in (keys, numbers, first, last)]
+    return pa.table([*columns, *partials.columns], names=[KEY, NUMBER, FIRST, LAST, *partials.column_names])
+
+
+def _numbers(table: pa.Table, name: str) -> Int64s:
+    return np.asarray(table.column(name).combine_chunks())
