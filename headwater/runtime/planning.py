@@ -14,6 +14,7 @@ import pyarrow as pa
 from headwater.errors import DeclarationInvalid, OutputChanged, SchemaConflict, TopicNotFound
 from headwater.log import EmbeddedLog, Topic
 from headwater.operators.keyed import Contract, applied_operators
+from headwater.operators.keyed.engine import ROWS as COMBINED
 from headwater.operators.keyed.runs import TIMERS
 from headwater.operators.sides import side_schema
 from headwater.runtime.declared import Input, Query
@@ -41,6 +42,11 @@ class Planned:
     operators: tuple[Contract, ...] = field(repr=False, default=())
     schemas: Mapping[str, int] = field(repr=False, default_factory=dict)
     """The version of the schema under which each input is read."""
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows are combined where they are read, so that Spark sees fewer of them."""
+        return any(COMBINED in one.rows.names for one in self.operators)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +113,20 @@ class Planner:
         topic = self.log.topic(name)
         address = str(self.log.path)
         if wanted.kind == "table" or wanted.name in self.views or topic.compact:
-            changes = changes_of(self.spark, log=address, topic=name, options=options)
+            dated = changes_of(self.spark, log=address, topic=name, options=options, keep=("_appended_at",))
+            changes = dated.drop("_appended_at")
             if wanted.kind == "rows":
                 return changes
-            return Table(name=name, key=topic.key, log=address, state=self.state, changes=changes)
+            return Table(
+                name=name,
+                key=topic.key,
+                log=address,
+                state=self.state,
+                changes=changes,
+                dated=dated,
+                time=topic.time,
+                compact=topic.compact,
+            )
         return self.spark.readStream.format("headwater").option("log", address).options(**options).load(name)
 
     # -- the topic of the output --------------------------------------------------------------------------------------

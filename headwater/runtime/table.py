@@ -18,7 +18,9 @@ class Table:
 
     `changes` is the table as it moves: a stream in which `_op` says of each row whether it replaces the row of its key
     (`+U`) or deletes it (`-D`). `current()` is the table as it stands when a batch begins: an ordinary bounded
-    DataFrame, to join a stream with. `history()` has every row ever written, with `_appended_at`.
+    DataFrame, to join a stream with. `history()` has every row ever written, with `_appended_at`. `Enrich` takes the
+    table itself, and finds what held at a time: `time` is the column that says from when a row holds, where the topic
+    has declared one, and a topic that is `compact` does not know.
     """
 
     name: str
@@ -26,6 +28,10 @@ class Table:
     log: str
     state: str = field(repr=False)
     changes: DataFrame = field(repr=False)
+    dated: DataFrame = field(repr=False)
+    """The changes with `_appended_at`, when the log took them."""
+    time: str | None = None
+    compact: bool = False
 
     def current(self) -> DataFrame:
         from pyspark.sql import Window
@@ -45,10 +51,12 @@ class Table:
         return with_tombstone(reader.load(self.name))
 
 
-def changes_of(spark: SparkSession, *, log: str, topic: str, options: dict[str, str]) -> DataFrame:
+def changes_of(
+    spark: SparkSession, *, log: str, topic: str, options: dict[str, str], keep: tuple[str, ...] = ()
+) -> DataFrame:
     """A keyed topic as a stream of changes."""
     reader = spark.readStream.format("headwater").option("log", log).options(**options).option("metadata", "all")
-    return as_changes(with_tombstone(reader.load(topic)))
+    return as_changes(with_tombstone(reader.load(topic)), keep=keep)
 
 
 def with_tombstone(rows: DataFrame) -> DataFrame:

@@ -51,7 +51,14 @@ class Meeting:
 
     @staticmethod
     def of(
-        operator: str, left: DataFrame, right: DataFrame, *, on: On, suffix: str | None = None, key_only: bool = False
+        operator: str,
+        left: DataFrame,
+        right: DataFrame,
+        *,
+        on: On,
+        suffix: str | None = None,
+        key_only: bool = False,
+        called: str = "other",
     ) -> Meeting:
         """The inputs, checked. With `key_only` the right one adds nothing to the result."""
         pairs = pairs_of(on)
@@ -60,7 +67,7 @@ class Meeting:
         if left.isStreaming != right.isStreaming:
             kinds = ["a stream" if one.isStreaming else "bounded" for one in (left, right)]
             expected = "two streams or two bounded inputs; a stream meets a bounded DataFrame in Spark's own `join`"
-            raise ArgumentInvalid(name="other", value=f"{kinds[1]} beside {kinds[0]}", expected=expected)
+            raise ArgumentInvalid(name=called, value=f"{kinds[1]} beside {kinds[0]}", expected=expected)
         taken = set(left.columns)
         renamed: dict[str, str] = {}
         for name in right.columns:
