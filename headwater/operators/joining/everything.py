@@ -1,0 +1,103 @@
+"""The step of `Join`: rows of both inputs are kept until newer ones of their key take their place, or for a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.operators.agg.groups import Int64s
+from headwater.operators.joining.inputs import Columns
+from headwater.operators.joining.line import Line, Pairs
+from headwater.operators.keyed.contract import Stepped
+from headwater.operators.keyed.engine import INPUT, KEY
+from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime
+
+SIDE = "_side"
+CAME = "_came"
+WAKE = "_wake_at_processing"
+LEFT, RIGHT = 0, 1
+Mask = npt.NDArray[np.bool_]
+
+
+def kept_schema(rows: pa.Schema, columns: Columns, *, expires: bool) -> pa.Schema:
+    """One row for each row that is kept: of which input, and when it came."""
+    own = [pa.field(SIDE, pa.int8()), pa.field(CAME, pa.int64())]
+    data = [rows.field(name).with_nullable(True) for name in columns.data]
+    return pa.schema([*own, *data, *([pa.field(WAKE, pa.int64())] if expires else [])])
+
+
+@dataclass(frozen=True)
+class KeepingStep:
+    """One batch: what comes meets what is kept and what comes with it; then the oldest are forgotten."""
+
+    columns: Columns
+    rows_max_per_key: int | None
+    expire_us: int | None
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+        now = NEVER if time.processing_us is None else time.processing_us
+        table = self._together(state, rows, now)
+        keys, side, came = (np.asarray(table.column(name)) for name in (KEY, SIDE, CAME))
+        fresh = np.arange(table.num_rows) >= state.num_rows
+        held = fresh | ~self._expired(came, now)
+        output = self._output(table, keys, met(keys, side, fresh, held))
+        kept = np.flatnonzero(held & self._newest(keys, side))
+        after = table.take(pa.array(kept))
+        if self.expire_us is not None:
+            wakes = came[kept] + self.expire_us + 1
+            after = after.append_column(WAKE, pa.array(wakes, pa.int64(), mask=came[kept] <= NEVER))
+        return Stepped(after, output)
+
+    def _together(self, state: pa.Table, rows: pa.Table, now: int) -> pa.Table:
+        """What is kept, in the order in which it came, and behind it what comes."""
+        entered = {
+            KEY: rows.column(KEY),
+            SIDE: rows.column(INPUT).cast(pa.int8()),
+            CAME: pa.array(np.full(rows.num_rows, now, np.int64)),
+        }
+        fresh = pa.table({**entered, **{name: rows.column(name) for name in self.columns.data}})
+        return pa.concat_tables([state.select(fresh.column_names).cast(fresh.schema), fresh]).combine_chunks()
+
+    def _expired(self, came: Int64s, now: int) -> Mask:
+        if self.expire_us is None or now >= EVER:
+            return np.zeros(len(came), bool)
+        return came + self.expire_us < now
+
+    def _newest(self, keys: Int64s, side: npt.NDArray[np.int8]) -> Mask:
+        """Of each key and input the rows that came last, as many as are kept."""
+        newest = np.ones(len(keys), bool)
+        if self.rows_max_per_key is None:
+            return newest
+        of_input = keys * 2 + side
+        order = np.argsort(of_input, kind="stable")[::-1]
+        of_input = of_input[order]
+        starts = np.flatnonzero(np.append(True, of_input[1:] != of_input[:-1])[: len(keys)])
+        place = np.arange(len(keys)) - np.repeat(starts, np.diff(starts, append=len(keys)))
+        newest[order] = place < self.rows_max_per_key
+        return newest
+
+    def _output(self, table: pa.Table, keys: Int64s, pairs: Pairs) -> pa.Table:
+        left, right = pa.array(pairs.left, pa.int64()), pa.array(pairs.right, pa.int64())
+        output = {KEY: pa.array(keys[pairs.left], pa.int64())}
+        output |= {name: table.column(name).take(left) for name in self.columns.left}
+        output |= {name: table.column(name).take(right) for name in self.columns.right}
+        return pa.table(output)
+
+
+def met(keys: Int64s, side: npt.NDArray[np.int8], fresh: Mask, held: Mask) -> Pairs:
+    """Rows of one key and different inputs, of which at least one is fresh."""
+    left, right = held & (side == LEFT), held & (side == RIGHT)
+    found = [_same_key(keys, left & fresh, right), _same_key(keys, left & ~fresh, right & fresh)]
+    return Pairs(*(np.concatenate(one) for one in zip(*found, strict=True)))
+
+
+def _same_key(keys: Int64s, left: Mask, right: Mask) -> Pairs:
+    mine, others = np.flatnonzero(left), np.flatnonzero(right)
+    others = others[np.argsort(keys[others], kind="stable")]
+    nothing = np.zeros(len(mine), np.int64)
+    line = Line(keys[others], np.zeros(len(others), np.int64))
+    found = line.between(keys[mine], nothing, nothing)
+    return Pairs(mine[found.left], others[found.right])
