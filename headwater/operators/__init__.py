@@ -8,6 +8,7 @@ from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
 from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
+from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
 from headwater.operators.panes import Panes, trigger
@@ -27,6 +28,7 @@ __all__ = [
     "Enrich",
     "Guard",
     "Hopping",
+    "Join",
     "JoinTables",
     "JoinWithin",
     "Panes",
