@@ -2,6 +2,7 @@
 
 from headwater.operators import agg
 from headwater.operators.aggregate_table import AggregateTable
+from headwater.operators.branch import Branch
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.count_window import CountWindow
 from headwater.operators.dedupe import Dedupe
@@ -11,6 +12,7 @@ from headwater.operators.hopping import Hopping
 from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
+from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
@@ -22,6 +24,7 @@ from headwater.operators.tumbling import Tumbling
 
 __all__ = [
     "AggregateTable",
+    "Branch",
     "CorrectClock",
     "CountWindow",
     "Dedupe",
@@ -31,6 +34,7 @@ __all__ = [
     "Join",
     "JoinTables",
     "JoinWithin",
+    "Merge",
     "Panes",
     "Process",
     "Session",

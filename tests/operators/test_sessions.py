@@ -21,7 +21,7 @@ from tests.operators.test_windows import COMPUTE, Row, arrivals, flat, numbered,
 from tests.operators.test_windows_streamed import TOPIC, closing, orders, results
 
 
-def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = False) -> set[tuple[Any, ...]]:
+def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = True) -> set[tuple[Any, ...]]:
     """By the definition: a row belongs to the session of the row before it if it comes soon enough after it."""
     made: dict[str, list[list[Row]]] = {}
     for row in sorted(rows, key=lambda one: one[2]):  # stable: rows at one time stay in the order of their offsets
@@ -132,14 +132,14 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
 
 
 def test_a_row_that_an_open_session_takes_is_not_late() -> None:
-    # The watermark is 30: the row at 12 alone would be closed at 22, but the session from 20 to 39 takes it.
+    # The watermark is 30: the row at 12 alone would be closed after 22, but the session from 20 to 39 takes it.
     found, late = run_with_late([("a", 1, 20), ("a", 2, 29), ("b", 0, 30)], [("a", 4, 12)])
     assert (found, late) == ([(12, 39, 7)], [])
 
 
 def test_a_row_that_no_open_session_takes_is_late_once_its_own_would_be_closed() -> None:
     found, late = run_with_late([("a", 1, 0), ("b", 0, 30)], [("a", 4, 5), ("a", 8, 20), ("a", 16, 21)])
-    # A session from 0 ended at 10: what comes for it is late, and so is a row at 20, whose own ended at 30.
+    # The session from 0 ended at 10: what comes for it is late. That of a row at 20 ends with 30, and is open still.
     assert (found, late) == ([(0, 10, 1), (20, 31, 24)], [4])
 
 
@@ -215,7 +215,7 @@ def test_sparks_own_sessions_leave_a_stream_once_closed(spark: SparkSession, tmp
         return sessions.select("user", F.col("window.start").alias("start"), "count")
 
     stream = Stream(spark, tmp_path, build, TOPIC)
-    stream.run({"orders": orders([("a", 1, 0), ("a", 1, 5), ("b", 1, 100)])})
+    stream.run({"orders": orders([("a", 1, 0), ("a", 1, 10), ("b", 1, 100)])})
     stream.run({"orders": closing()})
     found = sorted((row["user"], round(row["start"].timestamp()), row["count"]) for row in stream.rows())
     assert [row for row in found if row[0] in "ab"] == [("a", 0, 2), ("b", 100, 1)]

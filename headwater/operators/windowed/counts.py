@@ -200,11 +200,7 @@ class CountStep:
             if kind == WAITING:
                 marked = marked.append_column(WAKE, pa.array(_numbers(table, FIRST) + 1, pa.int64()))
             parts.append(marked)
-        whole = pa.concat_tables(parts, promote_options="default")
-        missing = [one for one in (FIRST, LAST, WAKE) if one not in whole.column_names]
-        for name in missing:
-            whole = whole.append_column(name, pa.nulls(whole.num_rows, pa.int64()))
-        return whole
+        return pa.concat_tables(parts, promote_options="default")
 
 
 def _touched(keys: Int64s, starts: Int64s, added: pa.Table, spans: Fixed) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ class OwnWindows(ABC):
     partitions: int | None = None
     name: str | None = None
 
+    #: Names that results have already.
+    taken: ClassVar[tuple[str, ...]] = (START, END)
+
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "net" or "each"')
@@ -69,7 +72,7 @@ class OwnWindows(ABC):
             on=self.on,
             by=self.by,
             compute=self.compute or {},
-            taken=(START, END, "window_number"),
+            taken=self.taken,
             whole=self.late == "side",
         )
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)

@@ -1,0 +1,208 @@
+"""Windows of so many rows: any order within what is allowed, any split and any replay give what the definition gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.errors import ArgumentInvalid
+from headwater.operators import CountWindow, agg
+from tests.operators.batches import bounded, streamed, table_of
+from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
+from tests.operators.test_windows_streamed import TOPIC, closing, orders
+
+
+def windows(rows: Sequence[Row], size: int, every: int, *, full: bool = True) -> list[tuple[Any, ...]]:
+    """By the definition: rows of a key numbered from 0; window k has `size` of them from k x every on."""
+    found = []
+    for user in sorted({user for user, _, _ in rows}):
+        own = [row for row in rows if row[0] == user]
+        for number, start in enumerate(range(0, len(own), every)):
+            held = own[start : start + size]
+            if len(held) == size or not full:
+                amounts = tuple(amount for _, amount, _ in held)
+                times = [at for _, _, at in held]
+                found.append((user, number, min(times), max(times), sum(amounts), amounts[0], amounts))
+    return sorted(found)
+
+
+def in_time(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row[2])  # stable: rows at one time stay in the order of their offsets
+
+
+def flat(row: dict[str, Any]) -> tuple[Any, ...]:
+    times = (round(row[name].timestamp()) for name in ("window_start", "window_end"))
+    return (row["user"], row["window_number"], *times, row["total"], row["first"], tuple(row["all"]))
+
+
+def results(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted(flat(row) for row in rows if not row["user"].startswith("end"))
+
+
+def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
+    return results([row for one in tables for row in one.to_pylist()])
+
+
+@settings(max_examples=80)
+@given(
+    batches=arrivals(late_by=7),
+    size=st.integers(1, 6),
+    every=st.integers(1, 8),
+    replay=st.integers(0, 5),
+    partitions=st.integers(1, 3),
+)
+def test_full_windows_come_once_in_the_order_of_event_time(
+    batches: list[list[Row]], size: int, every: int, replay: int, partitions: int
+) -> None:
+    operator = CountWindow(size=size, every=every, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None)
+    rows = [row for batch in batches for row in batch]
+    wanted = windows(in_time(rows), size, every)
+    assert shown(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay)) == wanted
+    assert shown([bounded(operator.contract, table(rows))[0]]) == wanted
+
+
+@settings(max_examples=80)
+@given(
+    batches=arrivals(late_by=20),
+    size=st.integers(1, 6),
+    every=st.integers(1, 8),
+    emit=st.sampled_from(["net", "each"]),
+    replay=st.integers(0, 5),
+)
+def test_a_changelog_also_tells_of_windows_that_are_filling(
+    batches: list[list[Row]], size: int, every: int, emit: Any, replay: int
+) -> None:
+    operator = CountWindow(
+        size=size, every=every, on="at", by="user", compute=COMPUTE, late_by=20, emit=emit, ahead=None
+    )
+    outputs = streamed(operator.contract, numbered(batches), replay=replay)
+    found = results(list(table_of(outputs, ["user", "window_number"]).values()))
+    rows = [row for batch in batches for row in batch]
+    assert found == windows(in_time(rows), size, every, full=False)
+    whole = table_of([bounded(operator.contract, table(rows))[0]], ["user", "window_number"])
+    assert results(list(whole.values())) == found
+
+
+@settings(max_examples=60)
+@given(
+    batches=arrivals(late_by=50),
+    size=st.integers(1, 6),
+    every=st.integers(1, 8),
+    emit=st.sampled_from(["final", "net", "each"]),
+    replay=st.integers(0, 5),
+)
+def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
+    batches: list[list[Row]], size: int, every: int, emit: Any, replay: int
+) -> None:
+    compute = {"total": agg.sum("amount"), "first": agg.min("amount"), "all": agg.distinct("amount")}
+    operator = CountWindow(size=size, every=every, order="arrival", on="at", by="user", compute=compute, emit=emit)
+    outputs = streamed(operator.contract, numbered(batches), replay=replay)[: len(batches)]
+    rows = [row for batch in batches for row in batch]
+    if emit == "final":
+        found = [row for one in outputs for row in one.to_pylist()]
+    else:
+        found = list(table_of(outputs, ["user", "window_number"]).values())
+    wanted = [(*row[:5], min(row[6]), len(set(row[6]))) for row in windows(rows, size, every, full=emit == "final")]
+    assert sorted((*flat({**row, "all": [row["all"]]})[:6], row["all"]) for row in found) == sorted(wanted)
+
+
+def test_a_row_behind_the_watermark_is_late() -> None:
+    operator = CountWindow(size=2, on="at", by="user", compute=COMPUTE, late="side", ahead=None)
+    sides: dict[str, list[pa.Table]] = {}
+    batches = [table([("a", 1, 10)]), table([("a", 2, 9), ("a", 3, 10)], first=1), *numbered([])]
+    found = shown(streamed(operator.contract, batches, sides=sides, partitions=1))
+    assert [(row[1], row[6]) for row in found] == [(0, (1, 3))]
+    assert [row["amount"] for one in sides["late"] for row in one.to_pylist()] == [2]
+
+
+def test_rows_between_windows_belong_to_none() -> None:
+    operator = CountWindow(size=2, every=3, on="at", by="user", compute=COMPUTE)
+    found, _ = bounded(operator.contract, table([("a", number, number) for number in range(8)]))
+    assert [row["all"] for row in found.to_pylist()] == [[0, 1], [3, 4], [6, 7]]
+
+
+def test_each_tells_of_every_row() -> None:
+    operator = CountWindow(size=2, order="arrival", on="at", by="user", compute={"n": agg.count()}, emit="each")
+    (output,) = streamed(operator.contract, [table([("a", 1, 5), ("a", 2, 3), ("a", 3, 5)])])
+    changes = [(row["_op"], row["window_number"], row["n"]) for row in output.to_pylist()]
+    assert changes == [("+I", 0, 1), ("-U", 0, 1), ("+U", 0, 2), ("+I", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: CountWindow(size=0, on="at"), "size"),
+        (lambda: CountWindow(size=2.5, on="at"), "size"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size="5 minutes", on="at"), "a number of rows"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size=2, every=-1, on="at"), "every"),
+        (lambda: CountWindow(size=1_000_000, every=1, on="at"), "at most 10,000 windows"),
+        (lambda: CountWindow(size=2, order="random", on="at"), "order"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size=2, lateness=5, on="at"), "late_by"),
+    ],
+)
+def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:
+    with pytest.raises(ArgumentInvalid, match=why):
+        make()
+
+
+def unordered(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted((*row[:5], tuple(sorted(row[6]))) for row in found)
+
+
+def distinct_times(batches: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """Rows of a user at one time are in the order of partitions and offsets, which the model does not know."""
+    first: dict[tuple[str, int], Row] = {}
+    for batch in batches:
+        for row in batch:
+            first.setdefault((row[0], row[2]), row)
+    kept = {id(row) for row in first.values()}
+    return [[row for row in batch if id(row) in kept] for batch in batches]
+
+
+@ONCE
+@given(batches=arrivals(late_by=7))
+def test_windows_by_count_in_a_real_query(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
+) -> None:
+    batches = distinct_times(batches)
+
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(CountWindow(size=3, every=2, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
+
+    stream = Stream(spark, tmp_path_factory.mktemp("final"), build, TOPIC)
+    for number, batch in enumerate(batches):
+        stream.run({"orders": orders(batch)}, kill=number == 1)
+    stream.run({"orders": closing()})
+    stream.run({"orders": closing()})
+    wanted = unordered(windows(in_time([row for batch in batches for row in batch]), 3, 2))
+    assert unordered(results(stream.rows())) == wanted
+    assert unordered(results(stream.bounded())) == wanted
+
+
+@ONCE
+@given(batches=arrivals(late_by=20))
+def test_a_changelog_of_windows_by_count_in_a_real_query(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
+) -> None:
+    batches = distinct_times(batches)
+
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(
+            CountWindow(size=3, on="at", by="user", compute=COMPUTE, late_by=20, emit="net", ahead=None)
+        )
+
+    stream = Stream(spark, tmp_path_factory.mktemp("net"), build, TOPIC)
+    for number, batch in enumerate(batches):
+        stream.run({"orders": orders(batch)}, kill=number == 2)
+    stream.run({"orders": closing()})
+    stream.run({"orders": closing()})
+    found = final_table(stream.rows(), ["user", "window_number"])
+    wanted = unordered(windows(in_time([row for batch in batches for row in batch]), 3, 3, full=False))
+    assert unordered(results(list(found.values()))) == wanted
