@@ -174,6 +174,8 @@ class Runner:
         planned = self._prepared.pop(query.name, None)
         if planned is None or planned.version != version or stop is not None:
             planned = self._planner().plan(query, version, stop=stop)
+        if (watch := self._watches.get(f"{query.name}-v{version.number}")) is not None:
+            watch.combines = planned.combines
         running = Running(
             planned,
             log=str(self.log.path),

@@ -15,7 +15,7 @@ from typing import Any
 from headwater.errors import StateMissing
 from headwater.operators.keyed.inspect import states
 from headwater.runtime.status import QueryStatus, State
-from headwater.sources.lag import lag_of
+from headwater.sources.lag import lag_of, rows_read
 
 #: The rate is taken over so many seconds.
 RATE_SECONDS = 10.0
@@ -30,6 +30,8 @@ class Watch:
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque()
         self._query_id: str | None = None
+        #: Whether rows are combined before Spark sees them, so that it does not know how many there were.
+        self.combines = False
 
     def status(self) -> QueryStatus:
         with self._lock:
@@ -48,7 +50,7 @@ class Watch:
     # Any: a report is JSON.
     def progress(self, report: Mapping[str, Any]) -> None:
         """A batch has come to its end."""
-        rows = int(report.get("numInputRows") or 0)
+        rows = rows_read(report) if self.combines else int(report.get("numInputRows") or 0)
         lag = lag_of(report)
         phases = {name: float(value) for name, value in (report.get("durationMs") or {}).items()}
         with self._lock:

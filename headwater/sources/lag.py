@@ -29,6 +29,27 @@ def lag_of(progress: Any) -> dict[str, int]:
     return lag
 
 
+# Any: as above.
+def rows_read(progress: Any) -> int:
+    """How many rows lay in what a batch has read, by offsets: also those that were combined before Spark saw any.
+
+    >>> rows_read({"sources": [{"startOffset": {"topics": {"orders": {"0": 5}}}, "endOffset": {"topics": {"orders": {"0": 9}}}}]})
+    4
+    """
+    body = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    rows = 0
+    for source in body.get("sources", []):
+        end = source.get("endOffset")
+        end = json.loads(end) if isinstance(end, str) else end
+        began = end.get("began") if isinstance(end, Mapping) else None
+        start = _offsets(source.get("startOffset"))
+        for topic, offsets in _offsets(end).items():
+            for number, stop in offsets.items():
+                first = start.get(topic, {}).get(number, (began or {}).get(topic, {}).get(number, 0))
+                rows += max(0, stop - first)
+    return rows
+
+
 def _offsets(found: Any) -> dict[str, dict[str, int]]:
     if isinstance(found, str):
         found = json.loads(found)

@@ -1,0 +1,1 @@
+"""Windows: what each kind costs, beside Spark's own stateful aggregation over the same rows."""
