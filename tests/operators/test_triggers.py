@@ -29,7 +29,7 @@ from headwater.operators.panes import (
     every,
     rows,
 )
-from tests.operators.batches import streamed
+from tests.operators.batches import streamed, with_arguments
 from tests.operators.test_windows import SECOND, Row, table
 
 COMPUTE = {"total": agg.sum("amount"), "n": agg.count(), "all": agg.collect("amount")}
@@ -441,8 +441,6 @@ def test_retracting_panes_take_back_what_accumulating_ones_said(
 
 
 def arguments(batch: Sequence[Row], *, first: int) -> Any:
-    from tests.operators.batches import with_arguments
-
     return with_arguments(table(batch, first=first).select(range(5)), COMPUTE)
 
 

@@ -100,7 +100,7 @@ class Panes:
                 check_trigger(name, getattr(self, name))
         if self.trigger is not None and (self.early is not None or self.late is not None):
             raise ArgumentInvalid(name="trigger", value=self.trigger, expected="either it, or `early` and `late`")
-        if self.late is not None and not self.lateness_us:
+        if not self.lateness_us and self.late is not None:
             raise ArgumentInvalid(name="late", value=self.late, expected="an `allowed_lateness` beside it")
 
     @property
