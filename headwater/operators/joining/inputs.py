@@ -75,7 +75,7 @@ class Meeting:
                 continue
             result = name if name not in taken else f"{name}{suffix or ''}"
             if result in taken or result in renamed:
-                expected = f"a suffix for columns of the second input, such as '_other': both have {name!r}"
+                expected = f"one such as '_other' for the second input: two columns would be called {result!r}"
                 raise ArgumentInvalid(name="suffix", value=suffix, expected=expected)
             renamed[result] = name
         return Meeting(operator=operator, left=left, right=right, on=pairs, renamed=renamed)
