@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.computation import Computation, check_compute
+from headwater.operators.agg.computation import ARGUMENT, Computation, check_compute
 from headwater.operators.keyed import Contract, apply
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.panes.machine import machine_of
@@ -87,6 +87,8 @@ class Panes:
     def _check_window(self) -> None:
         if not isinstance(self.window, Windowed):
             raise ArgumentInvalid(name="window", value=self.window, expected="a Tumbling or a Hopping window")
+        if self.window.time != "event":
+            raise ArgumentInvalid(name="window.time", value=self.window.time, expected='"event"')
         for name, default in (("compute", None), ("by", ()), ("lateness", 0.0), ("emit", "final"), ("name", None)):
             if getattr(self.window, name) != default:
                 own = "allowed_lateness" if name == "lateness" else name
@@ -151,5 +153,6 @@ class Panes:
             time=self.window.on,
             policy=policy(late_by=self.window.late_by, idle=self.window.idle, ahead=self.window.ahead),
             late="step",
+            hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.window.late == "drop" else None,
         )

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headwater.operators.agg.computation import ARGUMENT, Computation, order_of
+from headwater.operators.agg.computation import Computation, order_of
 from headwater.operators.agg.groups import Groups, Int64s
 from headwater.operators.changelog import OP, paired, rounds
 from headwater.operators.keyed.contract import Stepped
@@ -218,10 +218,8 @@ class PaneStep:
 
     def _late(self, rows: pa.Table, times: Int64s, chosen: Mask, time: BatchTime) -> pa.Table:
         """Rows that no window takes, as they came, with how far they are behind the watermark."""
-        side = rows.filter(pa.array(chosen))
-        own = [name for name in side.column_names if name in (SLICE, KEY) or name.startswith(ARGUMENT)]
         behind = pa.array(time.watermark_us - times[chosen], pa.int64())
-        return side.drop_columns(own).append_column(LATE_BY, behind)
+        return rows.filter(pa.array(chosen)).drop_columns([SLICE, KEY]).append_column(LATE_BY, behind)
 
     # -- panes go -----------------------------------------------------------------------------------------------------
 
