@@ -69,6 +69,8 @@ class PartitionEngine:
         """One batch: the output of the step, after its state is safe."""
         contract = self._contract
         before = self._store.load(batch)
+        if processing_us is not None and before.processing_us is not None:
+            processing_us = max(processing_us, before.processing_us)  # a clock may be set back, time is not
         all_before = self._all_before(batch, before)
         watermark_us = self._watermark(all_before, processing_us)
         of_inputs_us = self._of_inputs(all_before, processing_us)
@@ -76,6 +78,7 @@ class PartitionEngine:
             watermark_us=watermark_us,
             watermark_before_us=before.watermark_us,
             processing_us=processing_us,
+            processing_before_us=before.processing_us,
             batch=batch,
             broadcast=broadcast,
             learnt=merge_learnt(one.learnt for one in all_before),

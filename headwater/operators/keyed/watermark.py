@@ -138,12 +138,14 @@ class BatchTime:
     `watermark_before_us` is the watermark of the batch before: a timer between the two is due now, and was not then.
     Where each key has its own, `key_watermarks_us` has them by the number of the key; a step that asks
     `watermark_of(keys)` need not know. `learnt` is what the steps of all partitions had counted by the batch before.
-    `of_inputs_us` has the watermark of each input by itself, by the text of its number.
+    `processing_before_us` is the processing time of the batch before, which is never later. `of_inputs_us` has the
+    watermark of each input by itself, by the text of its number.
     """
 
     watermark_us: int = NEVER
     watermark_before_us: int = NEVER
     processing_us: int | None = None
+    processing_before_us: int | None = None
     batch: int | None = None
     final: bool = False
     broadcast: Mapping[str, pa.Table] = field(default_factory=dict)

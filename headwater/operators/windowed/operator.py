@@ -6,18 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import ARGUMENT, Computation
-from headwater.operators.keyed import Contract, apply
+from headwater.operators.keyed import Contract, Policy, apply
 from headwater.operators.keyed.engine import ROWS
+from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
-from headwater.operators.process import policy
+from headwater.operators.keyed.watermark import Scope
+from headwater.operators.process import check_late, policy
 from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, check_time, keys_of, prepared
+from headwater.operators.windowed.processing import PROCESSED, ProcessingStep, processing_state, without_time
 from headwater.operators.windowed.pushed import POSITION, Combine, can_push, pushed, read_options
 from headwater.operators.windowed.spans import Spans
 from headwater.operators.windowed.step import END, SLICE, START, Emit, WindowStep, output_fields, state_schema
@@ -27,21 +30,26 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EMITS = ("final", "net", "each")
+#: Which time windows are made of: the one in the rows, or the one at which their batch was taken.
+Time = Literal["event", "processing"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(ABC):
     """Aggregation per key and window."""
 
-    on: str
+    on: str = ""
     by: str | tuple[str, ...] = ()
     compute: Mapping[str, Aggregate] | None = None
     late_by: str | float = 0.0
     lateness: str | float = 0.0
     late: Late = "drop"
+    time: Time = "event"
     emit: Emit = "final"
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
     combine: bool = True
     partitions: int | None = None
     name: str | None = None
@@ -49,7 +57,26 @@ class Windowed(ABC):
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "net" or "each"')
+        check_late(self.late)
+        self._policy()
+        self._check_which_time()
         self.spans()
+
+    def _policy(self) -> Policy:
+        return policy(
+            late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark, quiet=self.quiet
+        )
+
+    def _check_which_time(self) -> None:
+        if self.time not in ("event", "processing"):
+            raise ArgumentInvalid(name="time", value=self.time, expected='"event" or "processing"')
+        if self.time == "event" and not self.on:
+            raise ArgumentInvalid(name="on", value=self.on, expected="the column of event time")
+        if self.time == "processing":
+            for name in ("on", "late_by", "lateness"):
+                if getattr(self, name):
+                    expected = 'none beside time="processing", in which nothing is late'
+                    raise ArgumentInvalid(name=name, value=getattr(self, name), expected=expected)
 
     @abstractmethod
     def spans(self) -> Spans:
@@ -62,6 +89,8 @@ class Windowed(ABC):
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Aggregate; without `compute`, only add the column `window`, for `groupBy` and everything else of Spark's."""
         called = self.name or type(self).__name__
+        if self.time == "processing":
+            return self._by_processing_time(called, rows)
         if self.compute is None:
             check_time(called, rows, self.on)
             late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
@@ -81,10 +110,20 @@ class Windowed(ABC):
         )
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)
 
+    def _by_processing_time(self, called: str, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+        if not rows.isStreaming:
+            raise without_time()
+        # Which time that is the step learns from the batch: here is only the place for it.
+        timed = rows.withColumn(PROCESSED, F.lit(None).cast("timestamp"))
+        made = prepared(called, timed, on=PROCESSED, by=self.by, compute=self.compute or {}, taken=(START, END))
+        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+
     @property
     def can_combine(self) -> bool:
         """Whether rows may be combined before they come: not where each of them is looked at by itself."""
-        return self.combine and self.emit != "each" and self.late == "drop"
+        return self.combine and self.emit != "each" and self.late == "drop" and self.watermark != "key"
 
     def _pushed(self, called: str, rows: DataFrame, options: Mapping[str, str]) -> DataFrame:
         """Let the source do the first half, where the operator sits directly on a topic."""
@@ -111,31 +150,34 @@ class Windowed(ABC):
         keys = keys_of(self.by)
         computation = combine.computation if combine is not None else Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
-        return Contract(
+        processing = self.time == "processing"
+        step = WindowStep(
+            on=PROCESSED if processing else self.on,
+            spans=self.spans(),
+            computation=computation,
+            lateness_us=round(parse_seconds(self.lateness) * 1e6),
+            emit=self.emit,
+            combined=combine is not None,
+        )
+        contract = Contract(
             name=self.name or default_name(self),
-            step=WindowStep(
-                on=self.on,
-                spans=self.spans(),
-                computation=computation,
-                lateness_us=round(parse_seconds(self.lateness) * 1e6),
-                emit=self.emit,
-                combined=combine is not None,
-            ),
+            step=ProcessingStep(step) if processing else step,
             key=keys,
             rows=rows,
-            state=state_schema(computation),
+            state=processing_state(state_schema(computation)) if processing else state_schema(computation),
             sides={"late": late_schema(rows)},
             output=pa.schema([*shown, *output_fields(computation, self.emit)]),
-            time=self.on,
-            policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
+            time=None if processing else self.on,
+            policy=self._policy(),
             late="step",
             hidden=tuple(
                 name
                 for name in rows.names
-                if name.startswith(ARGUMENT) or name in (ALL, ROWS, SLICE, *computation.partials.names)
+                if name.startswith(ARGUMENT) or name in (ALL, PROCESSED, ROWS, SLICE, *computation.partials.names)
             ),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
+        return per_key(contract)
 
 
 def late_schema(rows: pa.Schema) -> pa.Schema:

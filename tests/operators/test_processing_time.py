@@ -1,0 +1,152 @@
+"""Windows of processing time, as the source recorded it, and of log-append time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headwater.errors import ArgumentInvalid
+from headwater.operators import Hopping, Tumbling, agg
+from tests.operators.batches import bounded, streamed, table_of
+from tests.operators.streaming import Stream
+from tests.operators.test_windows import SECOND, table, windows_of
+from tests.operators.test_windows_streamed import TOPIC, orders
+
+#: Batches: when each was taken, and whose rows it had.
+BATCHES = st.lists(
+    st.tuples(st.integers(-100, 150), st.lists(st.sampled_from("abc"), max_size=5)), min_size=1, max_size=6
+)
+COMPUTE = {"n": agg.count()}
+
+
+def tables(batches: list[tuple[int, list[str]]]) -> tuple[list[pa.Table], list[int]]:
+    """Rows whose event times mean nothing, and when each batch was taken; the last one closes every window."""
+    made = [table([(user, 1, 7) for user in users], first=10 * number) for number, (_, users) in enumerate(batches)]
+    return [*made, table([], first=99)], [*(at * SECOND for at, _ in batches), 10_000 * SECOND]
+
+
+def expected(batches: list[tuple[int, list[str]]], size: int, every: int) -> dict[tuple[str, int], int]:
+    counts: Counter[tuple[str, int]] = Counter()
+    latest = batches[0][0]
+    for at, users in batches:
+        latest = max(latest, at)  # a clock that was set back does not take time with it
+        for start, end in windows_of(size, every):
+            if start <= latest < end:
+                counts.update((user, start) for user in users)
+    return dict(counts)
+
+
+@settings(max_examples=80)
+@given(batches=BATCHES, size=st.integers(1, 30), every=st.integers(1, 40), replay=st.integers(0, 5))
+def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
+    batches: list[tuple[int, list[str]]], size: int, every: int, replay: int
+) -> None:
+    operator = Hopping(size=size, every=every, time="processing", by="user", compute=COMPUTE)
+    rows, times = tables(batches)
+    outputs = streamed(operator.contract, rows, processing_us=times, replay=replay)
+    found = [
+        ((row["user"], round(row["window_start"].timestamp())), row["n"]) for one in outputs for row in one.to_pylist()
+    ]
+    assert len(found) == len(dict(found))
+    assert dict(found) == expected(batches, size, every)
+
+
+@settings(max_examples=80)
+@given(batches=BATCHES, size=st.integers(1, 30), emit=st.sampled_from(["net", "each"]), replay=st.integers(0, 5))
+def test_a_changelog_leads_to_the_same_table(
+    batches: list[tuple[int, list[str]]], size: int, emit: Any, replay: int
+) -> None:
+    operator = Tumbling(size=size, time="processing", by="user", compute=COMPUTE, emit=emit)
+    rows, times = tables(batches)
+    outputs = streamed(operator.contract, rows, processing_us=times, replay=replay)
+    found = {
+        (user, round(start.timestamp())): row["n"]
+        for (user, start), row in table_of(outputs, ["user", "window_start"]).items()
+    }
+    assert found == expected(batches, size, size)
+
+
+def test_a_window_closes_with_the_first_batch_after_its_end() -> None:
+    operator = Tumbling(size=10, time="processing", by="user", compute=COMPUTE)
+    rows = [table([("a", 1, 0)]), table([]), table([("b", 1, 0)], first=5)]
+    outputs = streamed(operator.contract, rows, processing_us=[3 * SECOND, 9 * SECOND, 10 * SECOND])
+    assert [[row["user"] for row in one.to_pylist()] for one in outputs] == [[], [], ["a"]]
+
+
+def test_state_is_gone_when_its_windows_are() -> None:
+    operator = Hopping(size=20, every=10, time="processing", by="user", compute=COMPUTE)
+    contract = operator.contract(table([]).schema)
+    assert "_wake_at_processing" in contract.state.names
+    assert "_wake_at" not in contract.state.names
+    assert contract.time is None
+
+
+def test_bounded_rows_have_no_processing_time() -> None:
+    operator = Tumbling(size=10, time="processing", by="user", compute=COMPUTE)
+    with pytest.raises(ArgumentInvalid, match="_appended_at"):
+        bounded(operator.contract, table([("a", 1, 0)]))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Tumbling(size=10), "the column of event time"),
+        (lambda: Tumbling(size=10, time="lunch", on="at"), '"event" or "processing"'),  # type: ignore[arg-type]
+        (lambda: Tumbling(size=10, time="processing", on="at"), "nothing is late"),
+        (lambda: Tumbling(size=10, time="processing", late_by=5), "nothing is late"),
+        (lambda: Hopping(size=10, every=5, time="processing", lateness=5), "nothing is late"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(make: Any, why: str) -> None:
+    with pytest.raises(ArgumentInvalid, match=why):
+        make()
+
+
+# -- with Spark -------------------------------------------------------------------------------------------------------
+
+
+def test_processing_time_in_a_real_query(spark: SparkSession, tmp_path: Path) -> None:
+    # Batches are taken microseconds or seconds apart, as the machine likes: every row is in one window of a microsecond,
+    # which is over when the next batch is taken; a batch done again has the same time.
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Tumbling(size=1e-6, time="processing", by="user", compute=COMPUTE))
+
+    stream = Stream(spark, tmp_path, build, TOPIC)
+    stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
+    stream.run({"orders": orders([("a", 1, 5)])}, kill=True)
+    stream.run({"orders": orders([("c", 1, 5)])})
+    found = [(row["user"], row["n"]) for row in stream.rows()]
+    assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]
+    assert len({row["window_start"] for row in stream.rows()}) == 2
+
+
+def test_spark_has_no_windows_of_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([], "user string, amount long, at timestamp")
+    with pytest.raises(ArgumentInvalid, match="_appended_at"):
+        Tumbling(size=10, time="processing", compute=COMPUTE)(rows)
+    Stream(spark, tmp_path, lambda rows: rows, TOPIC)
+    streaming = spark.readStream.format("headwater").option("log", str(tmp_path / "log")).load("orders")
+    with pytest.raises(ArgumentInvalid, match="aggregates"):
+        Tumbling(size=10, time="processing")(streaming)
+
+
+def test_windows_of_log_append_time(spark: SparkSession, tmp_path: Path) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        return rows.transform(Tumbling(size="1 day", on="_appended_at", by="user", compute=COMPUTE, emit="net"))
+
+    stream = Stream(spark, tmp_path, build, TOPIC, metadata="all")
+    stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
+    stream.run({"orders": orders([("a", 1, 5)])}, kill=True)
+    # The days on which the rows were appended, as the log says them: one, or two around midnight.
+    rows = spark.read.format("headwater").option("log", str(tmp_path / "log")).option("metadata", "all").load("orders")
+    days = rows.groupBy("user", F.window("_appended_at", "1 day").start.alias("day")).count().collect()
+    table = {(row["user"], row["window_start"]): row["n"] for row in stream.rows() if row["_op"] in ("+I", "+U")}
+    assert table == {(row["user"], row["day"]): row["count"] for row in days}
