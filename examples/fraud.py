@@ -66,6 +66,7 @@ def stolen(paid: DataFrame) -> DataFrame:
             by="card",
             on="at",
             late_by="10 minutes",
+            late="side",
             state={"small": "int64"},
             output={"card": "int64", "id": "int64", "amount": "float64", "at": "timestamp"},
         )

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.operators.keyed import BatchTime, Contract, Stepped, apply
+from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, apply
 from headwater.operators.keyed.engine import KEY, micros
+from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
-from headwater.operators.process import policy
+from headwater.operators.keyed.watermark import Scope
+from headwater.operators.process import LATE_SAMPLE_ROWS, Late, check_late, policy
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ class Dedupe:
     """Let the first row of each id pass, and no other whose event time lies less than `within` after it.
 
     Rows pass as soon as they arrive, so a repeated delivery costs no delay. Ids are forgotten when the watermark is
-    `within` behind them: state is bounded by the ids of that period. A row behind the watermark leaves by the side
-    `late`. Costs one look-up per id and batch.
+    `within` behind them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
+    sample kept (`late="drop"`), or put aside whole (`late="side"`). Costs one look-up per id and batch.
 
     >>> Dedupe(by="id", on="at", within="10 minutes").within
     '10 minutes'
@@ -39,14 +41,26 @@ class Dedupe:
     late_by: str | float = 0.0
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
+    late: Late = "drop"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
     partitions: int | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_late(self.late)
+        self.policy()
+
+    def policy(self) -> Policy:
+        return policy(
+            late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark, quiet=self.quiet
+        )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         return apply(self.contract, rows, partitions=self.partitions)
 
     def contract(self, rows: pa.Schema) -> Contract:
-        return Contract(
+        contract = Contract(
             name=self.name or default_name(self),
             step=_Step(self.on, round(parse_seconds(self.within) * 1e6)),
             key=(self.by,) if isinstance(self.by, str) else tuple(self.by),
@@ -54,8 +68,10 @@ class Dedupe:
             state=pa.schema([pa.field("first_us", pa.int64()), pa.field("_wake_at", pa.int64())]),
             output=rows,
             time=self.on,
-            policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
+            policy=self.policy(),
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
+        return per_key(contract)
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,7 @@ class _Step:
         held[np.asarray(state.column(KEY))] = True
         held[keys] = True
         # An id is forgotten once no row in time could still be its repetition.
-        held &= first + self.within_us > time.watermark_us
+        held &= first + self.within_us > time.watermark_of(np.arange(count))
         numbers = np.flatnonzero(held)
         kept = pa.table({"first_us": first[numbers], "_wake_at": first[numbers] + self.within_us, KEY: numbers})
         return Stepped(kept, rows.filter(pa.array(passing)))

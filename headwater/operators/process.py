@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.keyed import Broadcast, Contract, Policy, Step, apply
+from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.keyed.watermark import Combine, Scope
 from headwater.schema import parse_schema
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 #: Of several inputs, whether time is that of the one furthest behind or of the one furthest ahead.
 Follow = Literal["slowest", "fastest"]
 COMBINES: Mapping[Follow, Combine] = {"slowest": "min", "fastest": "max"}
+Late = Literal["drop", "side"]
+#: So many of the rows that are dropped in a partition and batch are kept for people to look at.
+LATE_SAMPLE_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +54,27 @@ class Process:
     late_by: str | float = 0.0
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
-    late: Literal["side", "step"] = "side"
+    late: Literal["drop", "side", "step"] = "drop"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
+    follow: Follow = "slowest"
     tables: Mapping[str, Broadcast] = field(default_factory=dict)
     partitions: int | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_late(self.late, "drop", "side", "step")
+        self.policy()
+
+    def policy(self) -> Policy:
+        return policy(
+            late_by=self.late_by,
+            idle=self.idle,
+            ahead=self.ahead,
+            watermark=self.watermark,
+            follow=self.follow,
+            quiet=self.quiet,
+        )
 
     def __call__(self, *inputs: DataFrame) -> DataFrame:
         return apply(self.contract, *inputs, partitions=self.partitions)
@@ -63,7 +84,7 @@ class Process:
         return apply(self.contract, *inputs, partitions=self.partitions, side=name)
 
     def contract(self, rows: pa.Schema) -> Contract:
-        return Contract(
+        contract = Contract(
             name=self.name or default_name(self),
             step=self.step,
             key=(self.by,) if isinstance(self.by, str) else tuple(self.by),
@@ -72,10 +93,12 @@ class Process:
             output=parse_schema(self.output),
             sides={name: parse_schema(schema) for name, schema in self.sides.items()},
             time=self.on,
-            policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
-            late=self.late,
+            policy=self.policy(),
+            late="step" if self.late == "step" else "side",
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             broadcast=self.tables,
         )
+        return per_key(contract)
 
 
 def state_schema(declared: Any) -> pa.Schema:
@@ -86,6 +109,13 @@ def state_schema(declared: Any) -> pa.Schema:
     plain = {name: kind for name, kind in declared.items() if name not in timers}
     fields = list(parse_schema(plain)) if plain else []
     return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in timers)])
+
+
+def check_late(late: str, *known: str) -> None:
+    """Refuse a way with late rows that there is not."""
+    known = known or ("drop", "side")
+    if late not in known:
+        raise ArgumentInvalid(name="late", value=late, expected=" or ".join(f'"{one}"' for one in known))
 
 
 def policy(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import arguments, check_arguments, check_compute
+from headwater.operators.process import LATE_SAMPLE_ROWS as LATE_SAMPLE_ROWS
+from headwater.operators.process import Late as Late
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
 ALL = "_all"
 #: What the engine orders rows by and learns time from, where the rows have it.
 PLACES = ("_topic", "_partition", "_offset", "_punctuation")
-Late = Literal["drop", "side"]
-#: So many of the rows that are dropped in a partition and batch are kept for people to look at.
-LATE_SAMPLE_ROWS = 20
 
 
 def keys_of(by: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -73,14 +73,12 @@ class WindowStep:
         inside = self.spans.inside(slices)
         if inside is not None:
             rows, times, slices = rows.filter(pa.array(inside)), times[inside], slices[inside]
-        behind = time.watermark_us - (self.spans.last_ends(slices) + self.lateness_us)
-        late = behind >= 0
+        reached = time.watermark_of(_keys(rows))
+        late = reached >= self.spans.last_ends(slices) + self.lateness_us
         if not late.any():
             return rows, None
         side = rows.filter(pa.array(late))
-        side = side.drop_columns([SLICE, KEY]).append_column(
-            LATE_BY, pa.array(time.watermark_us - times[late], pa.int64())
-        )
+        side = side.drop_columns([SLICE, KEY]).append_column(LATE_BY, pa.array((reached - times)[late], pa.int64()))
         return rows.filter(pa.array(~late)), side
 
     def _lifted(self, rows: pa.Table) -> pa.Table:
@@ -117,7 +115,8 @@ class WindowStep:
         """The results of windows that have closed since the last batch."""
         held = self.spans.windows(_slices(merged))
         closes = self.spans.ends(held.starts) + self.lateness_us
-        now = (closes > time.watermark_before_us) & (closes <= time.watermark_us)
+        keys = _keys(merged)[held.slices]
+        now = (closes > time.watermark_before_of(keys)) & (closes <= time.watermark_of(keys))
         return self._results(merged, held.slices[now], held.starts[now])
 
     def _changes(self, before: pa.Table, after: pa.Table, added: pa.Table) -> pa.Table:
@@ -156,13 +155,14 @@ class WindowStep:
         """The slices that some window still needs, and when to look at each again."""
         slices = _slices(merged)
         gone = self.spans.last_ends(slices) + self.lateness_us
-        kept = gone > time.watermark_us
+        reached = time.watermark_of(_keys(merged))
+        kept = gone > reached
         merged, slices, gone = merged.filter(pa.array(kept)), slices[kept], gone[kept]
         wake = gone
         if self.emit == "final":
             held = self.spans.windows(slices)
             closes = self.spans.ends(held.starts) + self.lateness_us
-            later = closes > time.watermark_us
+            later = closes > reached[kept][held.slices]
             wake = gone.copy()
             np.minimum.at(wake, held.slices[later], closes[later])
         return merged.append_column(WAKE, pa.array(wake, pa.int64()))
@@ -179,6 +179,10 @@ class WindowStep:
             slices = merged
         output = in_rounds(outputs) if outputs else None
         return Stepped(self._kept(slices, time), output, {"late": late} if late is not None else {})
+
+
+def _keys(table: pa.Table) -> Int64s:
+    return np.asarray(table.column(KEY).combine_chunks())
 
 
 def _slices(table: pa.Table) -> Int64s:
