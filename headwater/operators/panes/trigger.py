@@ -6,7 +6,6 @@ the window takes no more rows. Most triggers fire once and finish; `Repeatedly` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headwater.errors import ArgumentInvalid
@@ -20,12 +19,6 @@ class Trigger:
     def parts(self) -> tuple[Trigger, ...]:
         """The triggers that this one is made of."""
         return ()
-
-    def everything(self) -> Iterator[Trigger]:
-        """This trigger and all that it is made of."""
-        yield self
-        for part in self.parts():
-            yield from part.everything()
 
 
 @dataclass(frozen=True)
