@@ -106,9 +106,9 @@ RATE = st.tuples(st.just(1), st.sampled_from("abc"), st.integers(-30, 60), st.sa
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int) -> list[list[Row]]:
+def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int = 1) -> list[list[Row]]:
     """Sales and rates in batches; each comes at most so many seconds after its time."""
-    rows: list[Row] = draw(st.lists(SALE | RATE, min_size=1, max_size=40))
+    rows: list[Row] = draw(st.lists(SALE | RATE, min_size=rows_min, max_size=40))
     longest = [sale_delay if row[0] == 0 else rate_delay for row in rows]
     delays = [draw(st.integers(0, one)) for one in longest]
     # Of what arrives at one moment the rates come first, and in the order of their times.

@@ -48,7 +48,7 @@ def run(stream: Stream, batches: list[list[Row]]) -> list[Numbered]:
 
 @pytest.mark.parametrize("how", ["inner", "outer", "anti"])
 @ONCE
-@given(batches=arrivals(late_by=9))
+@given(batches=arrivals(late_by=9, rows_min=25))
 def test_a_join_within_bounds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, how: Any, batches: list[list[Row]]
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_join_within_bounds(
 
 
 @ONCE
-@given(batches=arrivals(late_by=9))
+@given(batches=arrivals(late_by=9, rows_min=25))
 def test_a_join_without_time(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
 ) -> None:
