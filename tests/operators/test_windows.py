@@ -166,6 +166,14 @@ def test_a_row_is_late_only_when_all_its_windows_are_closed() -> None:
     ]
 
 
+def test_a_row_changes_none_of_its_windows_that_are_closed() -> None:
+    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, emit="net", ahead=None)
+    batches = [table([("a", 1, 5), ("a", 2, 25)]), table([("a", 8, 26)], first=2), table([("a", 3, 15)], first=3)]
+    outputs = streamed(operator.contract, batches, partitions=1)
+    changes = [(row["_op"], flat(row)[1], row["total"]) for row in outputs[2].to_pylist()]
+    assert changes == [("-U", 10, 10), ("+U", 10, 13)]
+
+
 def test_lateness_keeps_a_window_open() -> None:
     operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE, lateness=15)
     batches = [table([("a", 1, 5), ("a", 2, 20)]), table([("a", 3, 9)], first=2), *numbered([])]

@@ -22,6 +22,7 @@ from headwater.operators.keyed.watermark import BatchTime
 from headwater.operators.windowed.late import put_aside
 from headwater.operators.windowed.spans import Fixed
 from headwater.operators.windowed.step import END, START, WAKE, Emit, among, in_rounds
+from headwater.operators.windowed.timers import earliest
 
 KIND = "kind"
 NUMBER = "number"
@@ -198,7 +199,7 @@ class CountStep:
         for kind, table in ((SLICE, known.slices), (WAITING, known.waiting)):
             marked = table.append_column(KIND, pa.array(np.full(table.num_rows, kind, np.int8)))
             if kind == WAITING:
-                marked = marked.append_column(WAKE, pa.array(_numbers(table, FIRST) + 1, pa.int64()))
+                marked = marked.append_column(WAKE, earliest(_numbers(table, KEY), _numbers(table, FIRST) + 1))
             parts.append(marked)
         return pa.concat_tables(parts, promote_options="default")
 

@@ -22,6 +22,7 @@ from headwater.operators.keyed.engine import KEY, micros
 from headwater.operators.keyed.watermark import BatchTime
 from headwater.operators.windowed.late import put_aside
 from headwater.operators.windowed.step import END, START, WAKE, Emit, in_rounds
+from headwater.operators.windowed.timers import earliest
 
 FIRST = "first_us"
 LAST = "last_us"
@@ -67,7 +68,7 @@ class SessionStep:
             if self.emit == "net":
                 output = self._changes(sessions, joined)
             sessions = joined.sessions
-        kept = sessions.append_column(WAKE, pa.array(self._closes(sessions), pa.int64()))
+        kept = sessions.append_column(WAKE, earliest(_numbers(sessions, KEY), self._closes(sessions)))
         return Stepped(kept, output, sides)
 
     def _closes(self, sessions: pa.Table) -> Int64s:

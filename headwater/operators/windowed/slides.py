@@ -23,6 +23,7 @@ from headwater.operators.keyed.watermark import BatchTime
 from headwater.operators.windowed.late import put_aside
 from headwater.operators.windowed.ranges import merged_ranges
 from headwater.operators.windowed.step import END, START, WAKE, Emit, in_rounds
+from headwater.operators.windowed.timers import earliest
 
 AT = "at_us"
 Which = Literal["all", "trailing"]
@@ -104,7 +105,7 @@ class SlideStep:
             return added if added.num_rows else before
         both = pa.concat_tables([before, added]).combine_chunks()
         keys, at = _numbers(both, KEY), _numbers(both, AT)
-        order = np.lexsort([at, keys])
+        order = interleaved(keys, at, before.num_rows)
         groups = Groups.of(keys[order], at[order])
         partials = self.computation.merge(both.take(pa.array(order)), groups)
         first = order[groups.starts]
@@ -189,8 +190,9 @@ class SlideStep:
         if self.emit == "final":
             closes = self._closes(np.maximum(at - self.size_us, 0) if self.floor else at - self.size_us)
             wake = np.where(closes > watermark, closes, gone)
-        kept = pa.array(gone > watermark)
-        return instants.append_column(WAKE, pa.array(wake, pa.int64())).filter(kept)
+        kept = gone > watermark
+        instants = instants.filter(pa.array(kept))
+        return instants.append_column(WAKE, earliest(_numbers(instants, KEY), wake[kept]))
 
     def _each(self, before: pa.Table, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table | None]:
         """Every change, as if each row had come alone: the n-th rows of all keys make the n-th round."""
@@ -222,6 +224,21 @@ def rows_before(keys: Int64s, at: Int64s, of_keys: Int64s, of_at: Int64s) -> Int
     found = np.empty(len(order), np.int64)
     found[order] = np.cumsum(~asked[order])
     return found[: len(of_keys)]
+
+
+def interleaved(keys: Int64s, at: Int64s, first: int) -> Int64s:
+    """The order of key and time of rows that are two sorted parts, of which the first has `first` rows.
+
+    >>> interleaved(np.array([0, 1, 0, 1]), np.array([5, 5, 5, 4]), 2).tolist()
+    [0, 2, 3, 1]
+    """
+    order = np.empty(len(keys), np.int64)
+    places = rows_before(keys[:first], at[:first], keys[first:], at[first:] + 1) + np.arange(len(keys) - first)
+    order[places] = np.arange(first, len(keys))
+    rest = np.ones(len(keys), bool)
+    rest[places] = False
+    order[rest] = np.arange(first)
+    return order
 
 
 def _holding(instants: pa.Table, windows: Slides, added: pa.Table, size_us: int) -> Mask:

@@ -57,7 +57,7 @@ class WindowStep:
             return self._each(state, fresh, late, time)
         added = self._lifted(fresh)
         merged = self._merged(state, added)
-        output = self._closed(merged, time) if self.emit == "final" else self._changes(state, merged, added)
+        output = self._closed(merged, time) if self.emit == "final" else self._changes(state, merged, added, time)
         return Stepped(self._kept(merged, time), output, {"late": late} if late is not None else {})
 
     # -- rows in ------------------------------------------------------------------------------------------------------
@@ -119,14 +119,17 @@ class WindowStep:
         now = (closes > time.watermark_before_of(keys)) & (closes <= time.watermark_of(keys))
         return self._results(merged, held.slices[now], held.starts[now])
 
-    def _changes(self, before: pa.Table, after: pa.Table, added: pa.Table) -> pa.Table:
+    def _changes(self, before: pa.Table, after: pa.Table, added: pa.Table, time: BatchTime) -> pa.Table:
         """What a batch changed in windows: results that it withdraws, and those that take their place."""
         touched = self.spans.windows(_slices(added))
-        named = {
-            "key": np.asarray(added.column(KEY).combine_chunks())[touched.slices],
-            "start": touched.starts,
-        }
-        wanted = pa.table(named).group_by(["key", "start"], use_threads=False).aggregate([])
+        keys = np.asarray(added.column(KEY).combine_chunks())[touched.slices]
+        # Of a window that is closed some slices may be gone: a row that an open one takes as well changes that one alone.
+        open_still = self.spans.ends(touched.starts) + self.lateness_us > time.watermark_of(keys)
+        wanted = (
+            pa.table({"key": keys[open_still], "start": touched.starts[open_still]})
+            .group_by(["key", "start"], use_threads=False)
+            .aggregate([])
+        )
         old = self._results_of(before, wanted)
         new = self._results_of(after, wanted)
         return paired(old, new, by=[KEY, START])
@@ -175,7 +178,7 @@ class WindowStep:
         for number in rounds(np.asarray(rows.column(KEY).combine_chunks())):
             added = self._lifted(rows.take(pa.array(number)))
             merged = self._merged(slices, added)
-            outputs.append(self._changes(slices, merged, added))
+            outputs.append(self._changes(slices, merged, added, time))
             slices = merged
         output = in_rounds(outputs) if outputs else None
         return Stepped(self._kept(slices, time), output, {"late": late} if late is not None else {})
