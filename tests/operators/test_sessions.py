@@ -148,6 +148,13 @@ def test_lateness_keeps_a_session_open() -> None:
     assert (found, late) == ([(0, 15, 5)], [])
 
 
+def test_with_a_watermark_per_key_nobody_is_late_because_of_others() -> None:
+    batches = [[("a", 1, 5), ("b", 0, 500)], [("a", 2, 12), ("b", 0, 501)], [("a", 4, 60)], [("a", 8, 61)]]
+    found, late = run_with_late(*batches, watermark="key")
+    assert (found, late) == ([(5, 22, 3)], [])
+    assert run_with_late(*batches)[1] != []
+
+
 @pytest.mark.parametrize("gap", [0, -1, "soon", "0 seconds", "20 years"])
 def test_nonsense_is_refused_when_it_is_written_down(gap: Any) -> None:
     with pytest.raises(ArgumentInvalid, match="gap"):

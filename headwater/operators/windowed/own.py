@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.computation import Computation
-from headwater.operators.keyed import Contract, Step, apply
+from headwater.operators.agg.computation import ARGUMENT, Computation
+from headwater.operators.keyed import Contract, Policy, Step, apply
+from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
+from headwater.operators.keyed.watermark import Scope
 from headwater.operators.process import policy
 from headwater.operators.windowed.operator import EMITS, late_schema
 from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, keys_of, prepared
@@ -37,6 +39,8 @@ class OwnWindows(ABC):
     emit: Emit = "final"
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
     partitions: int | None = None
     name: str | None = None
 
@@ -48,6 +52,12 @@ class OwnWindows(ABC):
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "net" or "each"')
         if self.late not in ("drop", "side"):
             raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side"')
+        self.policy()
+
+    def policy(self) -> Policy:
+        return policy(
+            late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark, quiet=self.quiet
+        )
 
     @abstractmethod
     def step(self, computation: Computation) -> Step:
@@ -81,7 +91,7 @@ class OwnWindows(ABC):
         keys = keys_of(self.by)
         computation = Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
-        return Contract(
+        contract = Contract(
             name=self.name or default_name(self),
             step=self.step(computation),
             key=keys,
@@ -90,7 +100,9 @@ class OwnWindows(ABC):
             sides={"late": late_schema(rows)},
             output=pa.schema([*shown, *self.fields(computation)]),
             time=self.on,
-            policy=policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead),
+            policy=self.policy(),
             late="step",
+            hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
+        return per_key(contract)
