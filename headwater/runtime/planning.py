@@ -187,6 +187,11 @@ class Planner:
         timed = [one for one in planned.operators if one.time is not None]
         if not timed:
             raise _invalid(planned.query, "it has a topic for late rows, but no operator that tells which are late")
+        if timed[0].late_rows_max is not None:
+            why = (
+                f'it has a topic for late rows, but its operator {timed[0].name!r} drops them; say `late="side"` there'
+            )
+            raise _invalid(planned.query, why)
         schema = side_schema(timed[0], "late")
         try:
             known = self.log.topic(name).schema

@@ -60,6 +60,10 @@ class Aggregate(ABC):
     def finish(self, partials: Columns) -> pa.Array:
         """The value of each partial result."""
 
+    def hashed(self, kind: pa.DataType) -> Mapping[str, str] | None:
+        """Which of Arrow's grouped functions gives each column of the partial result, where there is one for each."""
+        return None
+
     def remove(self, partials: Columns) -> Columns:
         """What must be merged in to take these partial results out again, where that is possible."""
         raise NotImplementedError(f"{self.called} cannot be taken back")

@@ -42,6 +42,9 @@ class Count(Aggregate):
     def finish(self, partials: Columns) -> pa.Array:
         return partials["count"]
 
+    def hashed(self, kind: pa.DataType) -> Mapping[str, str] | None:
+        return {"count": "count_all" if self.of is None else "count"}
+
     def remove(self, partials: Columns) -> Columns:
         return {"count": pc.negate(partials["count"])}
 
@@ -71,6 +74,9 @@ class Sum(Aggregate):
     def merge(self, partials: Columns, groups: Groups) -> Columns:
         counts = summed(np.asarray(partials["count"]), groups)
         return {"sum": self._sums(partials["sum"], groups), "count": pa.array(counts)}
+
+    def hashed(self, kind: pa.DataType) -> Mapping[str, str] | None:
+        return {"sum": "sum", "count": "count"} if _is_plain(kind) else None
 
     def finish(self, partials: Columns) -> pa.Array:
         nothing = pc.equal(partials["count"], 0)
@@ -169,6 +175,10 @@ class StdDev(Aggregate):
         least = 0 if self.population else 1
         divisor = np.maximum(counts - least, 1)
         return pa.array(np.sqrt(squares / divisor), mask=counts <= least)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def summed(values: npt.NDArray[np.generic], groups: Groups) -> npt.NDArray[np.generic]:

@@ -57,6 +57,8 @@ class Contract:
     late: Literal["side", "step"] = "side"
     #: How many of the late rows of a partition and batch are kept; all are counted.
     late_rows_max: int | None = None
+    #: The whole numbers by which rows of a key are sorted, where it is not time and place; the most important first.
+    order: tuple[str, ...] = ()
     #: Columns of the rows that are the operator's own affair, and that no side shows.
     hidden: tuple[str, ...] = ()
     partitions: int = 1

@@ -25,6 +25,7 @@ from headwater.faults import reach
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
+from headwater.operators.keyed.ordering import by_hash, in_order
 from headwater.operators.keyed.runs import EVENT_TIMER, HASH, LIVE, PROCESSING_TIMER, TIMERS, Hashes
 from headwater.operators.keyed.store import Manifest, StateStore, latest_of_inputs
 from headwater.operators.keyed.watermark import EVER, NEVER, BatchTime, Seen, fading, merge, merge_learnt
@@ -299,6 +300,9 @@ def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
     if rows.num_rows < 2:
         return rows
     rows = rows.combine_chunks()
+    if contract.order:
+        by = [np.asarray(rows.column(name).combine_chunks()) for name in reversed(contract.order)]
+        return rows.take(pa.array(by_hash(_hashes(rows), in_order(by))))
     order_by: list[npt.NDArray[np.generic]] = [
         np.asarray(pc.fill_null(rows.column(name), 0)) for name in POSITION if name in rows.column_names
     ]
@@ -308,8 +312,8 @@ def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
         order_by.append(np.asarray(rows.column(INPUT)))
     if contract.time is not None:
         order_by.append(np.asarray(micros(rows.column(contract.time))))
+    order = by_hash(_hashes(rows), in_order(order_by))
     order_by.append(_hashes(rows))
-    order = np.lexsort(order_by)
     if not all(name in rows.column_names for name in POSITION):
         order = settled(rows, order, order_by)
     return rows.take(pa.array(order))

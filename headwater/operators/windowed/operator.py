@@ -19,9 +19,10 @@ from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.keyed.watermark import Scope
 from headwater.operators.process import check_late, policy
+from headwater.operators.windowed.completeness import COMPLETENESS, with_completeness
 from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, check_time, keys_of, prepared
 from headwater.operators.windowed.processing import PROCESSED, ProcessingStep, processing_state, without_time
-from headwater.operators.windowed.pushed import POSITION, Combine, can_push, pushed, read_options
+from headwater.operators.windowed.pushed import CHUNK, POSITION, Combine, can_push, pushed, read_options
 from headwater.operators.windowed.spans import Spans
 from headwater.operators.windowed.step import END, SLICE, START, Emit, WindowStep, output_fields, state_schema
 from headwater.units import parse_seconds
@@ -50,6 +51,7 @@ class Windowed(ABC):
     ahead: str | float | None = "1 day"
     watermark: Scope = "partition"
     quiet: str | float | None = None
+    completeness: bool = False
     combine: bool = True
     partitions: int | None = None
     name: str | None = None
@@ -60,6 +62,7 @@ class Windowed(ABC):
         check_late(self.late)
         self._policy()
         self._check_which_time()
+        self._check_completeness()
         self.spans()
 
     def _policy(self) -> Policy:
@@ -77,6 +80,18 @@ class Windowed(ABC):
                 if getattr(self, name):
                     expected = 'none beside time="processing", in which nothing is late'
                     raise ArgumentInvalid(name=name, value=getattr(self, name), expected=expected)
+
+    def _check_completeness(self) -> None:
+        if not self.completeness:
+            return
+        if self.emit == "final":
+            expected = 'none with emit="final", whose results are complete; say emit="net"'
+            raise ArgumentInvalid(name="completeness", value=True, expected=expected)
+        if self.watermark == "key" or self.time == "processing":
+            expected = "none where time is that of keys, or of processing"
+            raise ArgumentInvalid(name="completeness", value=True, expected=expected)
+        if COMPLETENESS in (self.compute or {}):
+            raise ArgumentInvalid(name="compute", value=COMPLETENESS, expected="names that are free")
 
     @abstractmethod
     def spans(self) -> Spans:
@@ -123,7 +138,8 @@ class Windowed(ABC):
     @property
     def can_combine(self) -> bool:
         """Whether rows may be combined before they come: not where each of them is looked at by itself."""
-        return self.combine and self.emit != "each" and self.late == "drop" and self.watermark != "key"
+        each_row = self.emit == "each" or self.late == "side" or self.watermark == "key" or self.completeness
+        return self.combine and not each_row
 
     def _pushed(self, called: str, rows: DataFrame, options: Mapping[str, str]) -> DataFrame:
         """Let the source do the first half, where the operator sits directly on a topic."""
@@ -170,14 +186,16 @@ class Windowed(ABC):
             time=None if processing else self.on,
             policy=self._policy(),
             late="step",
+            order=(SLICE, "_partition", CHUNK) if combine is not None else (),
             hidden=tuple(
                 name
                 for name in rows.names
-                if name.startswith(ARGUMENT) or name in (ALL, PROCESSED, ROWS, SLICE, *computation.partials.names)
+                if name.startswith(ARGUMENT)
+                or name in (ALL, CHUNK, PROCESSED, ROWS, SLICE, *computation.partials.names)
             ),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
-        return per_key(contract)
+        return with_completeness(contract, step) if self.completeness else per_key(contract)
 
 
 def late_schema(rows: pa.Schema) -> pa.Schema:

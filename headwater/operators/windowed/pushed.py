@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.computation import ARGUMENT, Computation, order_of
+from headwater.operators.agg.computation import ARGUMENT, SEPARATOR, Computation, order_of
 from headwater.operators.agg.groups import Groups, Int64s, Order
+from headwater.operators.agg.numbers import LARGEST
 from headwater.operators.keyed.engine import ROWS, micros
 from headwater.operators.windowed.prepared import ALL
 from headwater.operators.windowed.spans import Spans
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 POSITION = ("_partition", "_offset")
+#: Which part of a reader's rows a partial result is of: they are combined a million at a time.
+CHUNK = "_chunk"
+_AT = "_at_us"
 #: So many rows are combined at a time: partial results of a larger batch are merged behind the shuffle.
 ROWS_MAX = 1_000_000
 
@@ -50,24 +54,27 @@ class Combine:
     def output(self) -> pa.Schema:
         """The columns of what comes out."""
         keys = [pa.field(ALL, pa.int32()) if name == ALL else self.rows.field(name) for name in self.keys]
-        fields = [pa.field("_partition", pa.int32()), pa.field("_offset", pa.int64())]
-        own = [pa.field(SLICE, pa.int64()), pa.field(ROWS, pa.int64()), *self.computation.partials]
-        return pa.schema([*keys, self.rows.field(self.on), *fields, *own])
+        own = [
+            pa.field("_partition", pa.int32()),
+            pa.field(CHUNK, pa.int32()),
+            pa.field(SLICE, pa.int64()),
+            pa.field(ROWS, pa.int64()),
+        ]
+        return pa.schema([*keys, self.rows.field(self.on), *own, *self.computation.partials])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
+        chunk = 0
         for batch in batches:
             waiting.append(batch)
             if sum(one.num_rows for one in waiting) >= ROWS_MAX:
-                yield from self._combined(waiting)
-                waiting = []
+                yield from self._combined(waiting, chunk)
+                waiting, chunk = [], chunk + 1
         if waiting:
-            yield from self._combined(waiting)
+            yield from self._combined(waiting, chunk)
 
-    def _combined(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(batches, self.rows)
-        for name, column in self.arguments.items():
-            table = table.append_column(f"{ARGUMENT}{name}", table.column(column))
+    def _combined(self, batches: list[pa.RecordBatch], chunk: int) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches, self.rows).combine_chunks()
         if ALL in self.keys:
             table = table.append_column(ALL, pa.array(np.zeros(table.num_rows, np.int32)))
         usable = np.ones(table.num_rows, bool)
@@ -76,14 +83,45 @@ class Combine:
                 usable &= np.asarray(table.column(name).is_valid())
         if not usable.all():
             # What has no key or no time goes on row by row: each is put aside, and told, as it came.
-            yield from self._alone(table.filter(pa.array(~usable)))
+            yield from self._named(self._alone(table.filter(pa.array(~usable))), chunk)
             table = table.filter(pa.array(usable))
         if table.num_rows:
-            yield from self._partials(table).to_batches()
+            yield from self._named(self._partials(table), chunk)
 
-    def _partials(self, table: pa.Table) -> pa.Table:
+    def _partials(self, table: pa.Table) -> dict[str, Any]:
         times = np.asarray(micros(table.column(self.on)).combine_chunks())
         slices = self.spans.slices(times)
+        found = self._hashed(table, times, slices)
+        return self._sorted(table, times, slices) if found is None else found
+
+    def _hashed(self, table: pa.Table, times: Int64s, slices: Int64s) -> dict[str, Any] | None:
+        """By Arrow's own grouping, where each aggregate is one that Arrow has: twice as fast, for nothing is sorted."""
+        wanted = {name: one.hashed(self._kind(name)) for name, one in self.computation.compute.items()}
+        if any(one is None for one in wanted.values()) or self._may_wrap(table):
+            return None
+        columns = {name: table.column(name) for name in self.keys}
+        columns |= {column: table.column(column) for column in set(self.arguments.values())}
+        grouped = pa.table({**columns, SLICE: slices, _AT: times})
+        functions = {
+            (self.arguments.get(name, ""), one) for name, parts in wanted.items() for one in (parts or {}).values()
+        }
+        asked = [(_AT, "max"), ([], "count_all"), *sorted(one for one in functions if one[1] != "count_all")]
+        done = grouped.group_by([*self.keys, SLICE], use_threads=False).aggregate(asked).combine_chunks()
+        result: dict[str, Any] = {name: done.column(name) for name in (*self.keys, SLICE)}
+        result |= {
+            self.on: done.column(f"{_AT}_max"),
+            ROWS: done.column("count_all"),
+            "_partition": table.column("_partition")[0],
+        }
+        for name, parts in wanted.items():
+            for part, function in (parts or {}).items():
+                title = "count_all" if function == "count_all" else f"{self.arguments[name]}_{function}"
+                kind = self.computation.partials.field(f"{name}{SEPARATOR}{part}").type
+                result[f"{name}{SEPARATOR}{part}"] = _filled(done.column(title), kind)
+        return result
+
+    def _sorted(self, table: pa.Table, times: Int64s, slices: Int64s) -> dict[str, Any]:
+        """For any aggregate: rows of a group are brought together first."""
         codes = group_codes([table.column(name) for name in self.keys], slices)
         if self.computation.ordered:
             order = np.lexsort([np.asarray(table.column("_offset").combine_chunks()), times, codes])
@@ -91,35 +129,67 @@ class Combine:
             order = np.argsort(codes, kind="stable")
         groups = Groups.of(codes[order])
         times = times[order]
-        arguments = [f"{ARGUMENT}{name}" for name in self.arguments]
-        sorted_rows = table.select([*arguments, *POSITION]).take(pa.array(order))
-        partials = self.computation.lift(sorted_rows, order_of(sorted_rows, times), groups)
-        firsts = order[groups.starts]
-        keyed = table.select([*self.keys, "_partition"]).take(pa.array(firsts))
-        latest = np.maximum.reduceat(times, groups.starts)
-        offsets = np.maximum.reduceat(np.asarray(sorted_rows.column("_offset").combine_chunks()), groups.starts)
-        columns = {
-            **{name: keyed.column(name) for name in (*self.keys, "_partition")},
-            self.on: pa.array(latest, pa.timestamp("us", "UTC")).cast(self.rows.field(self.on).type),
-            "_offset": pa.array(offsets),
-            SLICE: pa.array(slices[firsts]),
+        rows = self._with_arguments(table.take(pa.array(order)))
+        partials = self.computation.lift(rows, order_of(rows, times), groups)
+        firsts = pa.array(groups.starts)
+        return {
+            **{name: rows.column(name).take(firsts) for name in (*self.keys, "_partition")},
+            self.on: pa.array(np.maximum.reduceat(times, groups.starts)),
+            SLICE: pa.array(slices[order][groups.starts]),
             ROWS: pa.array(groups.sizes()),
             **{name: partials.column(name) for name in partials.column_names},
         }
-        return pa.table([columns[name] for name in self.output.names], schema=self.output)
 
-    def _alone(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        count = rows.num_rows
-        partials = self.computation.lift(
-            rows, Order(np.zeros(count, np.int64), np.zeros(count, np.int64)), Groups(np.arange(count), count)
-        )
-        columns = {
-            **{name: rows.column(name) for name in (*self.keys, self.on, *POSITION)},
-            SLICE: pa.array(np.zeros(count, np.int64)),
+    def _alone(self, table: pa.Table) -> dict[str, Any]:
+        """Each row as a group of its own."""
+        count = table.num_rows
+        none = np.zeros(count, np.int64)
+        rows = self._with_arguments(table)
+        partials = self.computation.lift(rows, Order(none, none), Groups(np.arange(count), count))
+        return {
+            **{name: rows.column(name) for name in (*self.keys, self.on, "_partition")},
+            SLICE: pa.array(none),
             ROWS: pa.array(np.ones(count, np.int64)),
             **{name: partials.column(name) for name in partials.column_names},
         }
-        yield from pa.table([columns[name] for name in self.output.names], schema=self.output).to_batches()
+
+    def _named(self, columns: dict[str, Any], chunk: int) -> Iterator[pa.RecordBatch]:
+        """The columns in their order and types; what is one value is one for all rows."""
+        count = len(columns[SLICE])
+        arrays = []
+        for field in self.output:
+            found = columns.get(field.name, pa.scalar(chunk, pa.int32()))
+            array = pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
+            if field.name == self.on and pa.types.is_integer(array.type):
+                array = array.cast(pa.timestamp("us", "UTC"))
+            arrays.append(array.cast(field.type))
+        yield from pa.table(arrays, schema=self.output).to_batches()
+
+    def _with_arguments(self, table: pa.Table) -> pa.Table:
+        for name, column in self.arguments.items():
+            table = table.append_column(f"{ARGUMENT}{name}", table.column(column))
+        return table
+
+    def _kind(self, name: str) -> pa.DataType:
+        return self.computation.kinds[name]
+
+    def _may_wrap(self, table: pa.Table) -> bool:
+        """Whether a sum of whole numbers might exceed 64 bits, which Arrow would not notice."""
+        for name in set(self.arguments.values()):
+            column = table.column(name)
+            if pa.types.is_integer(column.type):
+                bounds = pc.min_max(column).as_py()
+                most = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
+                if most * table.num_rows > LARGEST:
+                    return True
+        return False
+
+
+def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A sum of nothing is zero among partial results; least and greatest stay null."""
+    if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        column = pc.fill_null(column, pa.scalar(0, column.type))
+    return column.cast(kind)
 
 
 def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
@@ -162,7 +232,7 @@ def pushed(rows: DataFrame, combine: Combine, options: Mapping[str, str]) -> Dat
     """The same read, of which only partial results arrive."""
     from pyspark.cloudpickle import dumps
 
-    packed = base64.b64encode(dumps(combine)).decode()
+    packed = base64.b64encode(dumps(combine)).decode()  # type: ignore[no-untyped-call] # Spark's copy has no types
     reader = rows.sparkSession.readStream.format("headwater")
     for name, value in {**options, "combine": f"{combine.name}:{packed}"}.items():
         if name.lower() != "path":
