@@ -94,7 +94,8 @@ class JoinTables:
         made = []
         for number, keys in enumerate((self.key, self.other_key)):
             on = tuple(pair[number] for pair in self.joined())
-            key = key_of(tables[number], keys) or on
+            told_key = key_of(tables[number], keys)
+            key = on if told_key is None else told_key
             called = f"{self.name or 'JoinTables'} ({SIDES[number]})"
             check_names("on", on, frames[number], operator=called)
             check_key(frames[number], key, operator=called)

@@ -26,17 +26,17 @@ Batches = list[list[Change]]
 
 
 @st.composite
-def order_changes(draw: st.DrawFn) -> Batches:
+def order_changes(draw: st.DrawFn, *, at_least: int = 0) -> Batches:
     keys = st.tuples(st.integers(1, 5))
     rest = st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 2))
-    return cut(draw, draw(st.lists(st.tuples(keys, st.none() | rest | rest), max_size=25)))
+    return cut(draw, draw(st.lists(st.tuples(keys, st.none() | rest | rest), min_size=at_least, max_size=25)))
 
 
 @st.composite
-def customer_changes(draw: st.DrawFn) -> Batches:
+def customer_changes(draw: st.DrawFn, *, at_least: int = 0) -> Batches:
     keys = st.tuples(st.sampled_from("abc"))
     rest = st.tuples(st.sampled_from(["x", "y", None]))
-    return cut(draw, draw(st.lists(st.tuples(keys, st.none() | rest | rest), max_size=15)))
+    return cut(draw, draw(st.lists(st.tuples(keys, st.none() | rest | rest), min_size=at_least, max_size=15)))
 
 
 def final(batches: Batches, schema: pa.Schema) -> pa.Table:

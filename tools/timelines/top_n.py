@@ -1,0 +1,20 @@
+"""The first n, kept up to date."""
+
+from __future__ import annotations
+
+from tools.timelines import Timeline
+
+
+def picture() -> Timeline:
+    drawn = Timeline(
+        'TopN(n=2, order=[("total", "desc")], key="symbol")',
+        until=50,
+        about="Only what changes among the first two is told. A row behind them is kept, and moves up when one of them "
+        "goes.",
+    )
+    drawn.lane("A").span(4, 36, "30").span(36, 50, "deleted", kind="withdrawn")
+    drawn.lane("B").span(10, 24, "20").span(24, 50, "40")
+    drawn.lane("C").span(17, 50, "10")
+    drawn.lane("rank 1").span(4, 24, "A", kind="withdrawn").span(24, 50, "B")
+    drawn.lane("rank 2").span(10, 24, "B", kind="withdrawn").span(24, 36, "A", kind="withdrawn").span(36, 50, "C")
+    return drawn
