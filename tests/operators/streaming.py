@@ -118,6 +118,8 @@ class Stream:
     def bounded(self) -> list[dict[str, Any]]:
         """The same over everything that lies in the topics, as a batch job."""
         reader = self.spark.read.format("headwater").option("log", str(self.folder / "log"))
+        if "metadata" in self.options:
+            reader = reader.option("metadata", self.options["metadata"])
         frames = [reader.load(name) for name in self.topics]
         return [row.asDict(recursive=True) for row in self.build(*frames).collect()]
 
