@@ -11,15 +11,18 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-head
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo bench crash chaos docs lint format lock clean
+.PHONY: help setup test slow demo bench crash chaos docs lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
 
-test: $(DEV) ## Run the whole test suite (ARGS="-k retention -x")
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(DEV) ## Run the tests, all but the slow ones (ARGS="-k retention -x")
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+slow: $(DEV) ## Run the slow tests: long crash and chaos series, benchmarks in small, the whole demo
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 demo: $(DEV) ## Watch three apps at work, live, and see every output recomputed (ARGS="--seconds 60 --keep")
 	@PYTHONPATH=examples $(BIN)/python -m demo $(ARGS)

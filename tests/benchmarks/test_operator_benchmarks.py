@@ -1,0 +1,34 @@
+"""The benchmarks of windows and joins keep to their contract: every name of the promise is there, and their parts run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.joins.__main__ import PARTS as JOINS
+from benchmarks.windows.__main__ import PARTS as WINDOWS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("benchmark", "part", "names"),
+    [("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}), ("joins", "within", {"within"})],
+)
+def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names: set[str], tmp_path: Path) -> None:
+    words = [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--only", part, "--dir", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout.splitlines()[-1])
+    assert body["benchmark"] == benchmark
+    assert {result["name"] for result in body["results"]} == names
+
+
+def test_every_part_of_the_promise_is_there() -> None:
+    assert set(WINDOWS) == {"tumbling", "tumbling.native", "own", "state"}
+    assert set(JOINS) == {"enrich", "tables", "within"}
