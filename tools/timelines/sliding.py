@@ -9,7 +9,7 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Sliding(size="10 seconds")',
         since=-5,
-        until=35,
+        until=25,
         about="Three rows make five windows of ten seconds: one that ends with each row, and one that begins just after each "
         "row that has another within ten seconds behind it.",
     )
