@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headwater.operators.agg.groups import Int64s
 from headwater.operators.joining.inputs import AT, Columns
-from headwater.operators.joining.line import Line, Pairs
+from headwater.operators.joining.line import Line, Pairs, in_order
 from headwater.operators.keyed.contract import Stepped
 from headwater.operators.keyed.engine import INPUT, KEY, LATE_BY, micros
 from headwater.operators.keyed.watermark import NEVER, BatchTime
@@ -39,13 +39,14 @@ def state_schema(rows: pa.Schema, columns: Columns) -> pa.Schema:
 
 
 class Kept(NamedTuple):
-    """The rows of a step, those of the state first, and what is known of each."""
+    """The rows of a step, those of the state first, what is known of each, and their order by key and time."""
 
     table: pa.Table
     keys: Int64s
     side: npt.NDArray[np.int8]
     at: Int64s
     fresh: npt.NDArray[np.bool_]
+    order: Int64s
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class WithinStep:
         closes = kept.at + np.where(kept.side == LEFT, self.after_us, self.before_us) + self.grace_us
         closed = closes < time.watermark_us
         alone = np.flatnonzero(closed & ~matched & np.isin(kept.side, ALONE[self.how]))
-        open_rows = np.flatnonzero(~closed)
+        open_rows = kept.order[~closed[kept.order]]  # so that the next step finds them in their order
         after = kept.table.take(pa.array(open_rows)).drop_columns([MATCHED])
         after = after.append_column(MATCHED, pa.array(matched[open_rows]))
         after = after.append_column(WAKE, pa.array(closes[open_rows] + 1, pa.int64()))
@@ -85,7 +86,7 @@ class WithinStep:
         fresh = pa.table({**entered, **{name: rows.column(name) for name in self.columns.data}})
         table = pa.concat_tables([state.select(fresh.column_names).cast(fresh.schema), fresh]).combine_chunks()
         keys, side, at = (np.asarray(table.column(name)) for name in (KEY, SIDE, AT))
-        return Kept(table, keys, side, at, np.arange(table.num_rows) >= state.num_rows)
+        return Kept(table, keys, side, at, np.arange(table.num_rows) >= state.num_rows, in_order(keys, at))
 
     def _pairs(self, kept: Kept) -> Pairs:
         """All rows that meet for the first time: of each pair at least one has come with this batch."""
@@ -96,10 +97,9 @@ class WithinStep:
         return Pairs(*found)
 
     def _between(self, kept: Kept, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> Pairs:
-        mine, others = np.flatnonzero(left), np.flatnonzero(right)
+        mine, others = (kept.order[chosen[kept.order]] for chosen in (left, right))
         if not len(mine) or not len(others):
             return Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
-        others = others[np.lexsort([kept.at[others], kept.keys[others]])]
         line = Line(kept.keys[others], kept.at[others])
         at = kept.at[mine]
         found = line.between(kept.keys[mine], at - self.before_us, at + self.after_us)
