@@ -113,6 +113,17 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
     assert sorted((*flat({**row, "all": [row["all"]]})[:6], row["all"]) for row in found) == sorted(wanted)
 
 
+@settings(max_examples=60)
+@given(batches=arrivals(late_by=40), size=st.integers(1, 4))
+def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) -> None:
+    operator = CountWindow(size=size, on="at", by="user", compute=COMPUTE, late="side", emit="net", ahead=None)
+    sides: dict[str, list[pa.Table]] = {}
+    outputs = streamed(operator.contract, numbered(batches), sides=sides, partitions=1)
+    counted = results(list(table_of(outputs, ["user", "window_number"]).values()))
+    late = sum(one.num_rows for one in sides.get("late", []))
+    assert sum(len(row[6]) for row in counted) + late == sum(len(batch) for batch in batches)
+
+
 def test_a_row_behind_the_watermark_is_late() -> None:
     operator = CountWindow(size=2, on="at", by="user", compute=COMPUTE, late="side", ahead=None)
     sides: dict[str, list[pa.Table]] = {}

@@ -148,6 +148,24 @@ def test_lateness_keeps_a_session_open() -> None:
     assert (found, late) == ([(0, 15, 5)], [])
 
 
+@settings(max_examples=60)
+@given(batches=arrivals(late_by=40), lateness=st.integers(0, 9), emit=st.sampled_from(["final", "net", "each"]))
+def test_every_row_is_in_a_session_or_put_aside(batches: list[list[Row]], lateness: int, emit: Any) -> None:
+    operator = Session(
+        gap=5, on="at", by="user", compute=COMPUTE, late="side", lateness=lateness, emit=emit, ahead=None
+    )
+    sides: dict[str, list[pa.Table]] = {}
+    outputs = streamed(operator.contract, numbered(batches), sides=sides, partitions=1)
+    counts = [
+        row["n"] * (-1 if row.get("_op") in ("-U", "-D") else 1)
+        for one in outputs
+        for row in one.to_pylist()
+        if row["user"] != "end"
+    ]
+    late = sum(one.num_rows for one in sides.get("late", []))
+    assert sum(counts) + late == sum(len(batch) for batch in batches)
+
+
 def test_with_a_watermark_per_key_nobody_is_late_because_of_others() -> None:
     batches = [[("a", 1, 5), ("b", 0, 500)], [("a", 2, 12), ("b", 0, 501)], [("a", 4, 60)], [("a", 8, 61)]]
     found, late = run_with_late(*batches, watermark="key")
