@@ -17,7 +17,7 @@ from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
 from headwater.operators.rebuild import rebuild
 from headwater.operators.session import Session
-from headwater.operators.sides import Sides
+from headwater.operators.sides import Sides, read_side
 from headwater.operators.sliding import Sliding
 from headwater.operators.top_n import TopN
 from headwater.operators.tumbling import Tumbling
@@ -43,6 +43,7 @@ __all__ = [
     "TopN",
     "Tumbling",
     "agg",
+    "read_side",
     "rebuild",
     "trigger",
 ]
