@@ -79,6 +79,7 @@ HOW = {
     "size": st.integers(1, 30),
     "period": st.integers(1, 40),
     "late_by": st.sampled_from([0, 8, 20]),
+    "watermark": st.sampled_from([{}, {"watermark": "key", "quiet": 5}]),
     "seconds": st.integers(0, 4),
     "emit": st.sampled_from(["net", "each"]),
     "replay": st.integers(0, 6),
@@ -87,10 +88,10 @@ HOW = {
 
 
 def panes_of(
-    mode: Any, *, trigger: Trigger, size: int, period: int, late_by: int, emit: Any, lateness: int = 20
+    mode: Any, *, trigger: Trigger, size: int, period: int, late_by: int, watermark: Any, emit: Any, lateness: int = 20
 ) -> Panes:
     return Panes(
-        window=Hopping(size=size, every=period, on="at", late_by=late_by, ahead=None),
+        window=Hopping(size=size, every=period, on="at", late_by=late_by, ahead=None, **watermark),
         by="user",
         compute=COMPUTE,
         trigger=trigger,
@@ -401,6 +402,8 @@ COUNT = {"n": agg.count()}
         (lambda: Panes(window="1 minute", compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
         (lambda: Panes(window=Session(gap=5, on="at", compute=COUNT), compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
         (lambda: Panes(window=Tumbling(size=10, on="at", by="user"), compute=COUNT), "`by` of Panes"),
+        (lambda: Panes(window=Tumbling(size=10, time="processing"), compute=COUNT), "panes are of event time"),
+        (lambda: Panes(window=Tumbling(size=10, on="at", emit="net", completeness=True), compute=COUNT), "`emit`"),
         (lambda: Panes(window=Tumbling(size=10, on="at", lateness=5), compute=COUNT), "`allowed_lateness` of Panes"),
         (lambda: Panes(window=WINDOW, compute=COUNT, trigger=EachOf(*[rows(1)] * 70)), "at most 62"),
     ],

@@ -11,7 +11,8 @@ import pyarrow as pa
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import ARGUMENT, Computation, check_compute
-from headwater.operators.keyed import Contract, apply
+from headwater.operators.keyed import Contract, Policy, apply
+from headwater.operators.keyed.per_key import per_key
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.panes.machine import machine_of
 from headwater.operators.panes.step import (
@@ -38,6 +39,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "emit": ("net", "each"),
     "on_time": ("always", "non_empty"),
     "closing": ("always", "non_empty"),
+}
+
+#: What a window in panes must not be given: most of it is given to the panes.
+WINDOWS_OWN = {
+    "compute": (None, "none: `compute` of Panes"),
+    "by": ((), "none: `by` of Panes"),
+    "lateness": (0.0, "none: `allowed_lateness` of Panes"),
+    "emit": ("final", "none: `emit` of Panes"),
+    "name": (None, "none: `name` of Panes"),
+    "time": ("event", '"event": panes are of event time'),
+    "completeness": (False, "none: panes have none"),
 }
 
 
@@ -87,14 +99,9 @@ class Panes:
     def _check_window(self) -> None:
         if not isinstance(self.window, Windowed):
             raise ArgumentInvalid(name="window", value=self.window, expected="a Tumbling or a Hopping window")
-        if self.window.time != "event":
-            raise ArgumentInvalid(name="window.time", value=self.window.time, expected='"event"')
-        for name, default in (("compute", None), ("by", ()), ("lateness", 0.0), ("emit", "final"), ("name", None)):
+        for name, (default, expected) in WINDOWS_OWN.items():
             if getattr(self.window, name) != default:
-                own = "allowed_lateness" if name == "lateness" else name
-                raise ArgumentInvalid(
-                    name=f"window.{name}", value=getattr(self.window, name), expected=f"`{own}` of Panes instead"
-                )
+                raise ArgumentInvalid(name=f"window.{name}", value=getattr(self.window, name), expected=expected)
 
     def _check_triggers(self) -> None:
         for name in ("early", "late", "trigger"):
@@ -142,7 +149,7 @@ class Panes:
             closing=self.closing,
         )
         shown = [rows.field(name) for name in keys if name != ALL]
-        return Contract(
+        contract = Contract(
             name=self.name or default_name(self),
             step=step,
             key=keys,
@@ -151,8 +158,19 @@ class Panes:
             sides={"late": late_schema(rows)},
             output=pa.schema([*shown, *output_fields(computation, self.mode)]),
             time=self.window.on,
-            policy=policy(late_by=self.window.late_by, idle=self.window.idle, ahead=self.window.ahead),
+            policy=self._policy(),
             late="step",
             hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.window.late == "drop" else None,
+        )
+        return per_key(contract)
+
+    def _policy(self) -> Policy:
+        window = self.window
+        return policy(
+            late_by=window.late_by,
+            idle=window.idle,
+            ahead=window.ahead,
+            watermark=window.watermark,
+            quiet=window.quiet,
         )

@@ -123,11 +123,11 @@ class PaneStep:
         """What windows say because time has passed; those that are closed go."""
         if not len(windows):
             return Fired(windows, [])
-        closed = self._closes(windows.starts) <= time.watermark_us
+        closed = self._closes(windows.starts) <= time.watermark_of(windows.keys)
         panes = self._closed(windows.only(closed), time)
         windows = windows.only(~closed)
         moment = self._moment(windows, time)
-        due = moment.ended & (self.spans.ends(windows.starts) > time.watermark_before_us)
+        due = moment.ended & (self.spans.ends(windows.starts) > time.watermark_before_of(windows.keys))
         if self.layout.waits and time.processing_us is not None:
             due |= windows.counters[PROCESSING_TIMER] <= time.processing_us
         live = ~self.machine.done(windows.counters)
@@ -141,7 +141,7 @@ class PaneStep:
         return [] if pane is None else [pane.table]
 
     def _moment(self, windows: Windows, time: BatchTime) -> Moment:
-        return Moment(self.spans.ends(windows.starts) <= time.watermark_us, time.processing_us)
+        return Moment(self.spans.ends(windows.starts) <= time.watermark_of(windows.keys), time.processing_us)
 
     def _closes(self, starts: Int64s) -> Int64s:
         return self.spans.ends(starts) + self.lateness_us
@@ -153,7 +153,7 @@ class PaneStep:
             now_us = time.processing_us if time.processing_us is not None else NEVER
             until = np.stack([windows.counters[name] for name in self.layout.waits])
             windows.counters[PROCESSING_TIMER] = np.where(until > now_us, until, EVER).min(axis=0)
-        return windows.state(np.where(ends > time.watermark_us, ends, ends + self.lateness_us))
+        return windows.state(np.where(ends > time.watermark_of(windows.keys), ends, ends + self.lateness_us))
 
     # -- rows come ----------------------------------------------------------------------------------------------------
 
@@ -179,11 +179,12 @@ class PaneStep:
         groups = Groups.of(keys, slices)
         held = self.spans.windows(slices[groups.starts])
         owners = keys[groups.starts][held.slices]
-        taken = (self._closes(held.starts) > time.watermark_us) & ~self._finished(windows, owners, held.starts)
+        taken = self._closes(held.starts) > time.watermark_of(owners)
+        taken &= ~self._finished(windows, owners, held.starts)
         is_taken = np.zeros(groups.count, bool)
         is_taken[held.slices[taken]] = True
         row_taken = np.repeat(is_taken, groups.sizes())
-        late = [] if row_taken.all() else [self._late(rows, times, ~row_taken, time)]
+        late = [] if row_taken.all() else [self._late(rows, time.watermark_of(keys) - times, ~row_taken)]
         partials = self.computation.lift(rows, order_of(rows, times), groups)
         added = self._added(owners[taken], held.starts[taken], held.slices[taken], groups.sizes(), partials)
         added.counters[PASSED][:] = self._moment(added, time).ended
@@ -216,10 +217,10 @@ class PaneStep:
             added.counters[FRESH][:] = np.add.reduceat(sizes[slices], groups.starts)
         return added
 
-    def _late(self, rows: pa.Table, times: Int64s, chosen: Mask, time: BatchTime) -> pa.Table:
+    def _late(self, rows: pa.Table, behind_us: Int64s, chosen: Mask) -> pa.Table:
         """Rows that no window takes, as they came, with how far they are behind the watermark."""
-        behind = pa.array(time.watermark_us - times[chosen], pa.int64())
-        return rows.filter(pa.array(chosen)).drop_columns([SLICE, KEY]).append_column(LATE_BY, behind)
+        side = rows.filter(pa.array(chosen)).drop_columns([SLICE, KEY])
+        return side.append_column(LATE_BY, pa.array(behind_us[chosen], pa.int64()))
 
     # -- panes go -----------------------------------------------------------------------------------------------------
 
