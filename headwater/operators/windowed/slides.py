@@ -78,9 +78,12 @@ class SlideStep:
     # -- rows in ------------------------------------------------------------------------------------------------------
 
     def _instants(self, rows: pa.Table) -> Int64s:
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = self._times(rows)
         found: Int64s = times if self.tick_us == 1 else times // self.tick_us * self.tick_us
         return found
+
+    def _times(self, rows: pa.Table) -> Int64s:
+        return np.asarray(micros(rows.column(self.on)).combine_chunks())
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
         """Rows that some window may still take, and those that none will."""
@@ -89,14 +92,13 @@ class SlideStep:
         late = self._closes(at) <= watermark
         if self.floor:
             late |= at < 0
-        return put_aside(rows, late, watermark - at)
+        return put_aside(rows, late, watermark - self._times(rows))
 
     def _lifted(self, rows: pa.Table) -> pa.Table:
         """Partial results of rows, per key and instant."""
         keys, at = _numbers(rows, KEY), self._instants(rows)
         groups = Groups.of(keys, at)
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
-        partials = self.computation.lift(rows, order_of(rows, times), groups)
+        partials = self.computation.lift(rows, order_of(rows, self._times(rows)), groups)
         return _keyed(keys[groups.starts], at[groups.starts], partials)
 
     def _merged(self, before: pa.Table, added: pa.Table) -> pa.Table:
