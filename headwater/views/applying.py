@@ -10,12 +10,15 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import OffsetAhead, OffsetExpired, ViewConflict
 from headwater.log import Batch, EmbeddedLog, Offsets, Start, Topic
-from headwater.views.collapse import TOMBSTONE, Delta, collapsed
+from headwater.schema.partitioner import key_hash
+from headwater.views.collapse import PLACE, TOMBSTONE, Delta, collapsed
+from headwater.views.places import KEYS_MAX, Places, place_of
 from headwater.views.spec import Sources, ViewPosition, ViewSpec, sources_of_metadata
 from headwater.views.store import ViewStore
 
@@ -33,6 +36,9 @@ class Upkeep:
     problem: Exception | None = None
     retry_at: float = 0.0
     rows_applied: int = 0
+    #: Where the row of each key lies in the changelog; None until it is known, and for views that are too large.
+    places: Places | None = None
+    is_large: bool = False
 
 
 def producers_sources(log: EmbeddedLog, producers: tuple[str, ...]) -> Sources:
@@ -50,12 +56,21 @@ def catch_up(
     ends = log.end_offsets(topic.name)
     fresh = _begins_anew(log, upkeep, topic, ends)
     start = ViewPosition(version=upkeep.spec.version, topic_id=topic.id) if fresh else upkeep.position
+    keeps_places = store.holds_readers and not upkeep.is_large
+    if upkeep.places is None and not fresh and keeps_places:
+        _find_places(log, upkeep)
     if not fresh and start.offsets == ends and start.sources == sources:
         return False
     chunks = _Chunks(log, upkeep.spec, start, ends, sources, clock)
     try:
         for number, (delta, position) in enumerate(chunks):
-            store.apply(upkeep.spec, delta, position, replace=fresh and number == 0)
+            begins = fresh and number == 0
+            if begins:
+                upkeep.places = None
+            store.apply(upkeep.spec, delta, position, replace=begins)
+            if begins and keeps_places:
+                upkeep.places = Places()
+            _note_places(upkeep, upkeep.places, delta)
             upkeep.position = position
             upkeep.rows_applied += delta.keys.num_rows
             told()
@@ -64,6 +79,29 @@ def catch_up(
         upkeep.position = replace(upkeep.position, topic_id="")
         return catch_up(log, store, upkeep, clock=clock, told=told)
     return True
+
+
+def _find_places(log: EmbeddedLog, upkeep: Upkeep) -> None:
+    """Learn where the rows lie that the store has already: once, when the view is taken up."""
+    places = Places()
+    spec = replace(upkeep.spec, schema=upkeep.spec.key_schema)
+    for batch in changelog_batches(log, spec, {}, upkeep.position.offsets):
+        _note_places(upkeep, places, collapsed([_placed(batch)], spec))
+        if upkeep.is_large:
+            return
+    upkeep.places = places
+
+
+def _note_places(upkeep: Upkeep, places: Places | None, delta: Delta) -> None:
+    if places is not None and delta.places is not None and delta.keys.num_rows:
+        places.put(key_hash([column.combine_chunks() for column in delta.keys.columns]), delta.places)
+        if len(places) > KEYS_MAX:
+            upkeep.places, upkeep.is_large = None, True
+
+
+def _placed(batch: Batch) -> pa.RecordBatch:
+    places = place_of(batch.partition, np.asarray(batch.data.column("_offset")))
+    return batch.data.append_column(PLACE, pa.array(places))
 
 
 def _begins_anew(log: EmbeddedLog, upkeep: Upkeep, topic: Topic, ends: Offsets) -> bool:
@@ -105,7 +143,7 @@ class _Chunks:
         count = size = 0
         for batch in changelog_batches(self._log, self._spec, self._position.offsets, self._ends):
             offsets[batch.partition] = batch.offset_next
-            rows.append(batch.data)
+            rows.append(_placed(batch))
             count, size = count + batch.data.num_rows, size + batch.data.nbytes
             if count >= ROWS_MAX or size >= BYTES_MAX:
                 # The sources are reflected only by the last row before the end.

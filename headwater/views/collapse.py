@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ViewRowInvalid
+from headwater.views.places import GONE
 from headwater.views.spec import ViewSpec
 
 TOMBSTONE = "_tombstone"
+#: Partition and offset as one number.
+PLACE = "_place"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,8 @@ class Delta:
 
     keys: pa.Table
     rows: pa.Table
+    #: Where the row of each key lies in the changelog, where that is known.
+    places: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def nothing(cls, spec: ViewSpec) -> Delta:
@@ -54,7 +60,10 @@ def collapsed(batches: Sequence[pa.RecordBatch], spec: ViewSpec) -> Delta:
     rows = table.select(spec.schema.names)
     if pc.any(gone).as_py():
         rows = rows.filter(pc.invert(gone))
-    return Delta(keys=table.select(list(spec.key)), rows=rows)
+    places = None
+    if PLACE in table.column_names:
+        places = np.where(np.asarray(gone), GONE, np.asarray(table.column(PLACE)))
+    return Delta(keys=table.select(list(spec.key)), rows=rows, places=places)
 
 
 def _last_of_each_key(keys: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

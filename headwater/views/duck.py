@@ -16,7 +16,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -47,6 +47,8 @@ CREATE TABLE IF NOT EXISTS headwater.positions (name VARCHAR, version INTEGER, p
 
 class DuckStore:
     """The views of one app in one file. One process may write it; `read_only` opens it while nobody does."""
+
+    holds_readers: ClassVar[bool] = True
 
     def __init__(
         self, path: Path | str, *, read_only: bool = False, memory_limit: str | None = None, threads: int | None = None

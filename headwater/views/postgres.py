@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pyarrow as pa
@@ -38,6 +38,8 @@ _COLUMNS = "name, version, topic, key_columns, columns, producers, active, posit
 
 class PostgresStore:
     """The views of one app in a schema of a PostgreSQL database: `PostgresStore("postgresql://…", app="fraud")`."""
+
+    holds_readers: ClassVar[bool] = False
 
     def __init__(self, address: str, *, app: str = "views") -> None:
         self._driver = required("adbc_driver_postgresql.dbapi")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
@@ -36,6 +36,9 @@ class StoredView:
 
 class ViewStore(Protocol):
     """Keeps the rows of views, each version together with how far it has come. One writer, any number of readers."""
+
+    #: Whether a look-up waits while changes are written: then it goes past the store, to the changelog.
+    holds_readers: ClassVar[bool]
 
     def declare(self, spec: ViewSpec) -> StoredView:
         """Make room for a version of a view, or change its columns in place; the first version is the active one."""

@@ -12,6 +12,7 @@ from headwater.log.lag import lag_of
 from headwater.schema import format_schema, to_batches
 from headwater.schema.notation import nearest
 from headwater.views.keeper import ViewKeeper
+from headwater.views.looking import looked_up
 from headwater.views.spec import ViewPosition, ViewSpec
 from headwater.views.store import Parameters
 from headwater.views.subscription import Subscription
@@ -74,7 +75,9 @@ class View:
     def lookup(self, key: Mapping[str, Any]) -> pa.Table:
         """The row with this key as an Arrow table of one row, or of none."""
         spec = self.spec
-        return self.keeper.store.get(spec, key_batch(spec, key))
+        given = key_batch(spec, key)
+        found = looked_up(self.keeper.log, self.keeper.upkeep(self.name), given)
+        return self.keeper.store.get(spec, given) if found is None else found
 
     def table(
         self,

@@ -1,0 +1,83 @@
+"""Look-ups go to the changelog itself where it is known where a row lies, and say what the store says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.views import DuckStore, ViewKeeper
+from headwater.views import applying as applying_module
+from headwater.views.spec import ViewSpec
+
+SPEC = ViewSpec(
+    name="spend", topic="spend", key=("card",), schema=pa.schema([("card", pa.int64()), ("total", pa.int64())])
+)
+
+
+class Silent(DuckStore):
+    """A store that counts how often it is asked for a row."""
+
+    asked = 0
+
+    def get(self, spec: ViewSpec, key: pa.RecordBatch) -> pa.Table:
+        self.asked += 1
+        return super().get(spec, key)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    with open_log(tmp_path / "log") as opened:
+        opened.create("spend", SPEC.schema, key="card", compact=True, partitions=2, durability="os")
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Silent]:
+    opened = Silent(tmp_path / "views.duckdb")
+    yield opened
+    opened.close()
+
+
+def test_rows_are_read_from_the_changelog_and_only_the_deleted_from_the_store(log: EmbeddedLog, store: Silent) -> None:
+    keeper = ViewKeeper(log, store)
+    view = keeper.add(SPEC)
+    log.append("spend", [{"card": card, "total": card} for card in range(100)])
+    keeper.catch_up()
+    log.append("spend", [{"card": 7, "total": 70}])
+    log.append("spend", [{"card": 8, "_tombstone": True}])
+    keeper.catch_up()
+    assert view.get(card=7) == {"card": 7, "total": 70}
+    assert view.get(card=99) == {"card": 99, "total": 99}
+    assert view.get(card=1000) is None
+    assert store.asked == 0
+    assert view.get(card=8) is None
+    assert store.asked == 1
+
+
+def test_a_keeper_that_takes_up_a_view_learns_where_its_rows_lie(log: EmbeddedLog, store: Silent) -> None:
+    first = ViewKeeper(log, store)
+    first.add(SPEC)
+    log.append("spend", [{"card": card % 10, "total": card} for card in range(100)])
+    first.catch_up()
+    second = ViewKeeper(log, store)
+    view = second.add(SPEC)
+    second.catch_up()
+    assert [view.get(card=card) for card in range(10)] == [{"card": card, "total": 90 + card} for card in range(10)]
+    assert store.asked == 0
+
+
+def test_a_view_of_too_many_keys_asks_its_store(
+    log: EmbeddedLog, store: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying_module, "KEYS_MAX", 5)
+    keeper = ViewKeeper(log, store)
+    view = keeper.add(SPEC)
+    log.append("spend", [{"card": card, "total": card} for card in range(10)])
+    keeper.catch_up()
+    assert view.get(card=3) == {"card": 3, "total": 3}
+    assert store.asked == 1
