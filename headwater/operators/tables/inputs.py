@@ -21,7 +21,8 @@ TableLike = Any
 
 def frame_of(table: TableLike) -> DataFrame:
     """The changes of a table, whichever way it is given."""
-    return getattr(table, "changes", table)  # type: ignore[no-any-return] # what has no changes is a DataFrame
+    found: DataFrame = getattr(table, "changes", table)
+    return found
 
 
 def key_of(table: TableLike, key: Names | None) -> tuple[str, ...] | None:
