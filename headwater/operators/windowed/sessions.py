@@ -21,6 +21,7 @@ from headwater.operators.keyed.contract import Stepped
 from headwater.operators.keyed.engine import KEY, micros
 from headwater.operators.keyed.watermark import BatchTime
 from headwater.operators.windowed.late import put_aside
+from headwater.operators.windowed.narrowing import narrowed
 from headwater.operators.windowed.step import END, START, WAKE, Emit, in_rounds
 from headwater.operators.windowed.timers import earliest
 
@@ -153,12 +154,15 @@ class SessionStep:
 
     def _each(self, sessions: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         """Every change, as if each row had come alone: the n-th rows of all keys make the n-th round."""
-        outputs = []
+        outputs, done = [], []
         for number in rounds(_numbers(rows, KEY)):
-            joined = self._joined(sessions, self._runs(rows.take(pa.array(number)))[0])
+            runs, _ = self._runs(rows.take(pa.array(number)))
+            sessions, others = narrowed(sessions, _numbers(runs, KEY))
+            done.append(others)
+            joined = self._joined(sessions, runs)
             outputs.append(self._changes(sessions, joined))
             sessions = joined.sessions
-        return sessions, in_rounds(outputs) if outputs else None
+        return in_rounds([*done, sessions]), in_rounds(outputs) if outputs else None
 
 
 def running_max(keys: Int64s, values: Int64s) -> Int64s:

@@ -21,6 +21,7 @@ from headwater.operators.keyed.contract import Stepped
 from headwater.operators.keyed.engine import KEY, micros
 from headwater.operators.keyed.watermark import BatchTime
 from headwater.operators.windowed.late import put_aside
+from headwater.operators.windowed.narrowing import narrowed
 from headwater.operators.windowed.ranges import merged_ranges
 from headwater.operators.windowed.step import END, START, WAKE, Emit, in_rounds
 from headwater.operators.windowed.timers import earliest
@@ -198,13 +199,15 @@ class SlideStep:
 
     def _each(self, before: pa.Table, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table | None]:
         """Every change, as if each row had come alone: the n-th rows of all keys make the n-th round."""
-        outputs = []
+        outputs, done = [], []
         for number in rounds(_numbers(rows, KEY)):
             added = self._lifted(rows.take(pa.array(number)))
+            before, others = narrowed(before, _numbers(added, KEY))
+            done.append(others)
             after = self._merged(before, added)
             outputs.append(self._changes(before, added, after, time))
             before = after
-        return before, in_rounds(outputs) if outputs else None
+        return in_rounds([*done, before]), in_rounds(outputs) if outputs else None
 
 
 def rows_before(keys: Int64s, at: Int64s, of_keys: Int64s, of_at: Int64s) -> Int64s:
