@@ -232,24 +232,17 @@ def seen_in(rows: pa.Table, contract: Contract, processing_us: int | None) -> Se
         # A promise that nothing earlier than t follows is as good as a row that late_by after t would be.
         promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), contract.policy.late_by_us)
         times = pc.coalesce(promised, times)
-    if not {INPUT, TOPIC, "_partition"} & set(rows.column_names):
-        latest = pc.max(times.filter(pc.less_equal(times, bound_us))).as_py()
-        return {} if latest is None else {"": {"": (latest, now_us)}}
-    place = _text(rows, "_partition")
-    if TOPIC in rows.column_names:
-        place = pc.binary_join_element_wise(_text(rows, TOPIC), place, "/")
-    table = pa.table({"time": times, "input": _text(rows, INPUT), "place": place})
-    table = table.filter(pc.less_equal(table.column("time"), bound_us))
+    places = [name for name in (INPUT, TOPIC, "_partition") if name in rows.column_names]
+    table = rows.select(places).append_column("time", times)
+    if bound_us < EVER and (pc.max(times).as_py() or 0) > bound_us:
+        table = table.filter(pc.less_equal(table.column("time"), bound_us))
     seen: Seen = {}
-    for row in table.group_by(["input", "place"]).aggregate([("time", "max")]).to_pylist():
-        seen.setdefault(row["input"], {})[row["place"]] = (row["time_max"], now_us)
+    for row in table.group_by(places, use_threads=False).aggregate([("time", "max")]).to_pylist():
+        if row["time_max"] is not None:
+            words = ["" if row[name] is None else str(row[name]) for name in (TOPIC, "_partition") if name in places]
+            source = "" if row.get(INPUT) is None else str(row[INPUT])
+            seen.setdefault(source, {})["/".join(words)] = (row["time_max"], now_us)
     return seen
-
-
-def _text(rows: pa.Table, name: str) -> pa.Array:
-    if name not in rows.column_names:
-        return pa.array([""] * rows.num_rows, pa.string())
-    return pc.fill_null(rows.column(name).combine_chunks().cast(pa.string()), "")
 
 
 def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -64,10 +64,9 @@ def key_groups(table: pa.Table, hashes: npt.NDArray[np.uint64], key: Sequence[st
         return np.empty(0, np.int64)
     starts = np.concatenate([[True], hashes[1:] != hashes[:-1]])
     groups = np.cumsum(starts) - 1
-    first = np.flatnonzero(starts)[groups]
-    keys = table.select(list(key))
-    same = same_keys(keys, keys.take(pa.array(first)))
-    if same.all():
+    keys = table.select(list(key)).combine_chunks()
+    # Rows of one hash stand together: if each has the key of the one before it, all have the same.
+    if (starts[1:] | same_keys(keys.slice(1), keys.slice(0, len(hashes) - 1))).all():
         return groups.astype(np.int64)
     # Two keys with one 64-bit hash: rare enough to be slow, not rare enough to be wrong.
     numbers: dict[tuple[object, ...], int] = {}
