@@ -21,8 +21,8 @@ TableLike = Any
 
 def frame_of(table: TableLike) -> DataFrame:
     """The changes of a table, whichever way it is given."""
-    found: DataFrame = getattr(table, "changes", table)
-    return found
+    frame: DataFrame = table.changes if hasattr(table, "changes") else table
+    return frame
 
 
 def key_of(table: TableLike, key: Names | None) -> tuple[str, ...] | None:
