@@ -30,7 +30,7 @@ def compute() -> dict[str, agg.Aggregate]:
 
 def tumbling(bench: Bench) -> list[Result]:
     """Windows of ten seconds: on the keyed engine, and with the first half of the work in the source's reader."""
-    subjects = {
+    subjects: dict[str, Operator] = {
         "tumbling.keyed": Tumbling(size=10, on="at", by="user", compute=compute(), combine=False, name="keyed"),
         "tumbling.pushed": Tumbling(size=10, on="at", by="user", compute=compute(), name="pushed"),
     }
@@ -39,7 +39,7 @@ def tumbling(bench: Bench) -> list[Result]:
 
 def own_windows(bench: Bench) -> list[Result]:
     """The kinds of windows that Spark has not, or not live."""
-    subjects = {
+    subjects: dict[str, Operator] = {
         "sliding": Sliding(size=10, on="at", by="user", compute=compute(), name="sliding"),
         "session.live": Session(gap=5, on="at", by="user", compute=compute(), emit="net", name="sessions"),
         "panes": Panes(

@@ -101,12 +101,12 @@ def flat(batches: Sequence[Sequence[Numbered]]) -> list[Numbered]:
     return [row for batch in batches for row in batch if row[1] != "end"]
 
 
-SALE = st.tuples(st.just(0), st.sampled_from("abc"), st.integers(-30, 60), st.none())
-RATE = st.tuples(st.just(1), st.sampled_from("abc"), st.integers(-30, 60), st.sampled_from([None, "+U", "-D"]))
+SALE = st.tuples(st.just(0), st.sampled_from("ab"), st.integers(-10, 40), st.none())
+RATE = st.tuples(st.just(1), st.sampled_from("ab"), st.integers(-10, 40), st.sampled_from([None, "+U", "-D"]))
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int = 1) -> list[list[Row]]:
+def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int = 20) -> list[list[Row]]:
     """Sales and rates in batches; each comes at most so many seconds after its time."""
     rows: list[Row] = draw(st.lists(SALE | RATE, min_size=rows_min, max_size=40))
     longest = [sale_delay if row[0] == 0 else rate_delay for row in rows]
