@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,9 +19,10 @@ from headwater.operators import Dedupe, Process, Tumbling, agg
 from headwater.operators.keyed import BatchTime, Policy, Stepped
 from headwater.operators.keyed.per_key import REACHED
 from tests.operators.batches import bounded, streamed, table_of, together, with_arguments
-from tests.operators.streaming import Stream
+from tests.operators.streaming import ONCE, Stream
 
 SECOND = 1_000_000
+SCHEMA = {"user": "string", "at": "timestamp"}
 Row = tuple[str, int, int]
 
 
@@ -249,7 +251,30 @@ def test_nonsense_is_refused_when_it_is_written_down(make: Any, says: str) -> No
         make()
 
 
-# -- promises, in a real query ----------------------------------------------------------------------------------------
+# -- in real queries ----------------------------------------------------------------------------------------
+
+
+@ONCE
+@given(seed=st.integers(0, 2**32))
+def test_each_key_has_its_own_time_in_a_real_query(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    chance = random.Random(seed)
+    batches = [[(chance.choice("abcdef"), chance.randrange(60), 0) for _ in range(20)] for _ in range(3)]
+
+    def build(rows: DataFrame) -> DataFrame:
+        operator = Tumbling(
+            size=10, on="at", by="user", compute={"n": agg.count()}, late_by=5, watermark="key", ahead=None
+        )
+        return rows.transform(operator)
+
+    stream = Stream(spark, tmp_path_factory.mktemp("keys"), build, {"orders": {"schema": SCHEMA, "key": "user"}})
+    for number, batch in enumerate([*batches, [(user, 10_000, 0) for user in "abcdef"]]):
+        stream.run({"orders": [{"user": user, "at": at * SECOND} for user, at, _ in batch]}, kill=number == 1)
+    found = [(row["user"], round(row["window_start"].timestamp()), row["n"]) for row in stream.rows()]
+    assert stream.kills == 1
+    assert len(found) == len(set(found))
+    assert set(found) == windows_by_key(batches, late_by=5, size=10)
 
 
 @pytest.mark.parametrize("scope", ["partition", "input"])
@@ -263,7 +288,7 @@ def test_a_promise_closes_windows_without_a_row(
         operator = Tumbling(size=10, on="at", by="user", compute=counted, late_by="1 hour", watermark=scope, ahead=None)
         return rows.transform(operator)
 
-    topic = {"orders": {"schema": {"user": "string", "at": "timestamp"}, "key": "user", "time": "at"}}
+    topic = {"orders": {"schema": SCHEMA, "key": "user", "time": "at"}}
     stream = Stream(spark, tmp_path_factory.mktemp("promises"), build, topic, punctuations="true")
     rows = [{"user": user, "at": start + timedelta(seconds=second)} for user in "abcdef" for second in (1, 2, 12)]
     stream.run({"orders": rows}, kill=True)
