@@ -9,7 +9,7 @@ from typing import Literal
 WIDTH = 920
 LEFT = 150
 RIGHT = 30
-TOP = 56
+TOP = 68
 ROW = 30
 LANE_GAP = 18
 SPAN = 22
@@ -176,8 +176,8 @@ class Timeline:
         parts = []
         for at, text in self.marks:
             x = self._x(at)
-            parts.append(f'  <line class="mark" x1="{x:g}" y1="42" x2="{x:g}" y2="{bottom:g}"/>')
-            parts.append(f'  <text class="markink" x="{x:g}" y="38" text-anchor="middle">{escape(text)}</text>')
+            parts.append(f'  <line class="mark" x1="{x:g}" y1="54" x2="{x:g}" y2="{bottom:g}"/>')
+            parts.append(f'  <text class="markink" x="{x:g}" y="50" text-anchor="middle">{escape(text)}</text>')
         return parts
 
     def _links(self, tops: list[float]) -> list[str]:
