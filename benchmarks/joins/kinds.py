@@ -6,7 +6,7 @@ batch; Spark's changelog is on the same disk, and not synced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 import headwater.log as hwlog
-from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
+from benchmarks.harness import Bench, Result, Sample
 from benchmarks.spark.keyed import BATCHES, fill, native_windows
-from benchmarks.spark.workbench import CORES, Workbench, cpu_per_million, warm_up, workbench
+from benchmarks.spark.workbench import CORES, Workbench, rate_result, warm_up, workbench
 from headwater.operators import Enrich, JoinTables, JoinWithin
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def enrich(bench: Bench) -> list[Result]:
         samples = bench.interleave("enrich", subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
     return [
-        result("enrich", samples, NATIVE, about, least=1.0),
-        result("enrich.as_of", samples, NATIVE, about),
+        rate_result("enrich", samples, peer=NATIVE, about=about, least=1.0),
+        rate_result("enrich.as_of", samples, peer=NATIVE, about=about),
     ]
 
 
@@ -78,7 +78,7 @@ def tables(bench: Bench) -> list[Result]:
         warm_up(bench, subjects)
         samples = bench.interleave("tables", subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
-    return [result("tables", samples, NATIVE, about, least=0.5)]
+    return [rate_result("tables", samples, peer=NATIVE, about=about, least=0.5)]
 
 
 def within(bench: Bench) -> list[Result]:
@@ -109,7 +109,7 @@ def within(bench: Bench) -> list[Result]:
         warm_up(bench, subjects)
         samples = bench.interleave("within", subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
-    return [result("within", samples, NATIVE_JOIN, about, least=0.95)]
+    return [rate_result("within", samples, peer=NATIVE_JOIN, about=about, least=0.95)]
 
 
 def native(bench_spark: Workbench, folder: Path, rows: int) -> Sample:
@@ -141,28 +141,3 @@ def fill_users(log: Path, users: int) -> None:
             "since": pa.array(np.zeros(users, np.int64), pa.timestamp("us", "UTC")),
         }
         opened.append("users", pa.table(columns))
-
-
-def result(
-    name: str,
-    samples: Mapping[str, list[Sample]],
-    peer: str,
-    about: Mapping[str, Any],
-    *,
-    least: float | None = None,
-) -> Result:
-    """Rows a second beside the peer's; the CPU of both stands beside it."""
-    more = {
-        **about,
-        "cpu_seconds_per_million": round(cpu_per_million(samples[name]), 3),
-        "peer_cpu_seconds_per_million": round(cpu_per_million(samples[peer]), 3),
-    }
-    return Result(
-        name=name,
-        value=median_rate(samples[name]),
-        unit="rows/s",
-        peer=peer,
-        peer_value=median_rate(samples[peer]),
-        more=more,
-        bars=[] if least is None else [Bar(figure="ratio", least=least)],
-    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headwater
-from benchmarks.harness import Bench, Result, Sample
+from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from headwater.sources.lag import rows_read
 
 if TYPE_CHECKING:
@@ -155,4 +155,29 @@ def cpu_result(name: str, samples: Mapping[str, Sequence[Sample]], *, ours: str,
         peer=peer,
         peer_value=cpu_per_million(samples[peer]),
         **more,
+    )
+
+
+def rate_result(
+    name: str,
+    samples: Mapping[str, Sequence[Sample]],
+    *,
+    peer: str,
+    about: Mapping[str, Any],
+    least: float | None = None,
+) -> Result:
+    """The line that compares by rows a second; the CPU of both stands beside it. Any: facts to be told."""
+    more = {
+        **about,
+        "cpu_seconds_per_million": round(cpu_per_million(samples[name]), 3),
+        "peer_cpu_seconds_per_million": round(cpu_per_million(samples[peer]), 3),
+    }
+    return Result(
+        name=name,
+        value=median_rate(samples[name]),
+        unit="rows/s",
+        peer=peer,
+        peer_value=median_rate(samples[peer]),
+        more=more,
+        bars=[] if least is None else [Bar(figure="ratio", least=least)],
     )

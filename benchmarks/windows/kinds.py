@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
+from benchmarks.harness import Bench, Result, Sample
 from benchmarks.spark.keyed import BATCHES, fill, native_windows
-from benchmarks.spark.workbench import Workbench, cpu_per_million, warm_up, workbench
+from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Panes, Session, Sliding, Tumbling, agg
 from headwater.operators.panes import rows as after_rows
 
@@ -79,7 +79,7 @@ def beside_native(
         warm_up(bench, subjects)
         samples = bench.interleave(name, subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
-    return [result(one, samples, about, least=bars[one]) for one in operators]
+    return [rate_result(one, samples, peer=NATIVE, about=about, least=bars[one]) for one in operators]
 
 
 def _subject(bench_spark: Workbench, folder: Path, operator: Operator, rows: int) -> Callable[[], Sample]:
@@ -88,21 +88,3 @@ def _subject(bench_spark: Workbench, folder: Path, operator: Operator, rows: int
         return bench_spark.run(operator(source), rows=rows).sample()
 
     return measure
-
-
-def result(name: str, samples: Mapping[str, list[Sample]], about: dict[str, Any], *, least: float) -> Result:
-    """Rows a second beside the native aggregation's; the CPU of both stands beside it."""
-    more = {
-        **about,
-        "cpu_seconds_per_million": round(cpu_per_million(samples[name]), 3),
-        "peer_cpu_seconds_per_million": round(cpu_per_million(samples[NATIVE]), 3),
-    }
-    return Result(
-        name=name,
-        value=median_rate(samples[name]),
-        unit="rows/s",
-        peer=NATIVE,
-        peer_value=median_rate(samples[NATIVE]),
-        more=more,
-        bars=[Bar(figure="ratio", least=least)],
-    )
