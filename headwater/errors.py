@@ -11,7 +11,7 @@
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -829,6 +829,15 @@ class StepFailed(QueryError):
     error: str
     problem = "Operator {operator!r} failed in batch {batch}, on keys such as {keys} ({offsets}): {error}."
     remedy = "Mend the step and restart the query: the batch is done again from the state before it."
+
+
+@dataclass(eq=False, kw_only=True)
+class OperatorTwice(QueryError):
+    """Two operators of one query have the same name, and would share their state."""
+
+    operator: str
+    problem = "Two operators of this query are called {operator!r}; they would overwrite each other's state."
+    remedy = "Give one of them another name: `name=…`."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -417,3 +417,15 @@ def test_a_step_that_does_not_pickle_is_refused_at_once(spark: SparkSession, log
     rows = spark.read.format("headwater").option("log", str(log.path)).load("in")
     with pytest.raises(Exception, match="pickle"):
         rows.transform(Process(step=holds, by="user", state={"total": "int64"}, output={"total": "int64"})).collect()
+
+
+def test_two_operators_of_one_name_in_a_query_are_refused(
+    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        cheap = rows.filter("amount < 5").transform(totals(name="both"))
+        return cheap.unionByName(rows.filter("amount >= 5").transform(totals(name="both")))
+
+    append(log, [("a", 1, 1), ("b", 9, 1)])
+    with pytest.raises(StreamingQueryException, match="Two operators of this query are called 'both'"):
+        Query(spark, log, tmp_path, build).run()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
-from headwater.errors import ColumnUnknown, StateFolderUnknown, StateMissing
+from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, StateMissing
 from headwater.operators.keyed.contract import Broadcast, Contract
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
 from headwater.operators.keyed.files import open_folder
@@ -139,6 +140,8 @@ class Task:
     streaming: bool
     side: str | None = None
     rebuilding: MicroBatch | None = None
+    #: Of which call of `apply` this is: no two have the same.
+    plan: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = list(batches)
@@ -163,6 +166,7 @@ class Task:
         folder = open_folder(self.state).within(batch.query).within(self.contract.name)
         records = Path(self.state) / batch.query / "operators"
         self._check_known(records, batch)
+        self._check_alone(records, batch)
         slot = self._slot(rows, batch, records)
         engine = PartitionEngine(self.contract, folder, slot=slot)
         return engine.run(
@@ -185,6 +189,18 @@ class Task:
                 raise StateMissing(operator=self.contract.name, batch=batch.number)
             about = {"first_batch": batch.number, "key": list(self.contract.key)}
             record_once(records, self.contract.name, about)
+
+    def _check_alone(self, records: Path, batch: MicroBatch) -> None:
+        """Two operators of one name in one query would write the same state, and each undo what the other did."""
+        if not batch.run:
+            return
+        name = f"{self.contract.name}-run-{batch.run}"
+        if recorded(records, name) is None:
+            for earlier in records.glob(f"{self.contract.name}-run-*.json"):
+                if earlier.name != f"{name}.json":
+                    earlier.unlink(missing_ok=True)
+        if record_once(records, name, {"plan": self.plan})["plan"] != self.plan:
+            raise OperatorTwice(operator=self.contract.name)
 
     def _slot(self, rows: pa.Table, batch: MicroBatch, records: Path) -> int:
         """Which partition of the operator this task has. Rows say it; a task without rows goes by its own number.
