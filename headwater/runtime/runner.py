@@ -214,6 +214,7 @@ class Runner:
 
     def supervise(self) -> None:
         """Keep all queries at work until somebody asks to stop."""
+        self._supervisor = threading.get_ident()
         self._plan_all()
         self.replays.resume()
         while not self._stop.is_set():
