@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,7 @@ PARTITIONS = 4
 
 
 def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it stands for
-    """A real query takes seconds: one example, and none is made smaller.
+    """A real query takes seconds: one example, none is made smaller, and it runs with the slow tests.
 
     The first example that Hypothesis makes is always the simplest, which is mostly nothing at all. The second one counts.
     """
@@ -47,7 +48,8 @@ def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it s
 
     given.hypothesis.inner_test = second
     made: Test = settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))(test)
-    return made
+    slow: Test = pytest.mark.slow(made)
+    return slow
 
 
 class Stream:

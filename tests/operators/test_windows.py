@@ -68,13 +68,13 @@ def flat(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["user"], start, end, row["total"], row["n"], row["first"], tuple(row["all"]))
 
 
-ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-60, 100)), min_size=1, max_size=40)
+ROW = st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-60, 100))
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, *, late_by: int) -> list[list[Row]]:
+def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 1) -> list[list[Row]]:
     """Rows in batches; none comes more than `late_by` seconds after a later one."""
-    rows = draw(ROWS)
+    rows = draw(st.lists(ROW, min_size=rows_min, max_size=40))
     delays = draw(st.lists(st.integers(0, late_by), min_size=len(rows), max_size=len(rows)))
     arrived = [row for _, row in sorted(zip(delays, rows, strict=True), key=lambda one: one[0] + one[1][2])]
     cuts = sorted(draw(st.lists(st.integers(0, len(arrived)), min_size=2, max_size=4)))

@@ -40,7 +40,7 @@ def wanted(rows: list[Row], size: int, every: int) -> list[tuple[Any, ...]]:
 
 
 @ONCE
-@given(batches=arrivals(late_by=7))
+@given(batches=arrivals(late_by=7, rows_min=20))
 def test_final_windows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]) -> None:
     def build(rows: DataFrame) -> DataFrame:
         return rows.transform(Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
@@ -51,12 +51,13 @@ def test_final_windows(spark: SparkSession, tmp_path_factory: pytest.TempPathFac
     stream.run({"orders": closing()})
     stream.run({"orders": closing()})
     everything = [row for batch in batches for row in batch]
+    assert stream.kills == 1
     assert results(stream.rows()) == wanted(everything, 20, 10)
     assert results(stream.bounded()) == wanted(everything, 20, 10)
 
 
 @ONCE
-@given(batches=arrivals(late_by=20))
+@given(batches=arrivals(late_by=20, rows_min=20))
 def test_a_changelog_of_windows(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
 ) -> None:
@@ -67,6 +68,8 @@ def test_a_changelog_of_windows(
     stream = Stream(spark, tmp_path_factory.mktemp("net"), build, TOPIC)
     for number, batch in enumerate(batches):
         stream.run({"orders": orders(batch)}, kill=number == 2)
+    stream.run({"orders": closing()})
+    assert stream.kills == 1
     table = final_table(stream.rows(), ["user", "window_start"])
     assert results(list(table.values())) == wanted([row for batch in batches for row in batch], 15, 15)
 
@@ -128,7 +131,7 @@ def test_rows_without_a_key_or_a_time_are_put_aside_and_told(spark: SparkSession
 
 
 @ONCE
-@given(batches=arrivals(late_by=7))
+@given(batches=arrivals(late_by=7, rows_min=20))
 def test_rows_that_are_not_combined_in_the_reader_give_the_same(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
 ) -> None:
@@ -142,6 +145,7 @@ def test_rows_that_are_not_combined_in_the_reader_give_the_same(
         stream.run({"orders": orders(batch)}, kill=number == 1)
     stream.run({"orders": closing()})
     stream.run({"orders": closing()})
+    assert stream.kills == 1
     assert results(stream.rows()) == wanted([row for batch in batches for row in batch], 20, 10)
 
 
