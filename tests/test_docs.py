@@ -14,6 +14,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,6 +121,15 @@ def run_console(block: Block, page: Path, folder: Path) -> None:
         assert done.returncode == 0, where
         if command.output:
             assert matches(command.output, done.stdout.splitlines()), where
+
+
+@pytest.fixture(autouse=True)
+def _swept() -> Iterator[None]:
+    """A JVM that runs already keeps to the folder in which it was started: a page's checkpoints may lie there."""
+    started = Path.cwd()
+    yield
+    for name in ("checkpoint", "checkpoints"):
+        shutil.rmtree(started / name, ignore_errors=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
