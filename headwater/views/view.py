@@ -74,10 +74,13 @@ class View:
 
     def lookup(self, key: Mapping[str, Any]) -> pa.Table:
         """The row with this key as an Arrow table of one row, or of none."""
+        found = self.glance(key)
         spec = self.spec
-        given = key_batch(spec, key)
-        found = looked_up(self.keeper.log, self.keeper.upkeep(self.name), given)
-        return self.keeper.store.get(spec, given) if found is None else found
+        return self.keeper.store.get(spec, key_batch(spec, key)) if found is None else found
+
+    def glance(self, key: Mapping[str, Any]) -> pa.Table | None:
+        """The row with this key where it can be had without waiting for anybody; None where the store must be asked."""
+        return looked_up(self.keeper.log, self.keeper.upkeep(self.name), key_batch(self.spec, key))
 
     def table(
         self,
