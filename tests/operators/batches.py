@@ -83,8 +83,14 @@ def bounded(make: Make, rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table]]:
 
 def table_of(changes: Sequence[pa.Table], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The table that a changelog makes. Each withdrawal must name what is there, and nothing may come twice."""
+    return final_table([row for table in changes for row in table.to_pylist()], key)
+
+
+def final_table(changes: Sequence[dict[str, Any]], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The same for changes as rows; those of one key must come in their order."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for change in (row for table in changes for row in table.to_pylist()):
+    for row in changes:
+        change = dict(row)
         op = change.pop("_op")
         at = tuple(change[name] for name in key)
         if op in ("-U", "-D"):

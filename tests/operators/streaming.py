@@ -146,18 +146,3 @@ def killed_once(rows: DataFrame, marker: Path) -> DataFrame:
         os.kill(os.getpid(), signal.SIGKILL)
 
     return rows.mapInArrow(pass_on, rows.schema)
-
-
-def final_table(changes: Sequence[dict[str, Any]], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The table that changes lead to; rows of one key must come in their order, and withdraw what is there."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in changes:
-        change = dict(row)
-        op = change.pop("_op")
-        at = tuple(change[name] for name in key)
-        if op in ("-U", "-D"):
-            assert found.pop(at) == change, f"{op} of {change}, which is not what stands there"
-        else:
-            assert at not in found, f"{op} of {change}, which stands there already"
-            found[at] = change
-    return found

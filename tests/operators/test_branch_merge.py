@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import ArgumentInvalid, ColumnMisfit
 from headwater.operators import AggregateTable, Branch, Merge, agg
-from tests.operators.streaming import Stream, final_table
+from tests.operators.batches import final_table
+from tests.operators.streaming import Stream
 
 CASES = {"large": "amount > 5", "even": "amount % 2 = 0"}
 

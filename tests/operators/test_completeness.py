@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
 from headwater.operators.windowed.delays import EDGES, counted, share_seen
-from tests.operators.batches import bounded, streamed, table_of
-from tests.operators.streaming import Stream, final_table
+from tests.operators.batches import bounded, final_table, streamed, table_of
+from tests.operators.streaming import Stream
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
 
 SECOND = 1_000_000

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import CountWindow, agg
-from tests.operators.batches import bounded, streamed, table_of
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.batches import bounded, final_table, streamed, table_of
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
 from tests.operators.test_windows_streamed import TOPIC, closing, orders
 

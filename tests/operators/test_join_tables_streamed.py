@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import JoinTables
 from headwater.operators.sides import read_side
+from tests.operators.batches import final_table
 from tests.operators.changing import rows_of
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_join_tables import (
     CUSTOMERS,
     ORDERS,

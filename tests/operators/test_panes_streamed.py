@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from headwater.errors import AggregateInvalid, ArgumentInvalid, ColumnUnknown
 from headwater.operators import Hopping, Panes, Tumbling, agg
 from headwater.operators.panes import AfterProcessingTime, FirstOf, every, rows
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.batches import final_table
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_panes import check_order
 from tests.operators.test_windows import COMPUTE, Row, arrivals
 from tests.operators.test_windows_streamed import TOPIC, closing, orders, results, wanted

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import AggregateTable, JoinTables, TopN, Tumbling, agg
+from tests.operators.batches import final_table
 from tests.operators.changing import Change, cut, rows_of, table_after
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.streaming import ONCE, Stream
 
 TRADES: dict[str, Any] = {"schema": {"symbol": "string", "volume": "int64", "at": "timestamp"}, "key": "symbol"}
 Trade = tuple[str, int, int]

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Session, agg
-from tests.operators.batches import bounded, streamed, table_of
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.batches import bounded, final_table, streamed, table_of
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_windows import COMPUTE, Row, arrivals, flat, numbered, seen, table
 from tests.operators.test_windows_streamed import TOPIC, closing, orders, results
 

@@ -20,8 +20,8 @@ from headwater.operators.agg import Aggregate
 from headwater.operators.agg.computation import Computation, order_of
 from headwater.operators.agg.groups import Groups
 from headwater.operators.windowed import ranges, slides
-from tests.operators.batches import bounded, streamed, table_of, with_arguments
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.batches import bounded, final_table, streamed, table_of, with_arguments
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
 from tests.operators.test_windows_streamed import TOPIC, closing, orders
 

@@ -14,7 +14,8 @@ from headwater.errors import AggregateInvalid, ArgumentInvalid, ColumnUnknown
 from headwater.operators import Hopping, Tumbling, agg
 from headwater.operators.keyed.plan import applied_operators
 from headwater.operators.windowed import WindowStep
-from tests.operators.streaming import ONCE, Stream, final_table
+from tests.operators.batches import final_table
+from tests.operators.streaming import ONCE, Stream
 from tests.operators.test_windows import COMPUTE, END_OF_TIME, Row, arrivals, expected, flat, windows_of
 
 TOPIC = {"orders": {"schema": {"user": "string", "amount": "int64", "at": "timestamp"}, "key": "user"}}

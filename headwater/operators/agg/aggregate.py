@@ -33,8 +33,6 @@ class Aggregate(ABC):
 
     #: Whether it matters in which order the rows of a group come.
     ordered: ClassVar[bool] = False
-    #: Whether a partial result can be taken out of another again (`remove`), so that a deletion costs no more than a row.
-    invertible: ClassVar[bool] = False
 
     @property
     def called(self) -> str:
@@ -64,12 +62,17 @@ class Aggregate(ABC):
         """Which of Arrow's grouped functions gives each column of the partial result, where there is one for each."""
         return None
 
-    def remove(self, partials: Columns) -> Columns:
-        """What must be merged in to take these partial results out again, where that is possible."""
-        raise NotImplementedError(f"{self.called} cannot be taken back")
-
     def refuse(self, kind: pa.DataType, expected: str) -> AggregateInvalid:
         return AggregateInvalid(aggregate=self.called, argument=str(self.of), kind=str(kind), expected=expected)
+
+
+@dataclass(frozen=True)
+class Invertible(Aggregate):
+    """An aggregate whose partial results can be taken out of another again: a deletion costs no more than a row."""
+
+    @abstractmethod
+    def remove(self, partials: Columns) -> Columns:
+        """What must be merged in to take these partial results out again."""
 
 
 def is_number(kind: pa.DataType) -> bool:

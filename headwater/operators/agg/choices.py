@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -85,8 +86,9 @@ class _Picked(Aggregate):
         rows = self._rows(valid, groups)
         return {"value": values.take(pa.array(rows)), "at": pa.array(at[rows]), "position": pa.array(position[rows])}
 
+    @abstractmethod
     def _rows(self, valid: np.ndarray, groups: Groups) -> Int64s:
-        raise NotImplementedError
+        """The row of each group whose value it is; where none has a value, the first."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,10 @@ class Last(_Picked):
 
 
 @dataclass(frozen=True)
-class Collect(_Picked):
+class Collect(Aggregate):
     """All values, as a list in the order of event time; at most `count_max` of the earliest, if given."""
+
+    ordered: ClassVar[bool] = True
 
     count_max: int | None = None
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
-from headwater.operators.agg.aggregate import Aggregate, Columns
+from headwater.operators.agg.aggregate import Aggregate, Columns, Invertible
 from headwater.operators.agg.groups import Groups, Order, positions
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Computation:
 
     @property
     def invertible(self) -> bool:
-        return all(aggregate.invertible for aggregate in self.compute.values())
+        return all(isinstance(aggregate, Invertible) for aggregate in self.compute.values())
 
     def lift(self, rows: pa.Table, order: Order, groups: Groups) -> pa.Table:
         """The partial results of groups of rows."""
@@ -117,10 +117,11 @@ class Computation:
         return self._table(columns)
 
     def remove(self, partials: pa.Table) -> pa.Table:
-        """What takes partial results out again."""
+        """What takes partial results out again; for computations that are `invertible`."""
         columns: list[pa.Array] = []
         for name, aggregate in self.compute.items():
-            columns += self._columns(name, aggregate.remove(self._of(name, partials)))
+            if isinstance(aggregate, Invertible):
+                columns += self._columns(name, aggregate.remove(self._of(name, partials)))
         return self._table(columns)
 
     def finish(self, partials: pa.Table) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import NumberTooLarge
-from headwater.operators.agg.aggregate import Aggregate, Columns, is_number, nulled, numbers_of, valid_counts
+from headwater.operators.agg.aggregate import (
+    Aggregate,
+    Columns,
+    Invertible,
+    is_number,
+    nulled,
+    numbers_of,
+    valid_counts,
+)
 from headwater.operators.agg.groups import Groups, Order
 
 Floats = npt.NDArray[np.float64]
@@ -20,12 +27,10 @@ LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Count(Aggregate):
+class Count(Invertible):
     """How many rows; with an argument, how many whose argument is not null."""
 
     of: object = None  # type: ignore[assignment] # a count needs no argument
-
-    invertible: ClassVar[bool] = True
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"count": pa.int64()}
@@ -50,10 +55,8 @@ class Count(Aggregate):
 
 
 @dataclass(frozen=True)
-class Sum(Aggregate):
+class Sum(Invertible):
     """The sum. Whole numbers stay exact and never wrap round: a sum beyond 64 bits is an error."""
-
-    invertible: ClassVar[bool] = True
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"sum": self.result(kind), "count": pa.int64()}
@@ -108,10 +111,8 @@ class Sum(Aggregate):
 
 
 @dataclass(frozen=True)
-class Mean(Aggregate):
+class Mean(Invertible):
     """The mean, as a float."""
-
-    invertible: ClassVar[bool] = True
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         if not is_number(kind):

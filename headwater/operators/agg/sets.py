@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid
-from headwater.operators.agg.aggregate import Aggregate, Columns, is_number
+from headwater.operators.agg.aggregate import Columns, Invertible, is_number
 from headwater.operators.agg.groups import Groups, Int64s, Order
 
 
 @dataclass(frozen=True)
-class _Counted(Aggregate):
+class _Counted(Invertible):
     """The different values, each with how often it came."""
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
@@ -63,8 +63,6 @@ def _counted(values: pa.Array, numbers: Int64s, counts: Int64s, count: int) -> C
 class Distinct(_Counted):
     """How many different values."""
 
-    invertible = True
-
     def result(self, kind: pa.DataType) -> pa.DataType:
         return pa.int64()
 
@@ -77,8 +75,6 @@ class Top(_Counted):
     """The commonest values with their counts, the commonest first; of equally common ones the least value first."""
 
     count: int = 10
-
-    invertible = True
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -107,8 +103,6 @@ class Quantile(_Counted):
     """The value below which this share of all values lies; between two values the straight line between them."""
 
     share: float = 0.5
-
-    invertible = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.operators.agg.aggregate import Aggregate, Columns
+from headwater.operators.agg.aggregate import Aggregate, Columns, Invertible
 from headwater.operators.agg.groups import Groups, Order
 from headwater.operators.agg.numbers import Mean, Sum, summed
 
@@ -22,12 +21,10 @@ APART = {"_nan": np.nan, "_up": np.inf, "_down": -np.inf}
 
 
 @dataclass(frozen=True)
-class Steady(Aggregate):
+class Steady(Invertible):
     """A sum or a mean of floats."""
 
-    inner: Aggregate = None  # type: ignore[assignment] # `steady` always gives it
-
-    invertible: ClassVar[bool] = True
+    inner: Sum | Mean = None  # type: ignore[assignment] # `steady` always gives it
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {**self.inner.partial(kind), **dict.fromkeys(APART, pa.int64())}
@@ -65,6 +62,6 @@ def _without(partials: Columns) -> Columns:
 def steady(compute: Mapping[str, Aggregate], kinds: Mapping[str, pa.DataType]) -> dict[str, Aggregate]:
     """The aggregates, those over floats such that anything can be taken back."""
     return {
-        name: Steady(one.of, one) if type(one) in (Sum, Mean) and pa.types.is_floating(kinds[name]) else one
+        name: Steady(one.of, one) if isinstance(one, Sum | Mean) and pa.types.is_floating(kinds[name]) else one
         for name, one in compute.items()
     }
