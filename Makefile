@@ -42,11 +42,13 @@ docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "Open build/docs/index.html"
 
-lint: $(DEV) ## Check style, types and the direction of imports
+lint: $(DEV) ## Check style, types, the direction of imports, and that the reference is in step with the code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/reference.py --check
+	@$(BIN)/python tools/cli_reference.py --check
 
 format: $(DEV) ## Put all code into the one format, and the reference in step with it
 	@$(BIN)/ruff check --fix-only --quiet .
