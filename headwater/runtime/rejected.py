@@ -64,8 +64,9 @@ def _letters(
             partition, offset = (
                 one.column(name)[0].as_py() if name in one.schema.names else None for name in ("_partition", "_offset")
             )
-            known = is_input and partition is not None and offset is not None
-            whole = _original(log, topic, partition, offset) if known else None
+            whole = None
+            if is_input and partition is not None and offset is not None:
+                whole = _original(log, topic, partition, offset)
             yield DeadLetter(
                 topic=topic,
                 partition=partition or 0,
