@@ -15,7 +15,10 @@ from headwater.faults import reach
 from headwater.operators import Sides
 from headwater.runtime.declared import Mode
 from headwater.runtime.planning import Planned
+from headwater.runtime.rejected import post_rejected
 from headwater.sinks import Fanout, TopicSink
+from headwater.sinks.logs import shared_log
+from headwater.sinks.progress import driver_batch
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -82,7 +85,21 @@ class Output:
         finally:
             if several:
                 rows.unpersist()
+        self._post_rejected(rows)
         self.written()
+
+    def _post_rejected(self, rows: DataFrame) -> None:
+        """Rows that operators could not use become dead letters of the topic they came from."""
+        batch = driver_batch(rows.sparkSession)
+        if batch is not None and self.planned.operators:
+            post_rejected(
+                shared_log(self.log),
+                state=self.state,
+                operators=[one.name for one in self.planned.operators],
+                inputs=self.planned.query.reads,
+                query=self.planned.query.name,
+                batch=batch,
+            )
 
     def _sides(self) -> Callable[[MicroBatch], Any] | None:
         late = self.planned.query.late

@@ -190,8 +190,7 @@ class Windowed(ABC):
             hidden=tuple(
                 name
                 for name in rows.names
-                if name.startswith(ARGUMENT)
-                or name in (ALL, CHUNK, PROCESSED, ROWS, SLICE, *computation.partials.names)
+                if name.startswith(ARGUMENT) or name in (ALL, PROCESSED, ROWS, SLICE, *computation.partials.names)
             ),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )

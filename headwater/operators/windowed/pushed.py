@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 POSITION = ("_partition", "_offset")
-#: Which part of a reader's rows a partial result is of: they are combined a million at a time.
-CHUNK = "_chunk"
+#: Of a partial result, which part of a reader's rows it is of: they are combined a million at a time. A row that goes
+#: on alone has its own offset there.
+CHUNK = "_offset"
 _AT = "_at_us"
 #: So many rows are combined at a time: partial results of a larger batch are merged behind the shuffle.
 ROWS_MAX = 1_000_000
@@ -56,7 +57,7 @@ class Combine:
         keys = [pa.field(ALL, pa.int32()) if name == ALL else self.rows.field(name) for name in self.keys]
         own = [
             pa.field("_partition", pa.int32()),
-            pa.field(CHUNK, pa.int32()),
+            pa.field(CHUNK, pa.int64()),
             pa.field(SLICE, pa.int64()),
             pa.field(ROWS, pa.int64()),
         ]
@@ -147,7 +148,7 @@ class Combine:
         rows = self._with_arguments(table)
         partials = self.computation.lift(rows, Order(none, none), Groups(np.arange(count), count))
         return {
-            **{name: rows.column(name) for name in (*self.keys, self.on, "_partition")},
+            **{name: rows.column(name) for name in (*self.keys, self.on, *POSITION)},
             SLICE: pa.array(none),
             ROWS: pa.array(np.ones(count, np.int64)),
             **{name: partials.column(name) for name in partials.column_names},
@@ -158,7 +159,7 @@ class Combine:
         count = len(columns[SLICE])
         arrays = []
         for field in self.output:
-            found = columns.get(field.name, pa.scalar(chunk, pa.int32()))
+            found = columns.get(field.name, pa.scalar(chunk, pa.int64()))
             array = pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
             if field.name == self.on and pa.types.is_integer(array.type):
                 array = array.cast(pa.timestamp("us", "UTC"))

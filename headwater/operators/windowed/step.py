@@ -78,7 +78,12 @@ class WindowStep:
         if not late.any():
             return rows, None
         side = rows.filter(pa.array(late))
-        side = side.drop_columns([SLICE, KEY]).append_column(LATE_BY, pa.array((reached - times)[late], pa.int64()))
+        own = [
+            SLICE,
+            KEY,
+            *(["_offset"] if self.combined else []),
+        ]  # which is of a part of the rows, and of none of them
+        side = side.drop_columns(own).append_column(LATE_BY, pa.array((reached - times)[late], pa.int64()))
         return rows.filter(pa.array(~late)), side
 
     def _lifted(self, rows: pa.Table) -> pa.Table:

@@ -1,0 +1,46 @@
+"""Rows without a key or a time become dead letters of their topic, whole, once, with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater.operators import Tumbling, agg
+from headwater.testing import AppTest
+
+SCHEMA = {"user": "string", "amount": "int64", "note": "string", "at": "timestamp"}
+ROWS: list[dict[str, Any]] = [
+    {"user": "a", "amount": 1, "note": "fine", "at": 5_000_000},
+    {"user": None, "amount": 2, "note": "whose?", "at": 6_000_000},
+    {"user": "b", "amount": 3, "note": "when?", "at": None},
+]
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_rejected_rows_are_dead_letters_of_their_topic(spark: SparkSession, tmp_path: Path, combine: bool) -> None:
+    app = hw.App("shop", log=tmp_path / "data")
+    app.input("orders", SCHEMA, time="at", partitions=2)
+
+    @app.view(key=("user", "window_start"), name="totals")
+    def totals(orders: DataFrame) -> DataFrame:
+        compute = {"total": agg.sum("amount")}
+        return orders.transform(
+            Tumbling(size=10, on="at", by="user", compute=compute, emit="net", combine=combine, name="totals")
+        )
+
+    with AppTest(app, spark=spark) as test:
+        test.feed("orders", ROWS)
+        assert [(row["user"], row["total"]) for row in test.views["totals"].rows()] == [("a", 1)]
+        letters = {json.loads(row["row"])["note"]: row for row in test.rows("orders.dlq")}
+        assert letters.keys() == {"whose?", "when?"}
+        assert letters["whose?"]["message"] == "the key is null"
+        assert letters["when?"]["message"] == "the event time is null"
+        placed = {row["note"]: (row["_partition"], row["_offset"]) for row in test.rows("orders", system=True)}
+        assert {note: (row["partition"], row["offset"]) for note, row in letters.items()} == {
+            note: placed[note] for note in letters
+        }
