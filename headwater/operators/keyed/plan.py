@@ -23,6 +23,7 @@ from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, S
 from headwater.operators.keyed.contract import Broadcast, Contract
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
 from headwater.operators.keyed.files import open_folder
+from headwater.operators.keyed.packing import unpacked
 from headwater.operators.keyed.runs import HASH
 
 if TYPE_CHECKING:
@@ -59,20 +60,23 @@ def apply(
     contract: Callable[[pa.Schema], Contract],
     *inputs: DataFrame,
     combine: tuple[Combine, pa.Schema] | None = None,
+    packed: pa.Schema | None = None,
     partitions: int | None = None,
     side: str | None = None,
 ) -> DataFrame:
     """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
 
-    With `side`, the rows of that side are the result instead of the output; for bounded input only.
+    With `side`, the rows of that side are the result instead of the output; for bounded input only. `packed` is the
+    schema of rows that come packed for their partitions, as many as `partitions_of` says.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     spark = inputs[0].sparkSession
     frames = [_combined(frame, *combine) for frame in inputs] if combine is not None else list(inputs)
     rows = frames[0] if len(frames) == 1 else _union(frames)
-    count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    made = replace(contract(to_arrow_schema(rows.schema, timezone="UTC")), partitions=count)
+    count = partitions_of(rows, partitions)
+    schema = to_arrow_schema(rows.schema, timezone="UTC") if packed is None else packed
+    made = replace(contract(schema), partitions=count)
     _check_columns(made)
     note_applied(made)
     state = spark.conf.get(STATE_SETTING, None)
@@ -85,10 +89,16 @@ def apply(
         streaming=streaming,
         side=side,
         rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
+        packed=packed is not None,
     )
-    placed = _placed(rows, made)
+    placed = _placed(rows, made) if packed is None else rows.repartitionById(count, SLOT)
     output = made.output if side is None else made.sides[side]
     return placed.mapInArrow(task.run, from_arrow_schema(output))
+
+
+def partitions_of(rows: DataFrame, partitions: int | None) -> int:
+    """How many partitions an operator over these rows has: as many as it says, else as a shuffle."""
+    return partitions or int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
 
 
 def rebuilding(setting: str | None) -> MicroBatch | None:
@@ -140,6 +150,7 @@ class Task:
     streaming: bool
     side: str | None = None
     rebuilding: MicroBatch | None = None
+    packed: bool = False
     #: Of which call of `apply` this is: no two have the same.
     plan: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -177,10 +188,9 @@ class Task:
         )
 
     def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
-        wanted = pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())])
-        if not found:
-            return wanted.empty_table()
-        return pa.Table.from_batches(found)
+        if found:
+            return unpacked(found) if self.packed else pa.Table.from_batches(found)
+        return pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())]).empty_table()
 
     def _check_known(self, records: Path, batch: MicroBatch) -> None:
         """Never begin with empty state where there should be some."""

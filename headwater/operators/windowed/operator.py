@@ -16,7 +16,7 @@ from headwater.operators.agg.computation import ARGUMENT, Computation
 from headwater.operators.keyed import Contract, Policy, apply
 from headwater.operators.keyed.engine import ROWS
 from headwater.operators.keyed.per_key import per_key
-from headwater.operators.keyed.plan import default_name
+from headwater.operators.keyed.plan import default_name, partitions_of
 from headwater.operators.keyed.watermark import Scope
 from headwater.operators.process import check_late, policy
 from headwater.operators.windowed.completeness import COMPLETENESS, with_completeness
@@ -158,9 +158,11 @@ class Windowed(ABC):
             computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
             rows=to_arrow_schema(read.schema, timezone="UTC"),
             arguments=arguments,
+            partitions=partitions_of(rows, self.partitions if self.by else 1),
         )
-        partials = pushed(rows, combine, options)
-        return apply(partial(self.contract, combine=combine), partials, partitions=self.partitions if self.by else 1)
+        contract = partial(self.contract, combine=combine)
+        packed = combine.partials if combine.packs else None
+        return apply(contract, pushed(rows, combine, options), packed=packed, partitions=combine.partitions)
 
     def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
         keys = keys_of(self.by)

@@ -19,6 +19,7 @@ from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import ARGUMENT, SEPARATOR, Computation, order_of
 from headwater.operators.agg.groups import Groups, Int64s, Order
 from headwater.operators.agg.numbers import LARGEST
+from headwater.operators.keyed import packing
 from headwater.operators.keyed.engine import ROWS, micros
 from headwater.operators.windowed.prepared import ALL
 from headwater.operators.windowed.spans import Spans
@@ -40,7 +41,8 @@ ROWS_MAX = 1_000_000
 class Combine:
     """Rows of a topic to partial results. The source knows nothing of it but `name`, `rows`, `output` and the call.
 
-    `rows` are the columns that it needs of the topic, `arguments` which of them the aggregates are given.
+    `rows` are the columns that it needs of the topic, `arguments` which of them the aggregates are given. The partial
+    results come out packed for so many `partitions` of the operator, where their keys can be hashed here.
     """
 
     name: str
@@ -50,10 +52,20 @@ class Combine:
     computation: Computation
     rows: pa.Schema
     arguments: Mapping[str, str]
+    partitions: int
 
     @property
     def output(self) -> pa.Schema:
         """The columns of what comes out."""
+        return packing.SCHEMA if self.packs else self.partials
+
+    @property
+    def packs(self) -> bool:
+        return all(packing.can_hash(self.partials.field(name).type) for name in self.keys)
+
+    @property
+    def partials(self) -> pa.Schema:
+        """The columns of the partial results."""
         keys = [pa.field(ALL, pa.int32()) if name == ALL else self.rows.field(name) for name in self.keys]
         own = [
             pa.field("_partition", pa.int32()),
@@ -158,13 +170,14 @@ class Combine:
         """The columns in their order and types; what is one value is one for all rows."""
         count = len(columns[SLICE])
         arrays = []
-        for field in self.output:
+        for field in self.partials:
             found = columns.get(field.name, pa.scalar(chunk, pa.int64()))
             array = pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
             if field.name == self.on and pa.types.is_integer(array.type):
                 array = array.cast(pa.timestamp("us", "UTC"))
             arrays.append(array.cast(field.type))
-        yield from pa.table(arrays, schema=self.output).to_batches()
+        table = pa.table(arrays, schema=self.partials)
+        yield from packing.packed(table, self.keys, self.partitions) if self.packs else table.to_batches()
 
     def _with_arguments(self, table: pa.Table) -> pa.Table:
         for name, column in self.arguments.items():
