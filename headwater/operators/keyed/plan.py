@@ -21,6 +21,7 @@ import pyarrow as pa
 from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
 from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, StateMissing
 from headwater.operators.keyed.contract import Broadcast, Contract
+from headwater.operators.keyed.direct import direct_read, read_with
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
 from headwater.operators.keyed.files import open_folder
 from headwater.operators.keyed.packing import unpacked
@@ -76,8 +77,10 @@ def apply(
     rows = frames[0] if len(frames) == 1 else _union(frames)
     count = partitions_of(rows, partitions)
     schema = to_arrow_schema(rows.schema, timezone="UTC") if packed is None else packed
-    made = replace(contract(schema), partitions=count)
+    made = replace(contract(schema), partitions=count, packed=packed is not None)
     _check_columns(made)
+    if packed is None and (found := _packed(rows, made)) is not None:
+        rows, made = found, replace(made, packed=True)
     note_applied(made)
     state = spark.conf.get(STATE_SETTING, None)
     streaming = rows.isStreaming
@@ -89,9 +92,8 @@ def apply(
         streaming=streaming,
         side=side,
         rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
-        packed=packed is not None,
     )
-    placed = _placed(rows, made) if packed is None else rows.repartitionById(count, SLOT)
+    placed = rows.repartitionById(count, SLOT) if made.packed else _placed(rows, made)
     output = made.output if side is None else made.sides[side]
     return placed.mapInArrow(task.run, from_arrow_schema(output))
 
@@ -127,6 +129,15 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
 
 
+def _packed(rows: DataFrame, contract: Contract) -> DataFrame | None:
+    """The rows as their reader packs them, where the operator sits directly on a topic."""
+    direct = direct_read(rows)
+    if direct is None:
+        return None
+    pack = direct.pack(contract.name, rows=contract.rows, keys=contract.key, partitions=contract.partitions)
+    return None if pack is None else read_with(rows, pack, direct.options)
+
+
 def _placed(rows: DataFrame, contract: Contract) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -150,7 +161,6 @@ class Task:
     streaming: bool
     side: str | None = None
     rebuilding: MicroBatch | None = None
-    packed: bool = False
     #: Of which call of `apply` this is: no two have the same.
     plan: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -189,7 +199,7 @@ class Task:
 
     def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
         if found:
-            return unpacked(found) if self.packed else pa.Table.from_batches(found)
+            return unpacked(found) if self.contract.packed else pa.Table.from_batches(found)
         return pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())]).empty_table()
 
     def _check_known(self, records: Path, batch: MicroBatch) -> None:

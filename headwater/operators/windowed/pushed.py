@@ -6,7 +6,6 @@ key and slice: the partial results, the latest event time, and how many rows the
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -226,29 +225,7 @@ def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
     return codes
 
 
-def read_options(rows: DataFrame) -> dict[str, str] | None:
-    """The options of the read that a DataFrame is, where it is nothing but a stream of one of our topics."""
-    # Any: a plan of Spark's, which has no Python face.
-    plan: Any = rows._jdf.queryExecution().analyzed()
-    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != "headwater":
-        return None
-    found = plan.extraOptions().asCaseSensitiveMap()
-    return {str(name): str(found[name]) for name in found}
-
-
 def can_push(rows: DataFrame, compute: Mapping[str, Aggregate]) -> bool:
     """Whether the arguments are columns of the topic, and rows say where they stand in it."""
     plain = all(one.of is None or (isinstance(one.of, str) and one.of in rows.columns) for one in compute.values())
     return plain and set(POSITION) <= set(rows.columns) and not {"_topic", "_punctuation"} & set(rows.columns)
-
-
-def pushed(rows: DataFrame, combine: Combine, options: Mapping[str, str]) -> DataFrame:
-    """The same read, of which only partial results arrive."""
-    from pyspark.cloudpickle import dumps
-
-    packed = base64.b64encode(dumps(combine)).decode()  # type: ignore[no-untyped-call] # Spark's copy has no types
-    reader = rows.sparkSession.readStream.format("headwater")
-    for name, value in {**options, "combine": f"{combine.name}:{packed}"}.items():
-        if name.lower() != "path":
-            reader = reader.option(name, value)
-    return reader.load(next(value for name, value in options.items() if name.lower() == "path"))
