@@ -28,17 +28,11 @@ import pyarrow.compute as pc
 import xxhash
 
 from headwater.errors import ArgumentInvalid
+from headwater.schema.hashing import Hashes, hash_words
 
 NULL = b"\0nul"
 
-_PRIME_1 = np.uint64(0x9E3779B185EBCA87)
-_PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_PRIME_3 = np.uint64(0x165667B19E3779F9)
-_PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
-_PRIME_5_PLUS_8 = np.uint64(0x27D4EB2F165667C5 + 8)
 _NAN = np.uint64(0x7FF8000000000000)
-
-Hashes = npt.NDArray[np.uint64]
 
 
 def partition_of(keys: Sequence[pa.Array], partitions: int) -> npt.NDArray[np.int32]:
@@ -70,7 +64,7 @@ def key_hash(keys: Sequence[pa.Array]) -> Hashes:
     words = _words(array)
     if words is None:
         return _hash_distinct(array)
-    hashes = _hash_words(words)
+    hashes = hash_words(words)
     if array.null_count:
         hashes[np.asarray(array.is_null())] = xxhash.xxh64_intdigest(NULL)
     return hashes
@@ -121,22 +115,6 @@ def _microseconds(array: pa.Array) -> pa.Array:
         # Arrow divides towards zero; a moment before 1970 must go down, as it does in Python.
         return pa.array(whole.fill_null(0).to_numpy(zero_copy_only=False) // 1_000, mask=np.asarray(whole.is_null()))
     return pc.multiply(whole, {"s": 1_000_000, "ms": 1_000, "us": 1}[kind.unit])
-
-
-def _hash_words(words: Hashes) -> Hashes:
-    """xxHash64 with seed 0 of many 8-byte inputs at once; NumPy's unsigned arithmetic wraps as the algorithm wants."""
-    mixed = _rotate(words * _PRIME_2, 31) * _PRIME_1
-    value = _rotate(mixed ^ _PRIME_5_PLUS_8, 27) * _PRIME_1 + _PRIME_4
-    value ^= value >> np.uint64(33)
-    value *= _PRIME_2
-    value ^= value >> np.uint64(29)
-    value *= _PRIME_3
-    value ^= value >> np.uint64(32)
-    return value
-
-
-def _rotate(words: Hashes, bits: int) -> Hashes:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
 
 
 def _hash_distinct(array: pa.Array) -> Hashes:

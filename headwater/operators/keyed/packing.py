@@ -15,6 +15,7 @@ import xxhash
 
 from headwater.operators.keyed.engine import SLOT
 from headwater.operators.keyed.runs import HASH, Hashes
+from headwater.schema.hashing import hash_half_words, hash_words
 
 PACKED = "_packed"
 #: What travels through Spark.
@@ -23,17 +24,6 @@ SCHEMA = pa.schema([pa.field(SLOT, pa.int32()), pa.field(PACKED, pa.binary())])
 SEED = 42
 #: A value of Spark's holds less than 2 GB, and a task has it in memory several times.
 ROWS_MAX = 1_000_000
-
-_P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(number)
-    for number in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-)
 
 
 def can_hash(kind: pa.DataType) -> bool:
@@ -94,28 +84,9 @@ def hashes_of(columns: Sequence[pa.ChunkedArray]) -> Hashes:
 
 
 def _of_numbers(array: pa.Array, seeds: Hashes) -> Hashes:
-    wide = pa.types.is_timestamp(array.type) or pa.types.is_int64(array.type)
-    whole = array.cast(pa.int64() if wide else pa.int32()).fill_null(0)
-    values = np.asarray(whole)
-    with np.errstate(over="ignore"):
-        if wide:
-            found = seeds + _P5 + np.uint64(8)
-            found ^= _rotated(values.view(np.uint64) * _P2, 31) * _P1
-            found = _rotated(found, 27) * _P1 + _P4
-        else:
-            found = seeds + _P5 + np.uint64(4)
-            found ^= values.view(np.uint32).astype(np.uint64) * _P1
-            found = _rotated(found, 23) * _P2 + _P3
-        found ^= found >> np.uint64(33)
-        found *= _P2
-        found ^= found >> np.uint64(29)
-        found *= _P3
-        found ^= found >> np.uint64(32)
-    return found
-
-
-def _rotated(values: Hashes, bits: int) -> Hashes:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+    if pa.types.is_timestamp(array.type) or pa.types.is_int64(array.type):
+        return hash_words(np.asarray(array.cast(pa.int64()).fill_null(0)).view(np.uint64), seeds)
+    return hash_half_words(np.asarray(array.cast(pa.int32()).fill_null(0)).view(np.uint32), seeds)
 
 
 def _of_bytes(array: pa.Array, seeds: Hashes) -> Hashes:
