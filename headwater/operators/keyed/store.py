@@ -38,6 +38,7 @@ class Manifest:
     runs: list[dict[str, Any]] = field(default_factory=list)
     seen: Seen = field(default_factory=dict)
     watermark_us: int = NEVER
+    reached_us: int = NEVER
     processing_us: int | None = None
     timers_checked: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)

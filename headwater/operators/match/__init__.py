@@ -1,0 +1,1 @@
+"""Patterns in the order of events: what is looked for, how it is written, and how it is found."""
