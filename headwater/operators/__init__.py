@@ -2,7 +2,9 @@
 
 from headwater.operators import agg
 from headwater.operators.aggregate_table import AggregateTable
+from headwater.operators.anomaly import Anomaly
 from headwater.operators.branch import Branch
+from headwater.operators.compared_to import ComparedTo
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.count_window import CountWindow
 from headwater.operators.dedupe import Dedupe
@@ -15,16 +17,21 @@ from headwater.operators.join_within import JoinWithin
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
+from headwater.operators.rate import Rate
 from headwater.operators.rebuild import rebuild
+from headwater.operators.rolling import Rolling
 from headwater.operators.session import Session
 from headwater.operators.sides import Sides, read_side
 from headwater.operators.sliding import Sliding
 from headwater.operators.top_n import TopN
+from headwater.operators.trend import Trend
 from headwater.operators.tumbling import Tumbling
 
 __all__ = [
     "AggregateTable",
+    "Anomaly",
     "Branch",
+    "ComparedTo",
     "CorrectClock",
     "CountWindow",
     "Dedupe",
@@ -37,10 +44,13 @@ __all__ = [
     "Merge",
     "Panes",
     "Process",
+    "Rate",
+    "Rolling",
     "Session",
     "Sides",
     "Sliding",
     "TopN",
+    "Trend",
     "Tumbling",
     "agg",
     "read_side",
