@@ -173,8 +173,15 @@ class PatternInvalid(UsageError):
     place: str
     why: str
     expected: str
-    problem = "The pattern is wrong in line {line}, column {column}: {why}.\n{place}\n"
+    #: What was probably meant, where a name is unknown.
+    meant: str | None = None
+    problem = "The pattern is wrong in line {line}, column {column}: {why}.\n{place}"
     remedy = "Give {expected}."
+
+    def __str__(self) -> str:
+        facts = self.facts()
+        meant = f" Did you mean {self.meant}?" if self.meant else ""
+        return f"{self.problem.format(**facts)}\n{self.remedy.format(**facts)}{meant}"
 
 
 @dataclass(eq=False, kw_only=True)
