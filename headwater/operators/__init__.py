@@ -1,6 +1,6 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
-from headwater.operators import agg
+from headwater.operators import agg, sketches
 from headwater.operators.aggregate_table import AggregateTable
 from headwater.operators.anomaly import Anomaly
 from headwater.operators.branch import Branch
@@ -14,12 +14,14 @@ from headwater.operators.hopping import Hopping
 from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
+from headwater.operators.k_means import KMeans
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
 from headwater.operators.rate import Rate
 from headwater.operators.rebuild import rebuild
 from headwater.operators.rolling import Rolling
+from headwater.operators.seen_before import SeenBefore
 from headwater.operators.session import Session
 from headwater.operators.sides import Sides, read_side
 from headwater.operators.sliding import Sliding
@@ -41,11 +43,13 @@ __all__ = [
     "Join",
     "JoinTables",
     "JoinWithin",
+    "KMeans",
     "Merge",
     "Panes",
     "Process",
     "Rate",
     "Rolling",
+    "SeenBefore",
     "Session",
     "Sides",
     "Sliding",
@@ -55,5 +59,6 @@ __all__ = [
     "agg",
     "read_side",
     "rebuild",
+    "sketches",
     "trigger",
 ]
