@@ -15,6 +15,7 @@ from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
 from headwater.operators.k_means import KMeans
+from headwater.operators.match import Match
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.process import Process
@@ -44,6 +45,7 @@ __all__ = [
     "JoinTables",
     "JoinWithin",
     "KMeans",
+    "Match",
     "Merge",
     "Panes",
     "Process",

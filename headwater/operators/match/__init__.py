@@ -1,1 +1,5 @@
 """Patterns in the order of events: what is looked for, how it is written, and how it is found."""
+
+from headwater.operators.match.operator import Match
+
+__all__ = ["Match"]
