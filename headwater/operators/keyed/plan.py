@@ -219,7 +219,7 @@ class Task:
         return {name: self._read(name, table, batch) for name, table in self.contract.broadcast.items()}
 
     def _read(self, name: str, table: Broadcast, batch: MicroBatch | None) -> pa.Table:
-        log = _open_log(table.log)
+        log = open_log_once(table.log)
         ends = {str(partition): offset for partition, offset in log.end_offsets(table.topic).items()}
         if batch is not None:
             # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
@@ -233,7 +233,8 @@ class Task:
 _logs: dict[tuple[int, str], Any] = {}
 
 
-def _open_log(address: str) -> Any:
+def open_log_once(address: str) -> Any:
+    """The log at an address, opened when it is first asked for."""
     # Any: whatever kind of log the address names. One per process; a forked worker opens its own.
     from headwater.log import open as open_log
 
