@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.operators.sketches.packed import FREQUENT, Int64s, Packed, check_family, places, stretches
 
@@ -79,7 +80,12 @@ def open_frequent(sketches: pa.Array) -> tuple[Counted, Int64s]:
     totals[full], missed[full] = some.field(16, "<i8"), some.field(24, "<i8")
     counts = some.lists(32, sizes, "<i8").astype(np.int64)
     values = _texts(some, 32 + 8 * sizes, sizes)
-    return Counted(np.repeat(full, sizes), values, counts, missed), totals
+    numbers = np.repeat(full, sizes)
+    # Another program keeps them in an order of its own.
+    table = pa.table({"group": numbers, "value": values})
+    order = pc.sort_indices(table, sort_keys=[("group", "ascending"), ("value", "ascending")])
+    rows = np.asarray(order).astype(np.int64)
+    return Counted(numbers[rows], values.take(order), counts[rows], missed), totals
 
 
 def _texts(some: Packed, place: Int64s, sizes: Int64s) -> pa.Array:

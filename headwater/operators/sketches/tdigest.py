@@ -76,7 +76,7 @@ def quantiles(digests: pa.Array, shares: Floats) -> tuple[Floats, Floats, Floats
     width = np.where((sizes == totals)[:, None], 0.0, width)
     ranks = np.broadcast_to(shares, (opened.count, len(shares)))
     lines = _Lines.of(opened, totals, sizes)
-    return lines.at(ranks), lines.at(ranks - width), lines.at(ranks + width)
+    return lines.at(ranks), lines.at(ranks - width, end=0), lines.at(ranks + width, end=1)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class _Lines:
     at_rank: Floats
     value: Floats
     totals: Int64s
+    least: Floats
+    greatest: Floats
 
     @staticmethod
     def of(opened: Centroids, totals: Int64s, sizes: Int64s) -> _Lines:
@@ -98,9 +100,10 @@ class _Lines:
         at_rank[inner], value[inner] = middles, opened.means
         at_rank[first], value[first] = before, opened.least
         at_rank[first + points - 1], value[first + points - 1] = before + totals, opened.greatest
-        return _Lines(at_rank, value, totals)
+        return _Lines(at_rank, value, totals, opened.least, opened.greatest)
 
-    def at(self, ranks: Floats) -> Floats:
+    def at(self, ranks: Floats, *, end: int | None = None) -> Floats:
+        """The values at ranks; with `end` not between two points but at the lower (0) or the upper (1) of them."""
         before = np.cumsum(self.totals) - self.totals
         inside = np.clip(ranks, 0.0, 1.0) * self.totals[:, None]
         # A hair inside, so that the end of one digest is never taken for the beginning of the next.
@@ -109,8 +112,11 @@ class _Lines:
         rows = np.clip(rows, 1, max(len(self.at_rank) - 1, 1))
         low, high = self.at_rank[rows - 1], self.at_rank[rows]
         share = np.clip((before[:, None] + inside - low) / np.maximum(high - low, 1e-300), 0, 1)
-        with np.errstate(invalid="ignore"):
-            found = self.value[rows - 1] + (self.value[rows] - self.value[rows - 1]) * share
+        share = share if end is None else np.full(share.shape, float(end))
+        with np.errstate(invalid="ignore"):  # of nothing the least value is infinite, and so is the greatest
+            found = self.value[rows - 1] * (1 - share) + self.value[rows] * share
+            found = np.clip(found, self.value[rows - 1], self.value[rows])
+        found = np.where(ranks <= 0, self.least[:, None], np.where(ranks >= 1, self.greatest[:, None], found))
         return np.where(self.totals[:, None] > 0, found, np.nan)
 
 
