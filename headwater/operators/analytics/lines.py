@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
     """Lines: how many values each was laid through, its slope per second, its value at the row's time, and how well it
     fits. NaN where there is no line."""
 
-    count: Floats
+    values: Floats
     slope: Floats
     level: Floats
     fit: Floats
@@ -129,8 +129,8 @@ class Lines:
     def _directions(self, found: Fitted) -> Directions:
         """Up or down where the slope is `sure` times as large as its own standard error."""
         with np.errstate(invalid="ignore"):
-            surely = (found.fit * (found.count - 2) >= self.sure**2 * (1 - found.fit)) & (found.slope != 0)
-        known = (found.count > 2) & ~np.isnan(found.slope)
+            surely = (found.fit * (found.values - 2) >= self.sure**2 * (1 - found.fit)) & (found.slope != 0)
+        known = (found.values > 2) & ~np.isnan(found.slope)
         directions = np.where(surely, np.where(found.slope > 0, UP, DOWN), FLAT)
         return np.where(known, directions, UNKNOWN).astype(np.int8)
 

@@ -34,7 +34,12 @@ VALUE = "its value"
 
 @dataclass(frozen=True, kw_only=True)
 class InOrder(ABC):
-    """A row in, the same row out with more columns, as soon as nothing earlier can follow."""
+    """A row in, the same row out with more columns, when nothing earlier can follow.
+
+    Rows leave in the order of event time over all keys, so that an operator behind this one finds none of them late. With
+    `prompt=True` a row leaves in its own batch where that is known to be early enough; rows of other keys that are
+    earlier may then follow a batch later, and an operator behind needs a `late_by` for them.
+    """
 
     on: str
     by: str | tuple[str, ...] = ()
@@ -44,6 +49,7 @@ class InOrder(ABC):
     ahead: str | float | None = "1 day"
     watermark: Scope = "partition"
     quiet: str | float | None = None
+    prompt: bool = False
     partitions: int | None = None
     name: str | None = None
 
@@ -84,7 +90,7 @@ class InOrder(ABC):
         self._check_free(measure.added, shown)
         contract = Contract(
             name=self.name or default_name(self),
-            step=OrderedStep(self.on, keys, carried, shown, measure),
+            step=OrderedStep(self.on, keys, carried, shown, measure, self.prompt),
             key=keys,
             rows=rows,
             state=ordered_state(rows, carried, measure.memory),

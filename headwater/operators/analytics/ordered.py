@@ -87,13 +87,15 @@ class OrderedStep:
     carried: tuple[str, ...]
     shown: tuple[str, ...]
     measure: Measure
+    #: Whether a row leaves as soon as its own partition knows that nothing earlier can follow.
+    prompt: bool = False
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
         waits = np.asarray(state.column(WAITS).combine_chunks()).astype(bool)
         rows, sides = self._in_time(rows, time)
         asking = self._asking(state.filter(pa.array(waits)), rows)
         keys, at = numbers(asking, KEY), numbers(asking, AT)
-        settled = at < settled_before(time, keys)
+        settled = at < self._settled_before(time, keys)
         leaving = asking.filter(pa.array(settled))
         past = self._past(state.filter(pa.array(~waits)), leaving)
         measured = self.measure.measure(past)
@@ -106,7 +108,7 @@ class OrderedStep:
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
         """Rows whose turn has not passed, and those that come after it."""
-        before = late_before(time, numbers(rows, KEY))
+        before = self._late_before(time, numbers(rows, KEY))
         at = np.asarray(micros(rows.column(self.on)).combine_chunks())
         return put_aside(rows, at < before, before - at)
 
@@ -119,6 +121,23 @@ class OrderedStep:
         both = pa.concat_tables([waiting.select(names).cast(came.schema), came]).combine_chunks()
         places = [np.asarray(both.column(name).combine_chunks().fill_null(0)) for name in self._places]
         return both.take(pa.array(np.lexsort([*places, numbers(both, AT), numbers(both, KEY)])))
+
+    def _settled_before(self, time: BatchTime, keys: Int64s) -> Int64s:
+        """The time before which rows of these keys may leave.
+
+        With the watermark all keys move together, so that what leaves in one batch is later than all that left before.
+        Promptly, a key moves when it has rows, and the others follow when the watermark does.
+        """
+        if time.key_watermarks_us is not None:
+            return time.watermark_of(keys)
+        prompt = self.prompt or time.batch is None
+        return np.full(len(keys), time.reached_us if prompt else time.watermark_us, np.int64)
+
+    def _late_before(self, time: BatchTime, keys: Int64s) -> Int64s:
+        """The time before which rows have left already."""
+        if time.key_watermarks_us is not None:
+            return time.watermark_of(keys)
+        return np.full(len(keys), time.reached_before_us if self.prompt else time.watermark_before_us, np.int64)
 
     @property
     def _places(self) -> list[str]:
@@ -139,7 +158,7 @@ class OrderedStep:
     def _kept(self, past: Past, measured: Measured, waiting: pa.Table, time: BatchTime) -> pa.Table:
         """What a row that is still to come can ask for, the rows that wait, and when to look at each key again."""
         horizon_us = self.measure.horizon_us
-        kept = past.at >= settled_before(time, past.keys) - horizon_us
+        kept = past.at >= self._settled_before(time, past.keys) - horizon_us
         if measured.needed is not None:
             kept &= measured.needed
         memory = measured.memory.filter(pa.array(kept))
@@ -162,20 +181,6 @@ def _wake(keys: Int64s, at: Int64s, waits: Mask, horizon_us: int) -> pa.Array:
     last[-1:] = True
     never = np.iinfo(np.int64).max
     return earliest(keys, np.where(waits, at + 1, np.where(last, at + horizon_us + 1, never)))
-
-
-def settled_before(time: BatchTime, keys: Int64s) -> Int64s:
-    """The time before which everything of these keys is there."""
-    if time.key_watermarks_us is not None:
-        return time.watermark_of(keys)
-    return np.full(len(keys), time.reached_us, np.int64)
-
-
-def late_before(time: BatchTime, keys: Int64s) -> Int64s:
-    """The time before which rows of these keys have left already."""
-    if time.key_watermarks_us is not None:
-        return time.watermark_of(keys)
-    return np.full(len(keys), time.reached_before_us, np.int64)
 
 
 def numbers(table: pa.Table, name: str) -> Int64s:

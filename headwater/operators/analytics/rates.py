@@ -84,7 +84,7 @@ class DecayedRate:
 
     def measure(self, past: Past) -> Measured:
         groups = Groups.of(past.keys, past.at)  # rows of one time count together
-        sums = summed(np.asarray(past.table.column(SUM).combine_chunks()), groups)
+        sums = summed(np.asarray(past.table.column(SUM).combine_chunks()), groups).astype(np.float64)
         keys, at = past.keys[groups.starts], past.at[groups.starts]
         decayed = np.repeat(self._decayed(keys, at, sums), groups.sizes())
         # A rate that has always been r leaves a sum of r times the half-life, over the logarithm of two.
