@@ -18,6 +18,7 @@ from headwater.operators.k_means import KMeans
 from headwater.operators.match import Match
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
+from headwater.operators.percolate import Percolate
 from headwater.operators.process import Process
 from headwater.operators.rate import Rate
 from headwater.operators.rebuild import rebuild
@@ -48,6 +49,7 @@ __all__ = [
     "Match",
     "Merge",
     "Panes",
+    "Percolate",
     "Process",
     "Rate",
     "Rolling",
@@ -59,6 +61,7 @@ __all__ = [
     "Trend",
     "Tumbling",
     "agg",
+    "percolate",
     "read_side",
     "rebuild",
     "sketches",

@@ -1,0 +1,158 @@
+"""Why a document matched: pieces of its text with the words marked that the query asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.operators.percolate.analysis import spans, split
+from headwater.operators.percolate.compiling import NESTED, NODE, PHRASE, TERM
+from headwater.operators.percolate.documents import VALUE_GAP, Documents
+from headwater.operators.percolate.fields import Keyword
+from headwater.operators.percolate.segment import Segment
+
+HIGHLIGHT_TYPE = pa.list_(pa.struct([("field", pa.string()), ("fragment", pa.string())]))
+
+
+class Asked(NamedTuple):
+    """What a query asks for in so many words: terms and patterns by number, and phrases word by word."""
+
+    terms: tuple[int, ...]
+    phrases: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True)
+class Marking:
+    """How matches are shown."""
+
+    before: str = "<em>"
+    after: str = "</em>"
+    #: About so many letters around the words.
+    length: int = 100
+    #: So many pieces of each field.
+    fragments_max: int = 3
+
+
+def asked_by(segment: Segment, node: int) -> Asked:
+    """Everything that a node asks for and that a document may show, also inside of others; nothing that is negated."""
+    terms: list[int] = []
+    phrases: list[tuple[tuple[int, int], ...]] = []
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        first, stop = (int(segment.clause_starts[segment.node_starts[number]]) for number in (one, one + 1))
+        for place in range(first, stop):
+            kind, index = int(segment.kinds[place]), int(segment.indexes[place])
+            if segment.negated[place]:
+                continue
+            if kind == TERM:
+                terms.append(index)
+            elif kind == NODE:
+                waiting.append(index)
+            elif kind == NESTED:
+                waiting.append(segment.nested[index][1])
+            elif kind == PHRASE:
+                phrases.append(_phrase(segment, index))
+    return Asked(tuple(sorted(set(terms))), tuple(phrases))
+
+
+def _phrase(segment: Segment, index: int) -> tuple[tuple[int, int], ...]:
+    start, stop = (int(segment.phrase_starts[number]) for number in (index, index + 1))
+    places = segment.phrase_places[start:stop].tolist()
+    if segment.phrase_slops[index]:
+        places = [-1] * len(places)  # wherever they stand
+    return tuple(zip(segment.phrase_terms[start:stop].tolist(), places, strict=True))
+
+
+class Highlighter:
+    """Marks words in the documents of one batch; what it has split once it keeps."""
+
+    def __init__(self, documents: Documents, marking: Marking) -> None:
+        self._documents = documents
+        self._marking = marking
+        self._columns: dict[str, tuple[pa.Array, list[int]]] = {}
+        self._texts: dict[tuple[str, int], list[tuple[str, int, list[tuple[int, int]]]]] = {}
+
+    def fragments(self, document: int, asked: Asked) -> list[dict[str, str]]:
+        """The pieces of a document that show why it matched, field by field."""
+        found: dict[str, set[int]] = {}
+        for term in asked.terms:
+            if field := self._documents.terms.field_of(term):
+                found.setdefault(field, set()).update(self._places(document, term))
+        for phrase in asked.phrases:
+            field = self._documents.terms.field_of(phrase[0][0])
+            found.setdefault(field, set()).update(self._in_phrase(document, phrase))
+        return [
+            {"field": field, "fragment": fragment}
+            for field, places in sorted(found.items())
+            if places
+            for fragment in self._cut(field, document, places)
+        ]
+
+    def _places(self, document: int, term: int) -> list[int]:
+        firsts, counts = self._documents.runs(np.array([document]), np.array([term]))
+        found: list[int] = self._documents.occurrences[firsts[0] : firsts[0] + counts[0]].tolist()
+        return found
+
+    def _in_phrase(self, document: int, phrase: tuple[tuple[int, int], ...]) -> set[int]:
+        """The places of a phrase's words where they stand together; of words that may stand apart, all."""
+        places = [(set(self._places(document, term)), place) for term, place in phrase]
+        if phrase[0][1] < 0:
+            return set().union(*(one for one, _ in places))
+        begins = set.intersection(*({one - place for one in held} for held, place in places))
+        return {begin + place for begin in begins for _, place in places}
+
+    def _cut(self, field: str, document: int, places: set[int]) -> Iterator[str]:
+        left = self._marking.fragments_max
+        for text, first, bounds in self._values(field, document):
+            marks = [bounds[place - first] for place in sorted(places) if 0 <= place - first < len(bounds)]
+            for fragment in self._pieces(text, marks):
+                if left <= 0:
+                    return
+                left -= 1
+                yield fragment
+
+    def _pieces(self, text: str, marks: list[tuple[int, int]]) -> Iterator[str]:
+        """A text cut around its marks, at the borders of words."""
+        around = self._marking.length // 2
+        while marks:
+            start = max(0, marks[0][0] - around)
+            if start and (blank := text.find(" ", start, marks[0][0])) >= 0:
+                start = blank + 1
+            stop = min(len(text), max(start + self._marking.length, marks[0][1]))
+            if stop < len(text) and (blank := text.rfind(" ", marks[0][1], stop)) >= 0:
+                stop = blank
+            within = [mark for mark in marks if mark[1] <= stop]
+            yield self._marked(text, start, stop, within)
+            marks = marks[len(within) :]
+
+    def _marked(self, text: str, start: int, stop: int, marks: list[tuple[int, int]]) -> str:
+        parts, place = [], start
+        for first, last in marks:
+            parts += [text[place:first], self._marking.before, text[first:last], self._marking.after]
+            place = last
+        return "".join([*parts, text[place:stop]])
+
+    def _values(self, field: str, document: int) -> list[tuple[str, int, list[tuple[int, int]]]]:
+        """The texts of a field, the place of the first word of each, and where its words begin and end."""
+        if (field, document) not in self._texts:
+            found, place = [], 0
+            is_whole = isinstance(self._documents.terms.fields.kinds[field], Keyword)
+            for text in self._of(field, document):
+                bounds = [(0, len(text))] if is_whole else spans(text, split(text))
+                found.append((text, place, bounds))
+                place += 1 if is_whole else len(bounds) + VALUE_GAP
+            self._texts[field, document] = found
+        return self._texts[field, document]
+
+    def _of(self, field: str, document: int) -> list[str]:
+        if field not in self._columns:
+            texts, owners = self._documents.texts(field)
+            starts = np.searchsorted(owners, np.arange(self._documents.count + 1)).tolist()
+            self._columns[field] = texts, starts
+        texts, starts = self._columns[field]
+        return [str(text) for text in texts[starts[document] : starts[document + 1]].to_pylist()]
