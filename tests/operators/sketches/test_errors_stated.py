@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +15,7 @@ from tests.operators.sketches.making import in_pieces, whole
 TRIALS = 60
 
 
-def inside(found: list[tuple[float, float, float]]) -> float:
+def inside(found: Sequence[tuple[float, float, float]]) -> float:
     """The share of truths that lie between their bounds."""
     return float(np.mean([lower <= truth <= upper for truth, lower, upper in found]))
 
@@ -60,7 +63,7 @@ def test_theta_sets_are_within_their_bounds_in_95_of_100_cases() -> None:
     assert inside(bounds) >= 0.93
 
 
-SHAPES = {
+SHAPES: dict[str, Callable[[Any, int], Any]] = {
     "normal": lambda random, count: random.normal(size=count),
     "skewed": lambda random, count: random.lognormal(sigma=2.0, size=count),
     "rising": lambda _, count: np.arange(count, dtype=np.float64),

@@ -118,7 +118,7 @@ def test_nan_and_infinities_among_quantiles() -> None:
     (found,) = whole(agg.quantiles_approx("v", [0.0, 1.0], method="tdigest"), values)
     assert [one["estimate"] for one in found] == [1.0, 2.0]
     for method in ("kll", "tdigest"):
-        assert whole(agg.quantiles_approx("v", [0.5], method=method), pa.array([np.nan, None])) == [None]  # type: ignore[arg-type]
+        assert whole(agg.quantiles_approx("v", [0.5], method=method), pa.array([np.nan, None])) == [None]
 
 
 def test_groups_without_values_have_empty_results() -> None:
@@ -130,8 +130,8 @@ def test_groups_without_values_have_empty_results() -> None:
     for make in (agg.sketch.hll, agg.sketch.theta):
         assert sketches.estimate(whole(make("v"), nothing)[0]).estimate == 0
     numbers = pa.array([None, None], pa.float64())
-    for make in (agg.sketch.kll, agg.sketch.tdigest):
-        assert np.isnan(sketches.quantile(whole(make("v"), numbers)[0]).estimate)
+    for made in (agg.sketch.kll("v"), agg.sketch.tdigest("v")):
+        assert np.isnan(sketches.quantile(whole(made, numbers)[0]).estimate)
     assert sketches.top(whole(agg.sketch.frequent("v"), nothing)[0]) == []
 
 
