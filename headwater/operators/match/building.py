@@ -18,7 +18,8 @@ from headwater.operators.match.pattern import (
     Variable,
 )
 from headwater.operators.match.size import SIZE_MAX, size
-from headwater.operators.match.sql.expressions import Reader, Scope, is_simple
+from headwater.operators.match.sql.expressions import Reader, Scope
+from headwater.operators.match.sql.parts import is_simple
 from headwater.operators.match.sql.source import Source
 from headwater.operators.match.sql.values_text import text_of
 from headwater.operators.match.tree import firsts, holds, mapped, skips_to_start

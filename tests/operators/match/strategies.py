@@ -228,6 +228,7 @@ def _measures(variables: tuple[str, ...], *, final: st.SearchStrategy[bool]) -> 
         references,
         folds(variables, final=final),
         lists,
+        st.builds(lambda variable, final: Fold("array_agg", Classifier(), variable, final=final), where, final),
         st.builds(Classifier, where, final),
         st.just(MatchNumber()),
         st.builds(lambda a, b: Call("+", (a, b)), *[folds(variables, final=final)] * 2),

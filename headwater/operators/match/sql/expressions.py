@@ -20,6 +20,7 @@ from headwater.operators.match.expression import (
 )
 from headwater.operators.match.sql.constants import constant, is_constant
 from headwater.operators.match.sql.dialect import FINAL, syntax
+from headwater.operators.match.sql.parts import classifiers, inner, references, shifted, unqualified
 from headwater.operators.match.sql.source import Source
 
 NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT")
@@ -236,6 +237,8 @@ class _Reading:
             if type(arguments[0]).__name__ != "Column" or arguments[0].args.get("table") is not None:
                 raise self._error(arguments[0], "CLASSIFIER takes a variable", "a variable or nothing")
             variable = self._variable(arguments[0].this)
+        if within.shifted or within.end == "first" or within.offset:
+            raise self._error(node, "CLASSIFIER is known of the last row alone", "it outside of FIRST, PREV and NEXT")
         return Classifier(variable, final or within.final)
 
     def _navigation(self, node: Any, name: str, within: _Within, *, final: bool) -> Expression:
@@ -252,20 +255,23 @@ class _Reading:
         count = self._count(arguments[1], name) if len(arguments) > 1 else int(moves)
         if moves:
             still = self.tree(arguments[0], replace(within, shifted=True))
-            shifted = self._follow(still, _shifted(still, -count if name == "PREV" else count))
+            moved = self._follow(still, shifted(still, -count if name == "PREV" else count))
         else:
             end: Literal["first", "last"] = "first" if name == "FIRST" else "last"
-            shifted = self.tree(arguments[0], replace(within, end=end, offset=count, final=final, navigated=True))
-        variables = {one.variable if not one.here else self.scope.own for one in _references(shifted)}
+            moved = self.tree(arguments[0], replace(within, end=end, offset=count, final=final, navigated=True))
+        variables = {one.variable if not one.here else self.scope.own for one in references(moved)}
+        variables |= {one.variable for one in classifiers(moved)}
         if not variables:
             raise self._error(node, f"{name} of no column", "a column, as in LAST(A.price)")
         if len(variables) > 1:
             raise self._error(node, f"{name} of columns of several variables", "columns of one variable")
-        return shifted
+        return moved
 
     def _fold(self, node: Any, name: str, within: _Within, *, final: bool) -> Expression:
         if within.folded or within.navigated or within.shifted:
             raise self._error(node, f"{name} inside another function of rows", "the columns of the row alone")
+        if name == "COUNT" and not node.expressions:
+            return Fold("count", None, final=final)
         (argument,) = self._arguments(node, name, 1, 1)
         distinct = type(argument).__name__ == "Distinct"
         argument = argument.expressions[0] if distinct else argument
@@ -276,13 +282,13 @@ class _Reading:
             table = argument.args.get("table")
             return Fold("count", None, self._variable(table) if table is not None else None, final=final)
         of = self.tree(argument, replace(_Within(), folded=True))
-        variables = {one.variable for one in _references(of)} | {one.variable for one in _classifiers(of)}
+        variables = {one.variable for one in references(of)} | {one.variable for one in classifiers(of)}
         if len(variables) > 1:
             raise self._error(
                 argument, f"{name} over several variables", "columns of one variable, or a SUBSET of them"
             )
         kind: Any = FOLDS[name]
-        row = self._follow(of, _unqualified(of))
+        row = self._follow(of, unqualified(of))
         return Fold(kind, row, variables.pop() if variables else None, distinct, final)
 
     def _follow(self, old: Expression, new: Expression) -> Expression:
@@ -338,58 +344,3 @@ KINDS = {
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
-
-
-def inner(tree: Expression) -> tuple[Expression, ...]:
-    """The parts of a tree."""
-    match tree:
-        case Call():
-            return tree.of
-        case Fold():
-            return () if tree.of is None else (tree.of,)
-        case _:
-            return ()
-
-
-def _references(tree: Expression) -> list[Reference]:
-    own = [tree] if isinstance(tree, Reference) else []
-    return [*own, *(found for part in inner(tree) for found in _references(part))]
-
-
-def _classifiers(tree: Expression) -> list[Classifier]:
-    own = [tree] if isinstance(tree, Classifier) else []
-    return [*own, *(found for part in inner(tree) for found in _classifiers(part))]
-
-
-def _shifted(tree: Expression, by: int) -> Expression:
-    match tree:
-        case Reference():
-            return replace(tree, shift=by)
-        case Call():
-            return replace(tree, of=tuple(_shifted(one, by) for one in tree.of))
-        case _:
-            return tree
-
-
-def _unqualified(tree: Expression) -> Expression:
-    """What an aggregate computes from one row: its variable is said once, by the aggregate."""
-    match tree:
-        case Reference() | Classifier():
-            return replace(tree, variable=None)
-        case Call():
-            return replace(tree, of=tuple(_unqualified(one) for one in tree.of))
-        case _:
-            return tree
-
-
-def is_simple(tree: Expression) -> bool:
-    """Whether it refers to the row at hand alone, so that it can be known before any row is mapped."""
-    match tree:
-        case Constant():
-            return True
-        case Reference():
-            return tree.here and tree.shift == 0
-        case Call():
-            return all(is_simple(one) for one in tree.of)
-        case _:
-            return False

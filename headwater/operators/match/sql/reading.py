@@ -13,8 +13,9 @@ from headwater.operators.match.pattern import AfterMatch, Exclusion, Node
 from headwater.operators.match.sql.check import check
 from headwater.operators.match.sql.constants import constant, is_constant
 from headwater.operators.match.sql.dialect import syntax
-from headwater.operators.match.sql.expressions import Reader, Scope, is_simple
+from headwater.operators.match.sql.expressions import Reader, Scope
 from headwater.operators.match.sql.grammar import Grammar
+from headwater.operators.match.sql.parts import is_simple
 from headwater.operators.match.sql.source import Source, Token, spoken
 from headwater.operators.match.sql.text import Clause, clauses, split
 from headwater.operators.match.sql.values_text import text_of

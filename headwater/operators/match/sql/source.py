@@ -83,7 +83,7 @@ class Source:
 
 def spoken(token: Token) -> str:
     """A token in an error."""
-    return "the text ends here" if token.kind == "end" else f"{token.text!r} does not fit here"
+    return "something is missing" if token.kind == "end" else f"{token.text!r} does not fit here"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

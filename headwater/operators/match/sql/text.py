@@ -37,9 +37,11 @@ class Clause:
 
 def clauses(source: Source) -> dict[str, Clause]:
     """The clauses of the text by name (ONE ROW and ALL ROWS are one clause, ROWS)."""
-    tokens = _inside(source, list(source.tokens()))
+    tokens = list(source.tokens())
+    _check_pairs(source, tokens)
+    tokens = _inside(source, tokens)
     found: dict[str, Clause] = {}
-    heads = _heads(source, tokens)
+    heads = _heads(tokens)
     if tokens and (not heads or heads[0][0] > 0):
         raise _no_clause(source, tokens[0])
     for number, (place, words) in enumerate(heads):
@@ -69,14 +71,10 @@ def _inside(source: Source, tokens: list[Token]) -> list[Token]:
     return tokens[2:-2]
 
 
-def _heads(source: Source, tokens: list[Token]) -> list[tuple[int, tuple[str, ...]]]:
-    """Where clauses begin: outside of all parentheses, and not where a name of a column stands."""
+def _check_pairs(source: Source, tokens: list[Token]) -> None:
+    """Whether each parenthesis and each quote has its other half."""
     opened: list[Token] = []
-    found = []
-    for place, token in enumerate(tokens):
-        before = tokens[place - 1] if place else None
-        if not opened and (before is None or not before.says(".", "AS", ",", "=")):
-            found += [(place, words) for words in HEADS if _begins(tokens, place, words)][:1]
+    for token in tokens:
         if token.says("'", '"', "`"):
             raise source.error(token.start, "this quote is never closed", "the closing quote")
         if token.says("("):
@@ -87,6 +85,17 @@ def _heads(source: Source, tokens: list[Token]) -> list[tuple[int, tuple[str, ..
             opened.pop()
     if opened:
         raise source.error(opened[-1].start, "this '(' is never closed", "as many ')' as '('")
+
+
+def _heads(tokens: list[Token]) -> list[tuple[int, tuple[str, ...]]]:
+    """Where clauses begin: outside of all parentheses, and not where a name of a column stands."""
+    depth = 0
+    found = []
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1] if place else None
+        if depth == 0 and (before is None or not before.says(".", "AS", "=")):
+            found += [(place, words) for words in HEADS if _begins(tokens, place, words)][:1]
+        depth += 1 if token.says("(") else -1 if token.says(")") else 0
     return found
 
 

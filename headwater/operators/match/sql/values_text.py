@@ -17,7 +17,8 @@ from headwater.operators.match.expression import (
     Reference,
 )
 
-INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "like", "in", "is_null")
+_INFIX = "+ - * / % = <> < <= > >= <=> and or like ilike rlike div in is_null"
+INFIX = tuple(_INFIX.split())
 
 #: Names that SQL would take for something else.
 _RESERVED = """
