@@ -3,13 +3,13 @@
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
@@ -267,6 +267,16 @@ class OutputTaken(UsageError):
     second: str
     problem = "{name!r} is declared twice: at {first} and at {second}."
     remedy = "Give one of them another name, for example with `name=`."
+
+
+@dataclass(eq=False, kw_only=True)
+class QuestionRefused(UsageError):
+    """A question to a running query makes no sense to it."""
+
+    query: str
+    why: str
+    problem = "The query {query!r} cannot answer: {why}"
+    remedy = "Ask again with what it names. The stream is not disturbed."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -628,6 +638,17 @@ class Closed(LogError):
     what: str
     problem = "This {what} is closed."
     remedy = "Open a new one."
+
+
+@dataclass(eq=False, kw_only=True)
+class AnswerOverdue(LogError):
+    """A question to a running query was not answered in time. It stays in its topic, and may still be answered."""
+
+    app: str
+    query: str
+    seconds: float
+    problem = "The query {query!r} of app {app!r} has not answered within {seconds} seconds."
+    remedy = "See with `headwater query list` that the app runs and keeps up, and allow more `seconds`."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -46,6 +46,7 @@ class Query:
     tick: str | None = None
     rows_max: int | None = None
     late: str | None = None
+    ask: bool = False
     # Any: settings of a topic, as `Log.create` takes them.
     topic: Mapping[str, Any] = field(default_factory=dict)
 

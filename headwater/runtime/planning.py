@@ -17,6 +17,7 @@ from headwater.operators.keyed import Contract, applied_operators
 from headwater.operators.keyed.engine import ROWS as COMBINED
 from headwater.operators.keyed.runs import TIMERS
 from headwater.operators.sides import side_schema
+from headwater.runtime.asking import prepare_topics, questions_topic
 from headwater.runtime.declared import Input, Query
 from headwater.runtime.home import Version
 from headwater.runtime.session import STATE
@@ -60,6 +61,8 @@ class Planner:
     clock: str = "system"
     topics: Mapping[str, str] = field(default_factory=dict)
     """Where outputs lie that are not in the topic of their name."""
+    app: str | None = None
+    """Whose queries these are: it gives the topic of questions its name."""
 
     def plan(self, query: Query, version: Version, *, stop: str | None = None) -> Planned:
         """Call the function with its inputs, and make or check the topic of its output.
@@ -73,8 +76,13 @@ class Planner:
             options["rows_max"] = str(query.rows_max)
         if query.tick is not None:
             options["tick"] = query.tick
+        if query.ask and version.topic == query.output and self.app is not None:
+            prepare_topics(self.log, self.app)
+            options["asks"] = f"{questions_topic(self.app)}/{query.name}"
         schemas = self.schemas_of(query)
         rows, operators = self._called(query, options)
+        if query.ask and not operators:
+            raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
             rows, operators = self._called(query, {**options, "tick": TICK})
         planned = Planned(query=query, version=version, rows=rows, operators=operators, schemas=schemas)
@@ -94,7 +102,12 @@ class Planner:
     def _called(self, query: Query, options: dict[str, str]) -> tuple[DataFrame, tuple[Contract, ...]]:
         from pyspark.sql import DataFrame
 
-        arguments = {each.parameter: self._argument(each, options) for each in query.inputs}
+        # One source takes up the questions: that is enough for a batch to begin.
+        others = {name: value for name, value in options.items() if name != "asks"}
+        arguments = {
+            each.parameter: self._argument(each, options if number == 0 else others)
+            for number, each in enumerate(query.inputs)
+        }
         with keeping_state_in(self.spark, self.state), applied_operators() as operators:
             rows = query.function(**arguments)
         if not isinstance(rows, DataFrame):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.batches import MicroBatch
 from headwater.faults import reach
 from headwater.operators import Sides
+from headwater.runtime.asking import Parts, together
 from headwater.runtime.declared import Mode
 from headwater.runtime.planning import Planned
 from headwater.runtime.rejected import post_rejected
@@ -65,6 +66,7 @@ class Output:
     log: str
     state: Path
     gate: Gate
+    answering: Parts | None = None
     written: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -76,7 +78,9 @@ class Output:
             rows = rows.persist()
         try:
             if topic is not None:
-                TopicSink(log=self.log, topic=topic, extra_parts=self._sides())(rows, batch_id)
+                TopicSink(log=self.log, topic=topic, extra_parts=together(self._sides(), self.answering))(
+                    rows, batch_id
+                )
                 reach("app.topic_written")
             if query.sinks:
                 told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
@@ -112,10 +116,19 @@ class Output:
 class Running:
     """A started query. Its batches pass a gate, so that a stop falls between two of them."""
 
-    def __init__(self, planned: Planned, *, log: str, state: Path, checkpoint: Path, available_now: bool) -> None:
+    def __init__(
+        self,
+        planned: Planned,
+        *,
+        log: str,
+        state: Path,
+        checkpoint: Path,
+        available_now: bool,
+        answering: Parts | None = None,
+    ) -> None:
         self.planned = planned
         self._gate = Gate()
-        output = Output(planned=planned, log=log, state=state, gate=self._gate)
+        output = Output(planned=planned, log=log, state=state, gate=self._gate, answering=answering)
         self.query = _started(planned, output, checkpoint, available_now=available_now)
         self.stopping = False
 

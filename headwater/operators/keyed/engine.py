@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import HeadwaterError, StepFailed, StepInvalid
 from headwater.faults import reach
+from headwater.operators.keyed.answering import ANSWERS, Question, answers_of
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
@@ -123,6 +125,14 @@ class PartitionEngine:
         self._store.save(before, after, changes(contract, touched, state, stepped))
         reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
+
+    def answer(self, questions: Sequence[Question], *, batch: int) -> None:
+        """Answer from the state that a batch has left, into the side `answers`. Nothing is changed by it."""
+        manifest = self._store.manifest(batch)
+        asked = [one for one in questions if one.operator in (None, self._contract.name)]
+        if asked:
+            look = partial(self._store.everything, manifest)
+            self._write_sides(batch, {ANSWERS: answers_of(self._contract, look, asked)})
 
     def _all_before(self, batch: int, own: Manifest) -> list[Manifest]:
         """What every partition of the operator had noted by the batch before."""

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
+from headwater.batches import (
+    MicroBatch,
+    batch_time_us,
+    current_batch,
+    questions_of,
+    record_once,
+    recorded,
+    time_folder,
+)
 from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, StateMissing
+from headwater.operators.keyed.answering import read_questions
 from headwater.operators.keyed.contract import Broadcast, Contract
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
 from headwater.operators.keyed.files import open_folder
@@ -169,12 +178,16 @@ class Task:
         self._check_alone(records, batch)
         slot = self._slot(rows, batch, records)
         engine = PartitionEngine(self.contract, folder, slot=slot)
-        return engine.run(
+        output = engine.run(
             rows,
             batch=batch.number,
             processing_us=batch_time_us(Path(self.state), batch),
             broadcast=self._broadcast(batch),
         )
+        asked = questions_of(Path(self.state), batch)
+        if asked is not None:
+            engine.answer(read_questions(open_log_once(asked["log"]), asked), batch=batch.number)
+        return output
 
     def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
         wanted = pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())])
