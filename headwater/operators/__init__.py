@@ -1,6 +1,6 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
-from headwater.operators import agg, sketches
+from headwater.operators import agg, percolate, sketches
 from headwater.operators.aggregate_table import AggregateTable
 from headwater.operators.anomaly import Anomaly
 from headwater.operators.branch import Branch

@@ -293,7 +293,7 @@ def metres_between(latitude: Floats, longitude: Floats, other_latitude: Floats, 
 
     >>> one, other = (np.array([place]) for place in (52.37, 52.52))
     >>> int(metres_between(one, np.array([4.9]), other, np.array([13.4]))[0] / 1000)
-    577
+    576
     """
     first, second = np.radians(latitude), np.radians(other_latitude)
     half = np.sin((second - first) / 2) ** 2

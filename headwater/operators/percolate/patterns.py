@@ -144,8 +144,8 @@ def rests(word: str, distance: int) -> set[str]:
 def literals_of(pattern: str) -> list[str]:
     """What stands between the wildcards of a pattern, the first and the last at its ends.
 
-    >>> literals_of("st*e?m"), literals_of(r"\\\\*x*")
-    (['st', 'e', 'm'], ['*x', ''])
+    >>> literals_of("st*e?m"), literals_of("*x*")
+    (['st', 'e', 'm'], ['', 'x', ''])
     """
     return ["".join(sign for sign, _ in run) for run in _runs(signs_of(pattern))]
 

@@ -26,6 +26,7 @@ from headwater.operators.percolate.query.tree import All, Bool, GeoDistance, Not
 # Any: a value of JSON.
 Json = Any
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344, "yd": 0.9144, "ft": 0.3048, "nmi": 1852.0, "cm": 0.01}
+_OF_ONE_FIELD = frozenset(("term", "match", "match_phrase", "prefix", "wildcard", "fuzzy", "regexp", "range"))
 _DISTANCE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$")
 
 
@@ -38,7 +39,7 @@ def parse_json(query: str | Mapping[str, Json], making: Making) -> Query:
     Range(field='price', gt=None, gte=10.0, lt=20.0, lte=None, boost=1.0)
     >>> parse_json({"bool": {"must": [{"term": {"titel": "x"}}]}}, making)
     Traceback (most recent call last):
-    headwater.errors.QueryInvalid: The query '{"bool": {"must": [{"term": {"titel": "x"}}]}}' cannot be used, at bool.must[0].term: there is no field 'titel'; did you mean 'title'?. Mend it there; `docs/reference/operators/percolate-queries.md` shows what may be written.
+    headwater.errors.QueryInvalid: The query '{"bool": {"must": [{"term": {"titel": "x"}}]}}' cannot be used, at bool.must[0].term.titel: there is no field 'titel'; did you mean 'title'?. Mend it there; `docs/reference/operators/percolate-queries.md` shows what may be written.
     """
     text = query if isinstance(query, str) else json.dumps(query)
     try:
@@ -89,7 +90,9 @@ class _Reader:
         try:
             return self._kinds[name](body[name], f"{path}.{name}")
         except Wrong as wrong:
-            raise _Misplaced(f"{path}.{name}", str(wrong)) from None
+            about = body[name]
+            field = f".{next(iter(about))}" if name in _OF_ONE_FIELD and isinstance(about, Mapping) and about else ""
+            raise _Misplaced(f"{path}.{name}{field}", str(wrong)) from None
         finally:
             self._depth = before
 
