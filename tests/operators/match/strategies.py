@@ -205,7 +205,9 @@ def is_simple(tree: Expression) -> bool:
             return False
 
 
-def _measures(variables: tuple[str, ...], *, final: st.SearchStrategy[bool]) -> st.SearchStrategy[tuple[Measure, ...]]:
+def _measures(
+    variables: tuple[str, ...], *, final: st.SearchStrategy[bool], classified: bool = False
+) -> st.SearchStrategy[tuple[Measure, ...]]:
     where = st.sampled_from([None, *variables])
     references = st.builds(
         Reference,
@@ -223,12 +225,13 @@ def _measures(variables: tuple[str, ...], *, final: st.SearchStrategy[bool]) -> 
         where,
         final,
     )
+    paths = st.builds(lambda variable, final: Fold("array_agg", Classifier(), variable, final=final), where, final)
     trees = st.one_of(
         references,
         references,
         folds(variables, final=final),
         lists,
-        st.builds(lambda variable, final: Fold("array_agg", Classifier(), variable, final=final), where, final),
+        *([paths] if classified else []),
         st.builds(Classifier, where, final),
         st.just(MatchNumber()),
         st.builds(lambda a, b: Call("+", (a, b)), *[folds(variables, final=final)] * 2),
@@ -239,10 +242,13 @@ def _measures(variables: tuple[str, ...], *, final: st.SearchStrategy[bool]) -> 
 
 
 @st.composite
-def rules(draw: st.DrawFn, *, most: int = 8, sql: bool = False, timed: bool | None = None) -> Rule:
+def rules(
+    draw: st.DrawFn, *, most: int = 8, sql: bool = False, timed: bool | None = None, classified: bool = False
+) -> Rule:
     """A random rule over the whole grammar (or only SQL's part of it), of at most `most` leaves.
 
-    `timed=True`: with a limit in time, so that partial matches can time out.
+    `timed=True`: with a limit in time, so that partial matches can time out. `classified=True`: with measures such as
+    ARRAY_AGG(CLASSIFIER()).
     """
     pattern = draw(patterns(most=most, sql=sql))
     used = tuple(dict.fromkeys(name for name in names_in(pattern)))
@@ -268,7 +274,9 @@ def rules(draw: st.DrawFn, *, most: int = 8, sql: bool = False, timed: bool | No
         pattern=pattern,
         define=define,
         subsets=subsets,
-        measures=draw(_measures(known, final=st.just(False) if rows == "one" else st.booleans())),
+        measures=draw(
+            _measures(known, final=st.just(False) if rows == "one" else st.booleans(), classified=classified)
+        ),
         rows=rows,
         after=after,
         within_us=within,
