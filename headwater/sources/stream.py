@@ -165,7 +165,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         # A batch without rows still has its processing time to tell: timers fire by it.
         first = found[0] if found else Part(topic="", id="", partition=0, start=0, stop=0)
-        asked = (before.asked, after.asked) if after.asked != before.asked else None
+        # A query that could not be asked before begins with what is asked from now on.
+        known = bool(before.asked) or before.initial
+        asked = (before.asked, after.asked) if known and after.asked != before.asked else None
         return [replace(first, at_us=after.at_us, asked=asked), *found[1:]]
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -166,6 +166,10 @@ def test_a_running_app_answers_of_a_key_of_all_and_over_all(spark: SparkSession,
         for wrong, says in (({"key": {"kard": 3}}, "no column 'kard'"), ({"operator": "sums"}, "there are totals")):
             with pytest.raises(QuestionRefused, match=says):
                 app.ask("spend", seconds=60, **wrong)
+        bad = {"id": "bad", "query": "spend", "operator": None, "compute": None, "rows_max": None}
+        test.feed(
+            "shop.questions", [{**bad, "key": "{card"}, {**bad, "key": "[1]"}, {**bad, "key": None, "query": "?"}]
+        )
         # The stream goes on, the view is right, and each question was answered once.
         test.feed("payments", [{"card": 3, "amount": 1000, "at": test.now}])
         test.settle()
@@ -174,7 +178,9 @@ def test_a_running_app_answers_of_a_key_of_all_and_over_all(spark: SparkSession,
         assert found is not None
         assert found["n"] == 11
         answers = test.rows("shop.answers")
-        assert len({row["question"] for row in answers}) == len(answers) == len(test.rows("shop.questions"))
+        good = [row for row in answers if row["question"] != "bad"]
+        assert len({row["question"] for row in good}) == len(good) == len(test.rows("shop.questions")) - 3
+        assert [row["error"][:27] for row in answers if row["question"] == "bad"] == ["the question cannot be read"] * 2
 
 
 def kills_once(marker: Path) -> Any:

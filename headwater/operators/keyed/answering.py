@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import ArgumentInvalid, ColumnUnknown
+from headwater.errors import ArgumentInvalid, ColumnUnknown, LogError, NotFound
 from headwater.operators import agg
 from headwater.operators.agg.computation import ARGUMENT, Computation
 from headwater.operators.agg.groups import Groups, Order
@@ -52,19 +52,19 @@ class Question:
     key: Mapping[str, Any] | None = None
     compute: Mapping[str, tuple[str, str | None]] | None = None
     rows_max: int = ROWS_MAX
+    #: Why it cannot be understood: anybody may write to a topic.
+    invalid: str | None = None
 
     @staticmethod
     def of_row(row: Mapping[str, Any]) -> Question:
         """A question as it stands in its topic."""
-        compute = None if row["compute"] is None else json.loads(row["compute"])
-        return Question(
-            id=row["id"],
-            query=row["query"],
-            operator=row["operator"],
-            key=None if row["key"] is None else json.loads(row["key"]),
-            compute=None if compute is None else {name: (one[0], one[1]) for name, one in compute.items()},
-            rows_max=row["rows_max"],
-        )
+        bare = Question(id=str(row["id"]), query=row["query"], operator=row["operator"])
+        try:
+            key, compute = (None if row[name] is None else dict(json.loads(row[name])) for name in ("key", "compute"))
+            pairs = None if compute is None else {name: (one[0], one[1]) for name, one in compute.items()}
+        except (ValueError, TypeError, LookupError) as error:
+            return replace(bare, invalid=f"the question cannot be read: {error}")
+        return replace(bare, key=key, compute=pairs, rows_max=max(1, row["rows_max"] or ROWS_MAX))
 
     def to_row(self) -> dict[str, Any]:
         return {
@@ -79,9 +79,15 @@ class Question:
 
 # Any: whatever kind of log it is, and the record that a source has made of the questions of a batch.
 def read_questions(log: Any, asked: Mapping[str, Any]) -> list[Question]:
-    """The questions of a batch that are for its query."""
+    """The questions of a batch that are for its query. What retention has deleted nobody waits for any more."""
+    topic = asked["topic"]
     start, stop = ({int(number): offset for number, offset in asked[name].items()} for name in ("start", "stop"))
-    rows = log.read(asked["topic"], start=start or "earliest", stop=stop).rows()
+    try:
+        oldest = log.start_offsets(topic)
+        start = {number: min(max(start.get(number, 0), oldest[number]), end) for number, end in stop.items()}
+        rows = log.read(topic, start=start, stop=stop).rows()
+    except (NotFound, LogError):  # the topic is gone, or was made anew
+        return []
     return [Question.of_row(row) for row in rows if row["query"] == asked["query"]]
 
 
@@ -105,6 +111,8 @@ def answer_of(contract: Contract, state: pa.Table) -> pa.Table:
 # Any: a row of `PART`.
 def _answered(contract: Contract, look: Callable[..., pa.Table], question: Question) -> dict[str, Any]:
     part: dict[str, Any] = {"question": question.id, "rows": None, "shape": None, "complete": True, "error": None}
+    if question.invalid is not None:
+        return {**part, "error": question.invalid}
     try:
         state = look(_chooser(contract, question))
         if not state.num_rows:
@@ -201,6 +209,8 @@ class Computed(NamedTuple):
 
 def merged_parts(question: Question, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One answer from the parts of all partitions: `rows`, whether they are `complete`, and an `error` if there is one."""
+    if not parts:
+        return {"rows": None, "complete": False, "error": "the question was deleted before all had read it"}
     error = next((part["error"] for part in parts if part["error"] is not None), None)
     if error is not None:
         return {"rows": None, "complete": False, "error": error}
