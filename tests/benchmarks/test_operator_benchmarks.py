@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.joins.__main__ import PARTS as JOINS
+from benchmarks.sketches.__main__ import PARTS as SKETCHES
 from benchmarks.windows.__main__ import PARTS as WINDOWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "part", "names"),
-    [("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}), ("joins", "within", {"within"})],
+    [
+        ("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}),
+        ("joins", "within", {"within"}),
+        ("sketches", "operators", {"operators.seen_before", "operators.k_means"}),
+    ],
 )
 def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names: set[str], tmp_path: Path) -> None:
     words = [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--only", part, "--dir", str(tmp_path)]
@@ -32,3 +37,4 @@ def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names:
 def test_every_part_of_the_promise_is_there() -> None:
     assert set(WINDOWS) == {"tumbling", "tumbling.native", "own", "state"}
     assert set(JOINS) == {"enrich", "tables", "within"}
+    assert set(SKETCHES) == {"few", "many", "operators", "streams"}

@@ -78,7 +78,7 @@ def test_the_batches_make_no_difference(seed: int, cuts: list[int], replay: int,
     assert one["cluster"] == other["cluster"]
     for name in ("cluster_distance", "cluster_centre"):
         flat = [np.array([value for value in found[name] if value is not None]) for found in (one, other)]
-        np.testing.assert_allclose(*flat, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(flat[0], flat[1], rtol=1e-9, atol=1e-9)
 
 
 def test_keys_do_not_see_one_another() -> None:

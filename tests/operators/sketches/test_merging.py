@@ -46,7 +46,8 @@ def ranks(values: np.ndarray, found: list[dict[str, Any]]) -> np.ndarray:
         for side in ("left", "right")
     )
     at = np.array([one["at"] for one in found])
-    return np.maximum(np.maximum(low - at, at - high), 0)
+    away: np.ndarray = np.maximum(np.maximum(low - at, at - high), 0)
+    return away
 
 
 @settings(max_examples=30)

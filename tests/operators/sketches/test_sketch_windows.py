@@ -72,7 +72,10 @@ def test_a_stream_gives_what_the_batch_gives(kind: str, batches: list[list[Row]]
         (lambda: agg.distinct_approx("v", error=2.0), "a share between 0 and 1"),
         (lambda: agg.quantiles_approx("v", []), "shares between 0 and 1"),
         (lambda: agg.quantiles_approx("v", [1.5]), "shares between 0 and 1"),
-        (lambda: agg.quantiles_approx("v", [0.5], method="gk"), '"kll" or "tdigest"'),
+        (
+            lambda: agg.quantiles_approx("v", [0.5], method="gk"),  # type: ignore[arg-type]
+            '"kll" or "tdigest"',
+        ),
         (lambda: agg.top_approx("v", 0), "1 or more"),
         (lambda: agg.top_approx("v", 10, tracked=5), "at least k"),
         (lambda: agg.top_approx("v", half_life=0), "longer than none"),
