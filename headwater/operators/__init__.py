@@ -15,7 +15,7 @@ from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
 from headwater.operators.k_means import KMeans
-from headwater.operators.match import Match
+from headwater.operators.match import Match, MatchRules
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.percolate import Percolate
@@ -47,6 +47,7 @@ __all__ = [
     "JoinWithin",
     "KMeans",
     "Match",
+    "MatchRules",
     "Merge",
     "Panes",
     "Percolate",

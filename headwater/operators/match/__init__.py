@@ -1,5 +1,6 @@
 """Patterns in the order of events: what is looked for, how it is written, and how it is found."""
 
 from headwater.operators.match.operator import Match
+from headwater.operators.match.rules import MatchRules
 
-__all__ = ["Match"]
+__all__ = ["Match", "MatchRules"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.operators.match.codes import Bools, Float64s, Int64s
+from headwater.operators.match.expression import Expression
 from headwater.operators.match.formulas import kind_of
 from headwater.operators.match.plan import BITS, Plan
-from headwater.operators.match.program import Program
 from headwater.operators.match.values import over_rows
 
 
@@ -53,27 +54,36 @@ def numbered(columns: list[pa.ChunkedArray], constants: Iterable[str]) -> tuple[
     return found, dict(zip(wanted, pc.index_in(pa.array(wanted, pa.string()), values).to_pylist(), strict=True))
 
 
-def columns_of(program: Program, rows: pa.Table) -> tuple[Int64s, Bools, Float64s, Bools, Mapping[str, int]]:
-    """The columns that a program's formulas read: whole numbers, their nulls, real ones, theirs, and constants."""
-    count = rows.num_rows
-    whole = np.zeros((len(program.whole_columns), count), np.int64)
-    real = np.zeros((len(program.real_columns), count), np.float64)
-    whole_null, real_null = np.zeros(whole.shape, bool), np.zeros(real.shape, bool)
-    kinds = [kind_of(rows.schema.field(name).type) for name in program.whole_columns]
-    texts = [at for at, kind in enumerate(kinds) if kind == "text"]
-    constants: Mapping[str, int] = {}
-    if texts or program.needs_texts:
-        columns = [rows.column(program.whole_columns[at]) for at in texts]
-        found, constants = numbered(columns, [*program.texts.values(), *program.variables])
-        for at, numbers in zip(texts, found, strict=True):
-            whole[at] = numbers
-    for at, name in enumerate(program.whole_columns):
-        if kinds[at] != "text":
+class Columns(NamedTuple):
+    """The columns that formulas read, and the numbers of the texts in them."""
+
+    whole: Int64s
+    whole_null: Bools
+    real: Float64s
+    real_null: Bools
+    texts: Mapping[str, int]
+
+
+def columns_of(
+    whole_columns: Sequence[str], real_columns: Sequence[str], texts: Sequence[str], rows: pa.Table
+) -> Columns:
+    """The columns of whole numbers and texts, those of real numbers, and the numbers of some texts beside them."""
+    whole = np.zeros((len(whole_columns), rows.num_rows), np.int64)
+    real = np.zeros((len(real_columns), rows.num_rows), np.float64)
+    found = Columns(whole, np.zeros(whole.shape, bool), real, np.zeros(real.shape, bool), {})
+    textual = [at for at, name in enumerate(whole_columns) if kind_of(rows.schema.field(name).type) == "text"]
+    if textual or texts:
+        numbers, constants = numbered([rows.column(whole_columns[at]) for at in textual], texts)
+        found = found._replace(texts=constants)
+        for at, values in zip(textual, numbers, strict=True):
+            whole[at] = values
+    for at, name in enumerate(whole_columns):
+        if at not in textual:
             whole[at] = whole_numbers(rows.column(name))
-        whole_null[at] = nulls(rows.column(name))
-    for at, name in enumerate(program.real_columns):
-        real[at], real_null[at] = real_numbers(rows.column(name)), nulls(rows.column(name))
-    return whole, whole_null, real, real_null, constants
+        found.whole_null[at] = nulls(rows.column(name))
+    for at, name in enumerate(real_columns):
+        real[at], found.real_null[at] = real_numbers(rows.column(name)), nulls(rows.column(name))
+    return found
 
 
 def masks_of(plan: Plan, rows: pa.Table) -> Int64s:
@@ -88,12 +98,18 @@ def with_columns(plan: Plan, rows: pa.Table) -> pa.Table:
     """The rows with the columns that a plan makes of them, computed by Arrow."""
     for name, tree in plan.derived.items():
         rows = rows.append_column(name, over_rows(tree, rows))
+    masks = masks_over(plan.masks, rows)
     for word, name in enumerate(plan.mask_columns):
-        mask = np.zeros(rows.num_rows, np.int64)
-        for bit, tree in enumerate(plan.masks[word * BITS : (word + 1) * BITS]):
-            mask |= truth(over_rows(tree, rows)).astype(np.int64) << bit
-        rows = rows.append_column(name, pa.array(mask))
+        rows = rows.append_column(name, pa.array(masks[word]))
     return rows
+
+
+def masks_over(trees: Sequence[Expression], rows: pa.Table) -> Int64s:
+    """The words of a mask with a bit for each of these conditions."""
+    masks = np.zeros((max(1, -(-len(trees) // BITS)), rows.num_rows), np.int64)
+    for bit, tree in enumerate(trees):
+        masks[bit // BITS] |= truth(over_rows(tree, rows)).astype(np.int64) << (bit % BITS)
+    return masks
 
 
 def truth(values: pa.Array) -> Bools:

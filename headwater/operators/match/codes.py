@@ -136,7 +136,7 @@ class Code(NamedTuple):
     names: Int64s
     #: Whether failures may be remembered: not where what fits depends on the rows taken before.
     memo: bool
-    #: Where every match begins with a row that has one of these bits of its mask; all zero: who knows.
+    #: Words of the mask, and bits of which the first row of every match has one; none: who knows.
     first: Int64s
 
 
@@ -153,8 +153,8 @@ class Rows(NamedTuple):
     begin: Int64s
     #: The row at which the search of a key begins; those before it are only looked back at.
     start: Int64s
-    #: Whether the first row here is the first that the key ever had.
-    first: Bools
+    #: The row that is the first that its key ever had; -1: it is no longer here.
+    first: Int64s
     #: How many matches each key has had.
     matches: Int64s
     #: Rows of earlier times are all there.

@@ -87,7 +87,7 @@ def attempt(
     stamp: int,
     begin: int,
     end: int,
-    first: bool,
+    first: int,
     start: int,
     number: int,
     again: bool,
@@ -214,7 +214,7 @@ def attempt(
                 return OPEN, stack
             at += 1
         elif step == codes.AT_START:
-            if not first or row != begin:
+            if row != first:
                 back = True
                 continue
             at += 1
@@ -280,13 +280,10 @@ def found_before(scratch: Scratch, taken: Int64s, begin: int, end: int, depth: i
 @compiled
 def can_begin(code: Code, rows: Rows, row: int) -> bool:
     """Whether a match can begin at a row, as far as its mask tells."""
-    unknown = True
-    for word in range(len(code.first)):
-        if code.first[word] != 0:
-            unknown = False
-            if rows.masks[word, row] & code.first[word]:
-                return True
-    return unknown
+    for at in range(len(code.first)):
+        if rows.masks[code.first[at, 0], row] & code.first[at, 1]:
+            return True
+    return len(code.first) == 0
 
 
 @compiled

@@ -95,9 +95,9 @@ class Plan:
         return tuple(dict.fromkeys(one.column for tree in trees for one in references_in(tree)))
 
 
-def planned(rule: Rule) -> Plan:
-    """Sort out what is computed where."""
-    making = _Making()
+def planned(rule: Rule, shared: Making | None = None) -> Plan:
+    """Sort out what is computed where. With `shared`, bits and columns are those of several rules together."""
+    making = shared or Making()
     bits, define = {}, {}
     for name in dict.fromkeys(variables_in(rule.pattern)):
         condition = rule.define.get(name)
@@ -111,11 +111,13 @@ def planned(rule: Rule) -> Plan:
             define[name] = Condition(condition.sql, making.lowered(tree), simple=False)
     measures = tuple(Measure(one.name, one.sql, making.measured(one.tree)) for one in rule.measures)
     made = replace(rule, define=define, measures=measures)
-    return Plan(made, bits, tuple(making.masks), {name: tree for tree, name in making.derived.items()})
+    if shared is not None:
+        return Plan(made, bits, (), {})
+    return Plan(made, bits, tuple(making.masks), making.columns())
 
 
 @dataclass
-class _Making:
+class Making:
     masks: dict[Expression, int] = field(default_factory=dict)
     derived: dict[Expression, str] = field(default_factory=dict)
 
@@ -156,6 +158,9 @@ class _Making:
             case Call():
                 return replace(tree, of=tuple(self.measured(one) for one in tree.of))
         return tree
+
+    def columns(self) -> dict[str, Expression]:
+        return {name: tree for tree, name in self.derived.items()}
 
     def column(self, tree: Expression) -> str:
         return self.derived.setdefault(tree, f"{DERIVED}{len(self.derived)}")

@@ -11,10 +11,10 @@ import pyarrow as pa
 from headwater.operators.match import codes
 from headwater.operators.match.assembly import Assembly, can_be_empty
 from headwater.operators.match.codes import Bools, Code, Int32s, Int64s, Limits
-from headwater.operators.match.expression import Call, Classifier, Expression, MatchNumber, Rule
+from headwater.operators.match.expression import Classifier, Expression, MatchNumber, Rule
 from headwater.operators.match.formulas import ANY, Formulas
 from headwater.operators.match.pattern import Anchor, Node, Skip
-from headwater.operators.match.plan import BITS, Plan, calls_in, is_place_alone, leaves, references_in
+from headwater.operators.match.plan import BITS, Plan, is_place_alone, leaves, references_in
 
 #: A search from one start that takes more steps than this is given up.
 STEPS_MAX = 1_000_000
@@ -60,9 +60,10 @@ class Program:
         return [*conditions, *(one.tree for one in self.rule.measures)]
 
     @property
-    def needs_texts(self) -> bool:
+    def named(self) -> tuple[str, ...]:
+        """The texts that the code must know the numbers of: its constants, and variables that are asked for."""
         classified = any(isinstance(one, Classifier) for tree in self._trees() for one in leaves(tree))
-        return bool(self.texts) or classified
+        return (*self.texts.values(), *(self.variables if classified else ()))
 
     def code_for(self, texts: Mapping[str, int]) -> Code:
         """The code with the numbers that texts have in a batch."""
@@ -83,12 +84,14 @@ class Program:
         return replace(self, limits=self.limits._replace(rows_max=rows_max, steps_max=steps_max))
 
 
-def program(plan: Plan, schema: pa.Schema) -> Program:
-    """Make the program of a rule."""
+def program(plan: Plan, schema: pa.Schema, shared: Formulas | None = None) -> Program:
+    """Make the program of a rule. With `shared`, columns have the numbers that they have for other rules too."""
     rule = plan.rule
     assembly = Assembly()
     assembly.pattern(rule.pattern)
     formulas = Formulas(schema)
+    if shared is not None:
+        formulas.whole_columns, formulas.real_columns = shared.whole_columns, shared.real_columns
     tests = [_test(name, plan, formulas) for name in assembly.variables]
     sets = formulas.sets
     references = [(-1 if of is None else formulas.set_number(of), *rest) for of, *rest in formulas.references]
@@ -177,11 +180,12 @@ def _forgets(plan: Plan) -> bool:
 
 
 def _first(pattern: Node, assembly: Assembly, plan: Plan) -> Int64s:
-    """The bits of which the first row of a match must have one, where that can be told."""
-    first = np.zeros(max(1, len(plan.mask_columns)), np.int64)
+    """The words and bits of which the first row of a match must have one, where that can be told."""
+    unknown = np.zeros((0, 2), np.int64)
     if can_be_empty(pattern):
-        return first
+        return unknown
     variables = list(assembly.variables)
+    words: dict[int, int] = {}
     todo, known = [0], set[int]()
     while todo:
         at = todo.pop()
@@ -192,17 +196,17 @@ def _first(pattern: Node, assembly: Assembly, plan: Plan) -> Int64s:
         if step == codes.ROW:
             bit = plan.bits.get(variables[a])
             if bit is None:
-                return np.zeros_like(first)
-            first[bit // BITS] |= np.int64(1) << np.int64(bit % BITS)
+                return unknown
+            words[bit // BITS] = words.get(bit // BITS, 0) | 1 << bit % BITS
         elif step == codes.SPLIT:
             todo += [a, b]
         elif step == codes.JUMP:
             todo.append(a)
         elif step == codes.ACCEPT:
-            return np.zeros_like(first)
+            return unknown
         elif step != codes.SKIP:  # before its first row a match passes none by
             todo.append(at + 1)
-    return first
+    return np.array(list(words.items()), np.int64).reshape(-1, 2)
 
 
 def _has(node: Node, kind: type) -> bool:
@@ -220,7 +224,3 @@ def anchored(node: Node) -> bool:
     inner = getattr(node, "parts", None) or getattr(node, "options", None) or ()
     of = getattr(node, "of", None)
     return any(anchored(one) for one in (*inner, *([of] if of is not None else [])))
-
-
-def functions_in(tree: Expression) -> set[str]:
-    return {one.name for one in calls_in(tree) if isinstance(one, Call)}

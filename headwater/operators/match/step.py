@@ -67,22 +67,23 @@ class MatchStep:
         keys = kept.keys[complete]
         begin = np.searchsorted(keys, np.arange(kept.count + 1))
         past = np.bincount(kept.keys[kept.past], minlength=kept.count)
-        whole, whole_null, real, real_null, texts = columns_of(self.program, rows)
+        made = self.program
+        columns = columns_of(made.whole_columns, made.real_columns, made.named, rows)
         table = Rows(
             times=kept.times[complete],
-            masks=masks_of(self.program.plan, rows),
-            whole=whole,
-            whole_null=whole_null,
-            real=real,
-            real_null=real_null,
+            masks=masks_of(made.plan, rows),
+            whole=columns.whole,
+            whole_null=columns.whole_null,
+            real=columns.real,
+            real_null=columns.real_null,
             begin=begin,
             start=begin[:-1] + past,
-            first=kept.whole,
+            first=np.where(kept.whole, begin[:-1], -1),
             matches=kept.matches,
             reached_us=min(reached_us, EVER),
             final=final,
         )
-        return rows, begin, search(self.program.code_for(texts), self.program.limits, table)
+        return rows, begin, search(made.code_for(columns.texts), made.limits, table)
 
     def _check(self, found: Found) -> None:
         at = np.flatnonzero(found.kinds == codes.CANNOT_SKIP)

@@ -74,7 +74,9 @@ class Laws:
         return [row for table in outputs for row in table.to_pylist()], told
 
 
-def ended(contract: Contract, folder: Path, slot: int, *, batch: int) -> tuple[pa.Table, Mapping[str, pa.Table]]:
+def ended(
+    contract: Contract, folder: Path, slot: int, *, batch: int, broadcast: Mapping[str, pa.Table] | None = None
+) -> tuple[pa.Table, Mapping[str, pa.Table]]:
     """What the state of a partition gives when no more rows will come."""
     store = PartitionEngine(contract, LocalFolder(folder), slot=slot)._store
     manifest = store.load(batch)
@@ -85,7 +87,8 @@ def ended(contract: Contract, folder: Path, slot: int, *, batch: int) -> tuple[p
     nothing = pa.schema([*contract.rows, pa.field(KEY, pa.int64())]).empty_table()
     state = store.look_up(manifest, hashes, names)
     touched = Touched(hashes, names, nothing)
-    stepped = run_step(contract, state, touched, BatchTime(watermark_us=EVER, reached_us=EVER, final=True))
+    time = BatchTime(watermark_us=EVER, reached_us=EVER, final=True, broadcast=broadcast or {})
+    stepped = run_step(contract, state, touched, time)
     return finished_output(contract, touched, stepped.output), stepped.sides
 
 

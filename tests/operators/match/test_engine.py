@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import SkipImpossible
@@ -14,7 +14,7 @@ from tests.operators.match.laws import Laws, arrivals, comparable, expected, key
 
 Row = dict[str, Any]
 SECOND = 1_000_000
-PATIENT = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+PATIENT = settings(max_examples=200, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 def outcome(rule: Rule, rows: list[Row]) -> tuple[list[str], list[str]] | None:
