@@ -56,7 +56,6 @@ ENGLISH_STOP_WORDS = frozenset(
         "with",
     ]
 )
-Span = tuple[str, int, int]
 
 
 def split_all(texts: pa.Array) -> pa.ListArray:
@@ -78,10 +77,16 @@ def split(text: str) -> list[str]:
     return [word for word in split_all(pa.array([text]))[0].as_py() if word]
 
 
-def spans(text: str, words: list[str]) -> list[tuple[int, int]]:
-    """Where the words of a text begin and end: each begins at its first occurrence after the one before."""
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text begin and end.
+
+    >>> spans("one, two")
+    [(0, 3), (5, 8)]
+    """
+    if text.isascii():
+        return [match.span() for match in _ASCII_WORD.finditer(text)]
     found, place = [], 0
-    for word in words:
+    for word in split(text):  # between two words there are no letters, so that each is where it is first seen
         start = text.index(word, place)
         place = start + len(word)
         found.append((start, place))

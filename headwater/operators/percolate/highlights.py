@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.operators.percolate.analysis import spans, split
+from headwater.operators.percolate.analysis import spans
 from headwater.operators.percolate.compiling import NESTED, NODE, PHRASE, TERM
 from headwater.operators.percolate.documents import VALUE_GAP, Documents
 from headwater.operators.percolate.fields import Keyword
@@ -68,6 +68,14 @@ def _phrase(segment: Segment, index: int) -> tuple[tuple[int, int], ...]:
     return tuple(zip(segment.phrase_terms[start:stop].tolist(), places, strict=True))
 
 
+def _in_phrase(words: list[tuple[list[int], int]]) -> set[int]:
+    """The places of a phrase's words where they stand together; of words that may stand apart, all."""
+    if words[0][1] < 0:
+        return {one for places, _ in words for one in places}
+    begins = set.intersection(*({one - place for one in places} for places, place in words))
+    return {begin + place for begin in begins for _, place in words}
+
+
 class Highlighter:
     """Marks words in the documents of one batch; what it has split once it keeps."""
 
@@ -77,34 +85,36 @@ class Highlighter:
         self._columns: dict[str, tuple[pa.Array, list[int]]] = {}
         self._texts: dict[tuple[str, int], list[tuple[str, int, list[tuple[int, int]]]]] = {}
 
-    def fragments(self, document: int, asked: Asked) -> list[dict[str, str]]:
-        """The pieces of a document that show why it matched, field by field."""
-        found: dict[str, set[int]] = {}
-        for term in asked.terms:
-            if field := self._documents.terms.field_of(term):
-                found.setdefault(field, set()).update(self._places(document, term))
-        for phrase in asked.phrases:
-            field = self._documents.terms.field_of(phrase[0][0])
-            found.setdefault(field, set()).update(self._in_phrase(document, phrase))
-        return [
-            {"field": field, "fragment": fragment}
-            for field, places in sorted(found.items())
-            if places
-            for fragment in self._cut(field, document, places)
-        ]
+    def fragments(self, matched: Sequence[tuple[int, Asked]]) -> Iterator[list[dict[str, str]]]:
+        """For each match the pieces of its document that show why it is one, field by field."""
+        places = iter(self._places(matched))
+        for document, asked in matched:
+            found: dict[str, set[int]] = {}
+            for term in asked.terms:
+                self._add(found, term, next(places))
+            for phrase in asked.phrases:
+                held = [(next(places), place) for _, place in phrase]
+                self._add(found, phrase[0][0], _in_phrase(held))
+            yield [
+                {"field": field, "fragment": fragment}
+                for field in sorted(found)
+                for fragment in self._cut(field, document, found[field])
+            ]
 
-    def _places(self, document: int, term: int) -> list[int]:
-        firsts, counts = self._documents.runs(np.array([document]), np.array([term]))
-        found: list[int] = self._documents.occurrences[firsts[0] : firsts[0] + counts[0]].tolist()
-        return found
+    def _add(self, found: dict[str, set[int]], term: int, places: Collection[int]) -> None:
+        field = self._documents.terms.field_of(term)
+        if field and places:
+            found.setdefault(field, set()).update(places)
 
-    def _in_phrase(self, document: int, phrase: tuple[tuple[int, int], ...]) -> set[int]:
-        """The places of a phrase's words where they stand together; of words that may stand apart, all."""
-        places = [(set(self._places(document, term)), place) for term, place in phrase]
-        if phrase[0][1] < 0:
-            return set().union(*(one for one, _ in places))
-        begins = set.intersection(*({one - place for one in held} for held, place in places))
-        return {begin + place for begin in begins for _, place in places}
+    def _places(self, matched: Sequence[tuple[int, Asked]]) -> list[list[int]]:
+        """Where each word that was asked for stands, match by match; looked up all at once."""
+        terms = [[*asked.terms, *(term for phrase in asked.phrases for term, _ in phrase)] for _, asked in matched]
+        owners = np.repeat([document for document, _ in matched], [len(some) for some in terms]).astype(np.int64)
+        flat = np.array([term for some in terms for term in some], np.int64)
+        firsts, counts = self._documents.runs(owners, flat)
+        held = self._documents.occurrences.tolist()
+        stops = (firsts + counts).tolist()
+        return [held[first:stop] for first, stop in zip(firsts.tolist(), stops, strict=True)]
 
     def _cut(self, field: str, document: int, places: set[int]) -> Iterator[str]:
         left = self._marking.fragments_max
@@ -143,7 +153,7 @@ class Highlighter:
             found, place = [], 0
             is_whole = isinstance(self._documents.terms.fields.kinds[field], Keyword)
             for text in self._of(field, document):
-                bounds = [(0, len(text))] if is_whole else spans(text, split(text))
+                bounds = [(0, len(text))] if is_whole else spans(text)
                 found.append((text, place, bounds))
                 place += 1 if is_whole else len(bounds) + VALUE_GAP
             self._texts[field, document] = found

@@ -109,14 +109,9 @@ class PercolateTask:
         ids = pa.array([held.index.ids[slot] for slot in slots], pa.string())
         highlights: pa.Array = pa.nulls(len(slots), HIGHLIGHT_TYPE)
         if self.marking is not None:
-            highlighter = Highlighter(documents, self.marking)
-            highlights = pa.array(
-                [
-                    highlighter.fragments(document, held.index.asked_by(slot))
-                    for document, slot in zip(matches.documents.tolist(), slots, strict=True)
-                ],
-                HIGHLIGHT_TYPE,
-            )
+            asked = [held.index.asked_by(slot) for slot in slots]
+            pairs = list(zip(matches.documents.tolist(), asked, strict=True))
+            highlights = pa.array(list(Highlighter(documents, self.marking).fragments(pairs)), HIGHLIGHT_TYPE)
         return [ids, pa.array(matches.scores), highlights, held.metadata(pa.array(matches.slots))]
 
     # -- time ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.operators.percolate import Keyword, Text
 from headwater.operators.percolate.analysis import stemmer
-from headwater.operators.percolate.fields import Fields, fields_of
+from headwater.operators.percolate.fields import Fields, Kind, fields_of
 from headwater.operators.percolate.query import Making
 from headwater.operators.percolate.query.tree import All, Bool, Exists, GeoDistance, Nested, Nothing, Query
 from tests.operators.percolate.naive import Naive
@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
         "notes": pa.list_(pa.struct({"by": pa.string(), "text": pa.string(), "stars": pa.int64()})),
     }
 )
-KINDS = {"title": Text("english", stop_words=("the", "of")), "tags": Keyword(), "notes.by": Keyword()}
+KINDS: dict[str, Kind] = {"title": Text("english", stop_words=("the", "of")), "tags": Keyword(), "notes.by": Keyword()}
 FIELDS: Fields = fields_of(SCHEMA, KINDS, ("title", "body"))
 MAKING = Making(FIELDS)
 TEXTS = frozenset({"title", "body", "seller.name", "notes.text"})
