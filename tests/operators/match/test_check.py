@@ -188,6 +188,25 @@ def test_an_error_names_its_line() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"PATTERN ({'(' * 500}A{')' * 500})",
+        f"PATTERN (A) DEFINE A AS {'(' * 3000}amount{')' * 3000} > 1",
+        f"PATTERN (A) DEFINE A AS {'+'.join(['amount'] * 3000)} > 1",
+    ],
+)
+def test_what_is_nested_too_deep_is_refused(text: str) -> None:
+    with pytest.raises(PatternInvalid, match="too deep"):
+        parse(text)
+
+
+def test_a_long_list_of_conditions_is_not_deep() -> None:
+    rule = parse(f"PATTERN (A) DEFINE A AS {' AND '.join(['amount > 1'] * 500)}", SCHEMA)
+    assert isinstance(rule.define["A"].tree, Call)
+    assert len(rule.define["A"].tree.of) == 500
+
+
 def test_columns_are_found_whatever_the_case_of_their_letters() -> None:
     rule = parse("PARTITION BY USER ORDER BY At MEASURES A.AMOUNT AS last PATTERN (A) DEFINE A AS Amount < 5", SCHEMA)
     assert (rule.by, rule.on) == (("user",), "at")

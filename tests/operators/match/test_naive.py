@@ -19,7 +19,7 @@ from headwater.operators.match.pattern import (
     Variable,
 )
 from headwater.operators.match.sql import parse, pattern_text, render
-from headwater.operators.match.tree import can_be_empty, parts
+from headwater.operators.match.tree import can_be_empty, mapped, parts
 from tests.operators.match.naive import search
 from tests.operators.match.strategies import patterns
 from tests.operators.match.test_builder import rows_of
@@ -67,7 +67,7 @@ def repeats_nothing(node: Node) -> bool:
     next_row=st.booleans(),
 )
 def test_the_preferred_match_is_that_of_a_regular_expression(pattern: Node, letters: str, next_row: bool) -> None:
-    define = ", ".join(f"{name} AS kind = '{name.lower()}'" for name in "ABCD" if name in expression(pattern).upper())
+    define = ", ".join(f"{name} AS kind = '{name.lower()}'" for name in mapped(pattern))
     text = f"PATTERN ({pattern_text(pattern)}) {f'DEFINE {define}' if define else ''}"
     rule = parse(f"AFTER MATCH {'SKIP TO NEXT ROW' if next_row else 'SKIP PAST LAST ROW'} {text}")
     compiled = re.compile(expression(pattern))

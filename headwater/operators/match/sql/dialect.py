@@ -50,6 +50,8 @@ def syntax(source: Source, start: int, end: int) -> Any:
         found = reader(dialect=dialect).parse(tokens, text)
     except errors.TokenError as error:
         raise source.error(start, "this cannot be read as SQL: a quote is not closed", "the closing quote") from error
+    except RecursionError:
+        raise source.error(start, "this is nested too deep", "a condition of fewer levels") from None
     except errors.ParseError as error:
         raise _unread(source, error, end=end) from error
     if len(found) != 1 or found[0] is None:

@@ -23,6 +23,8 @@ from headwater.operators.match.sql.dialect import FINAL, syntax
 from headwater.operators.match.sql.parts import classifiers, inner, references, shifted, unqualified
 from headwater.operators.match.sql.source import Source
 
+#: How many operations may stand inside one another: all that goes through a tree does so by recursion.
+DEPTH_MAX = 64
 NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT")
 #: Aggregates by the names that people use for them.
 FOLDS = {
@@ -117,10 +119,15 @@ class _Reading:
     reader: Reader
     scope: Scope
     start: int
+    depth: int = 0
 
     # Any: sqlglot's nodes, which are told apart by the names of their classes since sqlglot is loaded late.
     def tree(self, node: Any, within: _Within) -> Expression:
+        if self.depth == DEPTH_MAX:
+            raise self._error(node, "this is nested too deep", f"at most {DEPTH_MAX} levels")
+        self.depth += 1
         made = self._made(node, within)
+        self.depth -= 1
         self.reader.places.setdefault(id(made), (made, self._at(node)))
         return made
 
@@ -154,10 +161,12 @@ class _Reading:
         return known[kind](node, within)
 
     def _binary(self, node: Any, name: str, within: _Within) -> Expression:
-        left, right = self.tree(node.this, within), self.tree(node.expression, within)
+        parts = [node.expression, node.this]
         # a AND b AND c is one; parentheses are kept as they are written.
-        chained = name in ("and", "or", "concat") and type(node.this) is type(node)
-        return Call(name, (*left.of, right) if chained and isinstance(left, Call) else (left, right))
+        while name in ("and", "or", "concat") and type(parts[-1]) is type(node):
+            last = parts.pop()
+            parts += [last.expression, last.this]
+        return Call(name, tuple(self.tree(part, within) for part in reversed(parts)))
 
     def _is(self, node: Any, within: _Within) -> Expression:
         value = self.tree(node.this, within)

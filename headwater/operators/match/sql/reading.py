@@ -161,8 +161,8 @@ class _Reading:
         known = {name.lower(): name for name in taken}
         found: dict[str, tuple[str, ...]] = {}
         for part in split(self.source, clause):
-            shape = [token.text if token.kind == "sign" else "" for token in part[:3]] + [part[-2].text]
-            if part[0].name is None or shape[1:] != ["=", "(", ")"] or len(part) < 6:
+            signs = [token.text for token in (*part[1:3], *part[-2:-1])]
+            if part[0].name is None or signs != ["=", "(", ")"] or len(part) < 6:
                 raise self.source.error(part[0].start, "this is no subset", "one such as SUBSET moved = (rise, fall)")
             name = part[0].text
             if name.lower() in known or name.lower() in {one.lower() for one in found}:
