@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Rolling, agg
-from headwater.operators.analytics import rolling
+from headwater.operators.analytics import quantiles, rolling
 from headwater.operators.keyed import Stepped
 from tests.operators.analytics.readings import (
     LATE_BY,
@@ -133,13 +133,23 @@ def test_a_watermark_of_each_key_lets_rows_out_with_their_own_key(batches: list[
     assert found.keys() == out
 
 
-def test_lists_are_made_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_made_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", float(number % 7), number) for number in range(200)]
-    operator = Rolling(period=30, on="at", by="sensor", compute=COMPUTE)
-    at_once, _ = bounded(operator.contract, table(rows, COMPUTE))
+    compute = {**COMPUTE, "all": agg.collect("celsius"), "kinds": agg.distinct("celsius")}
+    operator = Rolling(period=30, on="at", by="sensor", compute=compute)
+    at_once, _ = bounded(operator.contract, table(rows, compute))
     monkeypatch.setattr(rolling, "CHUNK_ROWS", 50)
-    in_parts, _ = bounded(operator.contract, table(rows, COMPUTE))
-    assert of_rows([in_parts], list(COMPUTE)) == of_rows([at_once], list(COMPUTE))
+    monkeypatch.setattr(quantiles, "CHUNK_VALUES", 50)
+    in_parts, _ = bounded(operator.contract, table(rows, compute))
+    assert of_rows([in_parts], list(compute)) == of_rows([at_once], list(compute))
+
+
+def test_quantiles_alone_are_enough() -> None:
+    operator = Rolling(period=30, on="at", by="sensor", compute={"middle": agg.quantile("celsius")})
+    found, _ = bounded(operator.contract, table([("a", 4.0, 0), ("a", math.nan, 1), ("a", 2.0, 40)], operator.compute))
+    first, second, third = (row["middle"] for row in found.to_pylist())
+    assert (first, third) == (4.0, 2.0)
+    assert math.isnan(second)
 
 
 def test_a_row_after_its_turn_is_late_and_changes_nothing() -> None:
