@@ -15,7 +15,7 @@ from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
 from headwater.operators.k_means import KMeans
-from headwater.operators.match import Match, MatchRules
+from headwater.operators.match import Match, MatchRules, Pattern, begin
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
 from headwater.operators.percolate import Percolate
@@ -50,6 +50,7 @@ __all__ = [
     "MatchRules",
     "Merge",
     "Panes",
+    "Pattern",
     "Percolate",
     "Process",
     "Rate",
@@ -62,6 +63,7 @@ __all__ = [
     "Trend",
     "Tumbling",
     "agg",
+    "begin",
     "percolate",
     "read_side",
     "rebuild",
