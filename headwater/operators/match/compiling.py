@@ -16,14 +16,29 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def compiled(function: Function) -> Function:
     """The function as machine code, with the types of its first call."""
+    return _compiled(function)
+
+
+def inlined(function: Function) -> Function:
+    """Machine code that is put where it is called, and allocates nothing."""
+    return _compiled(function, inline="always", _nrt=False)
+
+
+def counting_nothing(function: Function) -> Function:
+    """Machine code that allocates nothing: references to arrays need not be counted, which would take longer than most
+    of what is done for a row."""
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Function, **options: Any) -> Function:
     try:
         import numba
     except ImportError:
         raise PackageMissing(package="numba", extra="match") from None
     made: Any  # it is called as the function is
     try:
-        made = numba.njit(cache=True, nogil=True)(function)
+        made = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no folder for the code
-        made = numba.njit(nogil=True)(function)
+        made = numba.njit(nogil=True, **options)(function)
     found: Function = made
     return found

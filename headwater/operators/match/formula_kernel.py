@@ -8,7 +8,7 @@ import numpy as np
 
 from headwater.operators.match import codes
 from headwater.operators.match.codes import Bools, Code, Float64s, Int32s, Int64s, Rows
-from headwater.operators.match.compiling import compiled
+from headwater.operators.match.compiling import counting_nothing, inlined
 
 
 class Scratch(NamedTuple):
@@ -27,7 +27,6 @@ class Scratch(NamedTuple):
     stack_null: Bools
 
 
-@compiled
 def scratch_for(code: Code, longest: int) -> Scratch:
     references, folds, size = len(code.references), len(code.folds), longest + 2
     return Scratch(
@@ -45,12 +44,19 @@ def scratch_for(code: Code, longest: int) -> Scratch:
     )
 
 
-@compiled
+@inlined
 def take(code: Code, rows: Rows, scratch: Scratch, variable: int, row: int, excluded: bool, depth: int) -> None:
     """Note that the row is taken as the variable, after `depth` others."""
     scratch.taken[depth] = row
     scratch.variables[depth] = variable
     scratch.excluded[depth] = excluded
+    if len(code.references) or len(code.folds):
+        note(code, rows, scratch, variable, row, depth)
+
+
+@inlined
+def note(code: Code, rows: Rows, scratch: Scratch, variable: int, row: int, depth: int) -> None:
+    """What references and folds come to with one more row."""
     for number in range(len(code.references)):
         members = code.references[number, 0]
         before = scratch.references[number, depth]
@@ -62,7 +68,7 @@ def take(code: Code, rows: Rows, scratch: Scratch, variable: int, row: int, excl
         fold_row(code, rows, scratch, number, variable, row, depth)
 
 
-@compiled
+@inlined
 def fold_row(code: Code, rows: Rows, scratch: Scratch, number: int, variable: int, row: int, depth: int) -> None:
     """What a fold comes to with one more row: written behind `depth`."""
     count = scratch.fold_count[number, depth]
@@ -93,7 +99,7 @@ def fold_row(code: Code, rows: Rows, scratch: Scratch, number: int, variable: in
     scratch.fold_square[number, depth + 1] = square
 
 
-@compiled
+@counting_nothing
 def repeated(code: Code, rows: Rows, scratch: Scratch, number: int, row: int, depth: int) -> bool:
     """Whether a fold has had the value of this row before."""
     column, is_real = code.folds[number, 2], code.folds[number, 3] == 1
@@ -108,7 +114,7 @@ def repeated(code: Code, rows: Rows, scratch: Scratch, number: int, row: int, de
     return False
 
 
-@compiled
+@inlined
 def combined(kind: int, count: int, before: float, value: float) -> float:
     if kind == codes.SMALLEST:
         return value if count == 0 or value < before else before
@@ -117,7 +123,7 @@ def combined(kind: int, count: int, before: float, value: float) -> float:
     return before + value
 
 
-@compiled
+@counting_nothing
 def nth(code: Code, scratch: Scratch, members: int, last: bool, offset: int, depth: int) -> int:
     """The row that is number `offset` among those of a set, from the first or the last of `depth` rows; -1: none."""
     left = offset
@@ -131,7 +137,7 @@ def nth(code: Code, scratch: Scratch, members: int, last: bool, offset: int, dep
     return -1
 
 
-@compiled
+@counting_nothing
 def mapped(code: Code, scratch: Scratch, members: int, depth: int) -> int:
     """How many of `depth` rows belong to a set."""
     count = 0
@@ -141,7 +147,7 @@ def mapped(code: Code, scratch: Scratch, members: int, depth: int) -> int:
     return count
 
 
-@compiled
+@inlined
 def referred(code: Code, scratch: Scratch, number: int, variable: int, row: int, depth: int) -> int:
     """The row that a reference means while `row` is tried as `variable`; -1: none. Without its shift."""
     members, last, offset = code.references[number, 0], code.references[number, 1] == 1, code.references[number, 2]
@@ -159,7 +165,7 @@ def referred(code: Code, scratch: Scratch, number: int, variable: int, row: int,
     return found
 
 
-@compiled
+@inlined
 def fits(
     code: Code,
     rows: Rows,
@@ -178,6 +184,22 @@ def fits(
     if test == codes.BIT:
         bit: int = (rows.masks[code.tests[variable, 1], row] >> code.tests[variable, 2]) & 1
         return bit
+    return formula(code, rows, scratch, variable, row, depth, begin, end, number)
+
+
+@inlined
+def formula(
+    code: Code,
+    rows: Rows,
+    scratch: Scratch,
+    variable: int,
+    row: int,
+    depth: int,
+    begin: int,
+    end: int,
+    number: int,
+) -> int:
+    """What the formula of a variable says."""
     whole, real, null = scratch.stack_whole, scratch.stack_real, scratch.stack_null
     top = -1
     for at in range(code.tests[variable, 1], code.tests[variable, 2]):
@@ -229,7 +251,7 @@ def fits(
     return codes.YES if not null[0] and whole[0] != 0 else codes.NO
 
 
-@compiled
+@inlined
 def push_fold(code: Code, scratch: Scratch, number: int, depth: int, top: int) -> None:
     kind, is_real = code.folds[number, 1], code.folds[number, 3]
     count = scratch.fold_count[number, depth]
@@ -249,7 +271,7 @@ def push_fold(code: Code, scratch: Scratch, number: int, depth: int, top: int) -
         scratch.stack_whole[top] = scratch.fold_whole[number, depth]
 
 
-@compiled
+@inlined
 def calculate(operation: int, whole: Int64s, real: Float64s, null: Bools, top: int) -> int:
     """Arithmetic on what lies on top of the stack; nulls make nulls, and so does a division by zero."""
     if operation == codes.TO_REAL:
@@ -295,7 +317,7 @@ def calculate(operation: int, whole: Int64s, real: Float64s, null: Bools, top: i
     return top
 
 
-@compiled
+@inlined
 def decide(operation: int, whole: Int64s, real: Float64s, null: Bools, top: int) -> int:
     """Comparisons, logic with three values, and choices."""
     if operation == codes.NOT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -144,7 +144,7 @@ def test_only_the_columns_that_are_needed_travel(spark: SparkSession) -> None:
         (lambda: Match("PATTERN (A B)", on="id"), ArgumentInvalid, "a column of timestamps"),
         (lambda: Match("PATTERN (A B)", on="at", by="card"), ColumnUnknown, "no column 'card'"),
         (lambda: Match("PATTERN (A B)", on="at", partials_max=0), ArgumentInvalid, "at least 1"),
-        (lambda: Match("PATTERN (A B)", on="at", **{"timed_out": "no"}), ArgumentInvalid, '"drop" or "side"'),
+        (lambda: Match("PATTERN (A B)", on="at", timed_out=cast("Any", "no")), ArgumentInvalid, '"drop" or "side"'),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(
