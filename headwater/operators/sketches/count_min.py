@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.errors import SketchInvalid
 from headwater.operators.sketches.estimates import Estimates, Floats
 from headwater.operators.sketches.hashing import hashes_of
-from headwater.operators.sketches.packed import COUNT_MIN, Int64s, Packed, check_family
+from headwater.operators.sketches.packed import COUNT_MIN, Int64s, Packed, check_at_least, check_family, check_sizes
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,11 @@ def open_count_min(sketches: pa.Array) -> tuple[Counters, CountMin]:
     depths, widths = packed.field(3, "u1"), packed.field(4, "<u4")
     if len(depths) and ((depths != depths[0]).any() or (widths != widths[0]).any()):
         raise SketchInvalid(expected="count_min", why="they are of different sizes, and cannot be added")
+    check_at_least(packed, COUNT_MIN, 24)
     sizes = packed.field(16, "<u4").astype(np.int64)
+    check_sizes(packed, COUNT_MIN, 24 + 8 * sizes + -(-sizes // 2) * 8)
+    if len(depths) and not (depths[0] and widths[0]):
+        raise SketchInvalid(expected="count_min", why="one has no counters")
     counts = packed.lists(24, sizes, "<i8").astype(np.int64)
     cells = packed.lists(24 + 8 * sizes, sizes, "<u4").astype(np.int64)
     size = CountMin(int(depths[0]), int(widths[0])) if len(depths) else CountMin(1, 1)

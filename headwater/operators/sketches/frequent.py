@@ -15,7 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.operators.sketches.packed import FREQUENT, Int64s, Packed, check_family, places, stretches
+from headwater.errors import SketchInvalid
+from headwater.operators.sketches.packed import (
+    FREQUENT,
+    Int64s,
+    Packed,
+    check_at_least,
+    check_family,
+    places,
+    stretches,
+)
 
 # Any: counts are whole numbers, and decayed ones are not.
 Counts = npt.NDArray[Any]
@@ -75,7 +84,10 @@ def open_frequent(sketches: pa.Array) -> tuple[Counted, Int64s]:
     check_family(packed, FREQUENT)
     full = np.flatnonzero(packed.field(0, "u1") > 1)
     some = packed.at(full)
+    check_at_least(some, FREQUENT, 32)
     sizes = some.field(8, "<u4").astype(np.int64)
+    if (some.sizes < 32 + 12 * sizes).any():
+        raise SketchInvalid(expected="frequent", why="one is cut off")
     totals, missed = np.zeros(len(packed.starts), np.int64), np.zeros(len(packed.starts), np.int64)
     totals[full], missed[full] = some.field(16, "<i8"), some.field(24, "<i8")
     counts = some.lists(32, sizes, "<i8").astype(np.int64)
@@ -91,16 +103,28 @@ def open_frequent(sketches: pa.Array) -> tuple[Counted, Int64s]:
 def _texts(some: Packed, place: Int64s, sizes: Int64s) -> pa.Array:
     """Texts with their lengths before them: the n-th of all sketches at a time, for each says where the next begins."""
     at = some.starts + place
+    ends = some.starts + some.sizes
     first = np.cumsum(sizes) - sizes
     starts, lengths = np.zeros(int(sizes.sum()), np.int64), np.zeros(int(sizes.sum()), np.int64)
     for turn in range(int(sizes.max(initial=0))):
         left = np.flatnonzero(sizes > turn)
         piece = Packed(some.data, at[left], some.sizes[left])
+        _check_inside(at[left] + 4, ends[left])
         length = piece.field(0, "<u4").astype(np.int64)
+        _check_inside(at[left] + 4 + length, ends[left])
         starts[first[left] + turn], lengths[first[left] + turn] = at[left] + 4, length
         at[left] += 4 + length
     data = some.data[stretches(starts, lengths)]
-    return Packed(data, np.cumsum(lengths) - lengths, lengths).column().cast(pa.string())
+    column = Packed(data, np.cumsum(lengths) - lengths, lengths).column()
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise SketchInvalid(expected="frequent", why="the values of one are no text") from error
+
+
+def _check_inside(at: Int64s, ends: Int64s) -> None:
+    if (at > ends).any():
+        raise SketchInvalid(expected="frequent", why="one is cut off")
 
 
 def packed_frequent(found: Counted, totals: Int64s, tracked: int) -> pa.Array:

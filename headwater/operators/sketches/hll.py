@@ -13,10 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.errors import SketchInvalid
 from headwater.operators.sketches.estimates import Estimates
 from headwater.operators.sketches.foreign import hll_in_bytes
 from headwater.operators.sketches.hashing import hashes_of, leading_zeros
-from headwater.operators.sketches.packed import HLL, Bytes, Int64s, Numbers, Packed, check_family
+from headwater.operators.sketches.packed import (
+    HLL,
+    Bytes,
+    Int64s,
+    Numbers,
+    Packed,
+    check_at_least,
+    check_family,
+    check_sizes,
+)
 
 LIST, SET, REGISTERS = 0, 1, 2
 ADDRESS_BITS = 26
@@ -87,9 +97,18 @@ def _readable(sketches: pa.Array) -> pa.Array:
     check_family(packed, HLL)
     if not len(sketches):
         return sketches
-    mode, flags = packed.field(7, "u1"), packed.field(5, "u1")
+    mode, flags, lg_k = packed.field(7, "u1"), packed.field(5, "u1"), packed.field(3, "u1").astype(np.int64)
     plain = np.where(mode & 3 == REGISTERS, mode >> 2 & 3 == 2, flags & COMPACT != 0)
-    return sketches if plain.all() else hll_in_bytes(sketches, ~plain)
+    if not plain.all():
+        return _readable(hll_in_bytes(sketches, ~plain))
+    if (mode & 3 > REGISTERS).any() or (lg_k < 4).any() or (lg_k > 21).any():
+        raise SketchInvalid(expected="hll", why="one is of a size or a kind that there is not")
+    check_at_least(packed.at(np.flatnonzero(mode & 3 == SET)), HLL, 12)
+    counts = _coupon_counts(packed, mode & 3)
+    check_sizes(
+        packed, HLL, np.where(mode & 3 == REGISTERS, 40 + 2**lg_k, np.where(mode & 3 == SET, 12, 8) + 4 * counts)
+    )
+    return sketches
 
 
 def _coupon_counts(packed: Packed, modes: Numbers) -> Int64s:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.errors import SketchInvalid
 from headwater.operators.sketches.estimates import Floats
 from headwater.operators.sketches.hashing import mixed
-from headwater.operators.sketches.packed import KLL, Int64s, Packed, check_family, places
+from headwater.operators.sketches.packed import KLL, Int64s, Packed, check_at_least, check_family, places
 
 EMPTY, SORTED, SINGLE = 1, 2, 4
 LEVEL_MIN = 8
@@ -224,19 +224,26 @@ def open_kll(sketches: pa.Array) -> Levels:
     seen, depth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     least, greatest = np.full(count, np.inf), np.full(count, -np.inf)
     single, full = np.flatnonzero(flags & SINGLE != 0), np.flatnonzero(flags & (SINGLE | EMPTY) == 0)
+    check_at_least(packed.at(single), KLL, 16)
+    check_at_least(packed.at(full), KLL, 20)
     seen[single] = 1
     least[single] = greatest[single] = packed.at(single).field(8, "<f8")
     some = packed.at(full)
     seen[full], depth[full] = some.field(8, "<i8"), some.field(18, "u1")
     k_min[full] = some.field(16, "<u2")
     values_at = 20 + 4 * depth[full]
+    if (depth[full] < 1).any() or (packed.sizes[full] < values_at + 24).any():
+        raise SketchInvalid(expected="kll", why="one is not of doubles, or is cut off")
     ends = Packed(some.data, some.starts + values_at, some.sizes)
     least[full], greatest[full] = ends.field(0, "<f8"), ends.field(8, "<f8")
     retained = (packed.sizes[full] - values_at - 16) // 8
-    if ((packed.sizes[full] - values_at - 16) % 8).any() or (retained < 1).any():
+    if ((packed.sizes[full] - values_at - 16) % 8).any():
         raise SketchInvalid(expected="kll", why="one is not of doubles, or is cut off")
     values = some.lists(values_at + 16, retained, "<f8")
     levels = _levels(some, depth[full], retained)
+    weights = np.bincount(np.repeat(np.arange(len(full)), retained), np.ldexp(1.0, levels), len(full))
+    if (weights != seen[full]).any():
+        raise SketchInvalid(expected="kll", why="the weights of one are not those of the values that it has seen")
     numbers = np.concatenate([single, np.repeat(full, retained)])
     order = np.argsort(numbers, kind="stable")
     all_levels = np.concatenate([np.zeros(len(single), np.int64), levels])
@@ -253,6 +260,8 @@ def _levels(some: Packed, depth: Int64s, retained: Int64s) -> Int64s:
     ends = begins[first] + retained
     last = first + depth - 1
     following[last] = ends
+    if (following < begins).any() or (place >= _LEVELS_MAX).any():
+        raise SketchInvalid(expected="kll", why="the levels of one do not follow one another")
     return np.repeat(place, following - begins)
 
 

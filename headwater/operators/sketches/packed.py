@@ -119,6 +119,20 @@ def places(sorted_numbers: Int64s) -> Int64s:
     return np.arange(len(sorted_numbers)) - np.repeat(begins, sizes)
 
 
+def check_sizes(packed: Packed, family: int, sizes: npt.ArrayLike) -> None:
+    """Refuse sketches that are shorter or longer than what they say of themselves."""
+    wrong = np.flatnonzero(packed.sizes != np.asarray(sizes))
+    if len(wrong):
+        has, needs = packed.sizes[wrong[0]], np.broadcast_to(np.asarray(sizes), len(packed.sizes))[wrong[0]]
+        raise SketchInvalid(expected=FAMILIES[family], why=f"one has {has} bytes where it should have {needs}")
+
+
+def check_at_least(packed: Packed, family: int, size: int) -> None:
+    """Refuse sketches that are too short to say anything of themselves."""
+    if len(packed.sizes) and int(packed.sizes.min()) < size:
+        raise SketchInvalid(expected=FAMILIES[family], why=f"one is cut off after {int(packed.sizes.min())} bytes")
+
+
 def check_family(packed: Packed, family: int) -> None:
     """Refuse bytes that are no sketch of this family."""
     wanted = FAMILIES[family]

@@ -12,8 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.errors import SketchInvalid
 from headwater.operators.sketches.estimates import Floats
-from headwater.operators.sketches.packed import DIGEST, Int64s, Packed, check_family, stretches
+from headwater.operators.sketches.packed import (
+    DIGEST,
+    Int64s,
+    Packed,
+    check_at_least,
+    check_family,
+    check_sizes,
+    stretches,
+)
 
 EMPTY, SINGLE = 1, 2
 
@@ -156,9 +165,12 @@ def open_digests(digests: pa.Array) -> Centroids:
     flags = packed.field(5, "u1")
     least, greatest = np.full(count, np.inf), np.full(count, -np.inf)
     single, full = np.flatnonzero(flags & SINGLE != 0), np.flatnonzero(flags & (SINGLE | EMPTY) == 0)
+    check_at_least(packed.at(single), DIGEST, 16)
+    check_at_least(packed.at(full), DIGEST, 32)
     least[single] = greatest[single] = packed.at(single).field(8, "<f8")
     some = packed.at(full)
     sizes, loose = some.field(8, "<u4").astype(np.int64), some.field(12, "<u4").astype(np.int64)
+    check_sizes(some, DIGEST, 32 + 16 * sizes + 8 * loose)
     least[full], greatest[full] = some.field(16, "<f8"), some.field(24, "<f8")
     pairs = some.lists(32, sizes * 2, "<f8").view(_PAIR)
     values = some.lists(32 + 16 * sizes, loose, "<f8").astype(np.float64)
@@ -166,6 +178,8 @@ def open_digests(digests: pa.Array) -> Centroids:
     means = np.concatenate([least[single], pairs["mean"], values])
     ones = np.ones(len(single), np.int64), np.ones(len(values), np.int64)
     weights = np.concatenate([ones[0], pairs["weight"], ones[1]])
+    if (weights < 1).any():
+        raise SketchInvalid(expected="tdigest", why="a centroid of one weighs nothing")
     order = np.lexsort([weights, means, numbers])
     return Centroids(numbers[order], means[order], weights[order], least, greatest)
 

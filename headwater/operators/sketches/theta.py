@@ -16,7 +16,16 @@ from headwater.errors import SketchInvalid
 from headwater.operators.sketches.estimates import Estimates
 from headwater.operators.sketches.foreign import theta_plain
 from headwater.operators.sketches.hashing import SEED_HASH, hashes_of
-from headwater.operators.sketches.packed import THETA, Int64s, Numbers, Packed, check_family, places
+from headwater.operators.sketches.packed import (
+    THETA,
+    Int64s,
+    Numbers,
+    Packed,
+    check_at_least,
+    check_family,
+    check_sizes,
+    places,
+)
 
 #: The bound of a sketch that has left nothing out.
 ALL = np.int64(2**63 - 1)
@@ -133,8 +142,13 @@ def open_theta(sketches: pa.Array) -> Opened:
     counts = np.where(empty, 0, 1).astype(np.int64)
     bounds = np.full(len(longs), ALL)
     counted, bounded = np.flatnonzero(longs > 1), np.flatnonzero(longs > 2)
+    check_at_least(packed.at(counted), THETA, 16)
+    check_at_least(packed.at(bounded), THETA, 24)
     counts[counted] = packed.at(counted).field(8, "<i4")
+    check_sizes(packed, THETA, 8 * (longs.astype(np.int64) + counts))
     bounds[bounded] = packed.at(bounded).field(16, "<i8")
+    if (bounds < 1).any():
+        raise SketchInvalid(expected="theta", why="the bound of one is not above zero")
     hashes = packed.lists(longs.astype(np.int64) * 8, counts, "<i8")
     return Opened(_in_order(hashes, counts), counts, bounds, empty)
 

@@ -176,3 +176,36 @@ def test_hll_sketches_of_different_sizes_fold_to_the_smaller() -> None:
     values = pa.array(np.arange(30_000))
     small, large = (whole(agg.sketch.hll("v", lg_k=lg_k), values)[0] for lg_k in (9, 13))
     assert merged(agg.merge_sketches("v"), [large, small, large], np.zeros(3, np.int64)) == [small]
+
+
+MADE = {
+    "hll": whole(agg.sketch.hll("v", lg_k=5), pa.array(np.arange(200)))[0],
+    "hll, a few": whole(agg.sketch.hll("v"), pa.array(np.arange(20)))[0],
+    "hll, in four bits": filled(datasketches.hll_sketch(5), 200).serialize_compact(),  # type: ignore[attr-defined]
+    "theta": whole(agg.sketch.theta("v", lg_k=4), pa.array(np.arange(100)))[0],
+    "theta, compressed": filled(datasketches.update_theta_sketch(5), 100).compact().serialize(compress=True),  # type: ignore[attr-defined]
+    "kll": whole(agg.sketch.kll("v", k=8), pa.array(np.arange(100)))[0],
+    "tdigest": whole(agg.sketch.tdigest("v", k=10), pa.array(np.arange(100)))[0],
+    "frequent": whole(agg.sketch.frequent("v"), pa.array(["a", "bc", "", "bc"]))[0],
+    "count_min": whole(agg.sketch.count_min("v", error=0.5), pa.array([1, 2, 2]))[0],
+}
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+@pytest.mark.parametrize("name", MADE)
+def test_a_damaged_sketch_is_read_or_refused_and_nothing_else(name: str, data: st.DataObject) -> None:
+    sound = MADE[name]
+    changed = bytearray(sound[: data.draw(st.integers(0, len(sound)))])
+    for _ in range(data.draw(st.integers(0, 3))):
+        if changed:
+            changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    for ask in (sketches.estimate, sketches.quantile, sketches.top, lambda one: sketches.count_of(one, 1)):
+        try:
+            ask(bytes(changed))
+        except SketchInvalid as error:
+            assert str(error)  # noqa: PT017 - whether there is one does not matter
+    try:
+        merged(agg.merge_sketches("v"), [bytes(changed), bytes(changed)], np.zeros(2, np.int64))
+    except SketchInvalid as error:
+        assert str(error)  # noqa: PT017
