@@ -3,7 +3,7 @@
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
@@ -173,15 +173,15 @@ class PatternInvalid(UsageError):
     place: str
     why: str
     expected: str
-    #: What was probably meant, where a name is unknown.
-    meant: str | None = None
-    problem = "The pattern is wrong in line {line}, column {column}: {why}.\n{place}"
+    #: "Did you mean fall?", where a name is unknown and another is near.
+    meant: str = ""
+    problem = "The pattern is wrong in line {line}, column {column}: {why}. {meant}\n{place}"
     remedy = "Give {expected}."
 
     def __str__(self) -> str:
         facts = self.facts()
-        meant = f" Did you mean {self.meant}?" if self.meant else ""
-        return f"{self.problem.format(**facts)}\n{self.remedy.format(**facts)}{meant}"
+        text = f"{self.problem.format(**facts)}\n{self.remedy.format(**facts)}"
+        return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
 @dataclass(eq=False, kw_only=True)

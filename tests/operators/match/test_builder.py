@@ -272,4 +272,4 @@ def test_an_error_in_a_condition_points_at_its_place() -> None:
     with pytest.raises(PatternInvalid) as caught:
         begin("small", "amount < LAST(smal.amount)").rule()
     assert caught.value.place.splitlines()[1] == "              ^"
-    assert caught.value.meant == "small"
+    assert caught.value.meant == "Did you mean small?"

@@ -132,7 +132,7 @@ def test_errors_point_at_the_place(text: str, caret: str, why: str, meant: str |
     assert error.place == f"{text}\n{caret}"
     assert (error.line, error.column) == (1, len(caret))
     assert why in error.why
-    assert error.meant == meant
+    assert error.meant == (f"Did you mean {meant}?" if meant else "")
 
 
 #: What only the columns can tell.
@@ -174,7 +174,7 @@ def test_errors_of_columns_point_at_the_place(text: str, caret: str, why: str, m
         parse(text, SCHEMA)
     assert caught.value.place == f"{text}\n{caret}"
     assert why in caught.value.why
-    assert caught.value.meant == meant
+    assert caught.value.meant == (f"Did you mean {meant}?" if meant else "")
     with pytest.raises(PatternInvalid, match="wrong in line 1"):
         check(rule, SCHEMA)
 

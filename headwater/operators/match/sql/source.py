@@ -69,7 +69,7 @@ class Source:
             place=f"{line}\n{under}^",
             why=why,
             expected=expected,
-            meant=meant,
+            meant=f"Did you mean {meant}?" if meant else "",
         )
 
     def unknown(
