@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,21 @@ from headwater.operators.percolate.analysis import spans
 from headwater.operators.percolate.compiling import NESTED, NODE, PHRASE, TERM
 from headwater.operators.percolate.documents import VALUE_GAP, Documents
 from headwater.operators.percolate.fields import Keyword
+from headwater.operators.percolate.phrases import together
 from headwater.operators.percolate.segment import Segment
 
 HIGHLIGHT_TYPE = pa.list_(pa.struct([("field", pa.string()), ("fragment", pa.string())]))
 
 
+#: The terms of a phrase and their places in it.
+Words: TypeAlias = tuple[tuple[int, int], ...]
+
+
 class Asked(NamedTuple):
-    """What a query asks for in so many words: terms and patterns by number, and phrases word by word."""
+    """What a query asks for in so many words: terms and patterns by number, and phrases, each with its slop."""
 
     terms: tuple[int, ...]
-    phrases: tuple[tuple[tuple[int, int], ...], ...]
+    phrases: tuple[tuple[int, Words], ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Marking:
 def asked_by(segment: Segment, node: int) -> Asked:
     """Everything that a node asks for and that a document may show, also inside of others; nothing that is negated."""
     terms: list[int] = []
-    phrases: list[tuple[tuple[int, int], ...]] = []
+    phrases: list[tuple[int, Words]] = []
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -60,20 +65,10 @@ def asked_by(segment: Segment, node: int) -> Asked:
     return Asked(tuple(sorted(set(terms))), tuple(phrases))
 
 
-def _phrase(segment: Segment, index: int) -> tuple[tuple[int, int], ...]:
+def _phrase(segment: Segment, index: int) -> tuple[int, Words]:
     start, stop = (int(segment.phrase_starts[number]) for number in (index, index + 1))
-    places = segment.phrase_places[start:stop].tolist()
-    if segment.phrase_slops[index]:
-        places = [-1] * len(places)  # wherever they stand
-    return tuple(zip(segment.phrase_terms[start:stop].tolist(), places, strict=True))
-
-
-def _in_phrase(words: list[tuple[list[int], int]]) -> set[int]:
-    """The places of a phrase's words where they stand together; of words that may stand apart, all."""
-    if words[0][1] < 0:
-        return {one for places, _ in words for one in places}
-    begins = set.intersection(*({one - place for one in places} for places, place in words))
-    return {begin + place for begin in begins for _, place in words}
+    terms, places = (held[start:stop].tolist() for held in (segment.phrase_terms, segment.phrase_places))
+    return int(segment.phrase_slops[index]), tuple(zip(terms, places, strict=True))
 
 
 class Highlighter:
@@ -82,6 +77,7 @@ class Highlighter:
     def __init__(self, documents: Documents, marking: Marking) -> None:
         self._documents = documents
         self._marking = marking
+        self._order = {name: number for number, name in enumerate(documents.terms.fields.kinds)}
         self._columns: dict[str, tuple[pa.Array, list[int]]] = {}
         self._texts: dict[tuple[str, int], list[tuple[str, int, list[tuple[int, int]]]]] = {}
 
@@ -92,12 +88,12 @@ class Highlighter:
             found: dict[str, set[int]] = {}
             for term in asked.terms:
                 self._add(found, term, next(places))
-            for phrase in asked.phrases:
-                held = [(next(places), place) for _, place in phrase]
-                self._add(found, phrase[0][0], _in_phrase(held))
+            for slop, words in asked.phrases:
+                held = [(term, place, next(places)) for term, place in words]
+                self._add(found, words[0][0], {place for some in together(held, slop) for place in some})
             yield [
                 {"field": field, "fragment": fragment}
-                for field in sorted(found)
+                for field in sorted(found, key=self._order.__getitem__)
                 for fragment in self._cut(field, document, found[field])
             ]
 
@@ -108,8 +104,10 @@ class Highlighter:
 
     def _places(self, matched: Sequence[tuple[int, Asked]]) -> list[list[int]]:
         """Where each word that was asked for stands, match by match; looked up all at once."""
-        terms = [[*asked.terms, *(term for phrase in asked.phrases for term, _ in phrase)] for _, asked in matched]
-        owners = np.repeat([document for document, _ in matched], [len(some) for some in terms]).astype(np.int64)
+        terms = [[*asked.terms, *(term for _, words in asked.phrases for term, _ in words)] for _, asked in matched]
+        owners = np.array(
+            [document for (document, _), some in zip(matched, terms, strict=True) for _ in some], np.int64
+        )
         flat = np.array([term for some in terms for term in some], np.int64)
         firsts, counts = self._documents.runs(owners, flat)
         held = self._documents.occurrences.tolist()

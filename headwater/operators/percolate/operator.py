@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class Percolate:
         fields = self.check_fields(schema)
         kept = self.columns if self.columns is not None else tuple(schema.names)
         source, metadata_type = self._source(fields)
+        about = source.to_pylist() if isinstance(source, pa.Table) else source
         return PercolateTask(
             name=self._name,
             source=source,
@@ -109,6 +111,8 @@ class Percolate:
             state=state,
             streaming=streaming,
             now_us=SystemClock().now_us(),
+            ends=open_log_once(source.log).end_offsets(source.topic) if isinstance(source, TopicQueries) else {},
+            mark=hashlib.sha256(repr((about, fields, streaming)).encode()).hexdigest(),
         )
 
     def check_fields(self, schema: pa.Schema) -> Fields:

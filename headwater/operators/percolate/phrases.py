@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ class Phrases:
         ]
 
 
-def near(words: list[tuple[int, int, Sequence[int]]], slop: int) -> bool:
+def near(words: Sequence[tuple[int, int, Sequence[int]]], slop: int) -> bool:
     """Whether words stand as their phrase says, give or take `slop`.
 
     Each word is moved back by its place in the phrase; then all of them must lie within `slop`. A term that occurs twice
@@ -100,19 +101,24 @@ def near(words: list[tuple[int, int, Sequence[int]]], slop: int) -> bool:
     >>> near([(1, 0, [5]), (2, 1, [8])], 1), near([(1, 0, [5]), (2, 1, [8])], 2), near([(1, 0, [5]), (1, 1, [5])], 9)
     (False, True, False)
     """
+    return next(together(words, slop), None) is not None
+
+
+def together(words: Sequence[tuple[int, int, Sequence[int]]], slop: int) -> Iterator[set[int]]:
+    """The places of words, wherever they stand as their phrase says."""
     if not all(places for _, _, places in words):
-        return False
-    begins = sorted({one - place for _, place, places in words for one in places})
-    for begin in begins:
-        choices = [
-            (term, [one for one in places if begin <= one - place <= begin + slop]) for term, place, places in words
-        ]
+        return
+    for begin in sorted({one - place for _, place, places in words for one in places}):
+        choices = [(term, _between(places, begin + place, begin + place + slop)) for term, place, places in words]
         if all(places for _, places in choices) and _assigned(choices):
-            return True
-    return False
+            yield {place for _, places in choices for place in places}
 
 
-def _assigned(choices: list[tuple[int, list[int]]]) -> bool:
+def _between(places: Sequence[int], low: int, high: int) -> Sequence[int]:
+    return places[bisect_left(places, low) : bisect_right(places, high)]
+
+
+def _assigned(choices: list[tuple[int, Sequence[int]]]) -> bool:
     """Whether every word can have an occurrence of its own: a matching, found by augmenting paths."""
     taken: dict[tuple[int, int], int] = {}
 

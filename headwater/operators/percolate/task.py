@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
 from headwater.clock import SystemClock
+from headwater.errors import ArgumentInvalid
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.operators.keyed.files import open_folder
@@ -57,10 +58,13 @@ def match_fields(columns: Sequence[pa.Field], metadata_type: pa.DataType, *, col
         pa.field("highlights", HIGHLIGHT_TYPE),
         pa.field("metadata", metadata_type),
     ]
-    version = pa.field("queries_version", pa.int64())
-    if collect:
-        return pa.schema([*columns, pa.field("matches", pa.list_(pa.struct(match))), version])
-    return pa.schema([*columns, *match, version])
+    own = [pa.field("matches", pa.list_(pa.struct(match)))] if collect else match
+    own = [*own, pa.field("queries_version", pa.int64())]
+    taken = {one.name for one in columns} & {one.name for one in own}
+    if taken:
+        expected = "columns of the documents that are not called as those of the result"
+        raise ArgumentInvalid(name="columns", value=", ".join(sorted(taken)), expected=expected)
+    return pa.schema([*columns, *own])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,11 @@ class PercolateTask:
     costs_seconds: float
     state: str
     streaming: bool
+    #: Of bounded documents: the time, and up to where the queries count, for all tasks alike.
     now_us: int
+    ends: Mapping[int, int]
+    #: Tells this operator's queries and fields from those of others.
+    mark: str
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         batch = current_batch() if self.streaming else None
@@ -155,9 +163,7 @@ class PercolateTask:
         return kept
 
     def _key(self, batch: MicroBatch | None) -> str:
-        about = self.source.to_pylist() if isinstance(self.source, pa.Table) else self.source
-        mark = hashlib.sha256(repr((about, self.fields, self.streaming)).encode()).hexdigest()
-        return f"{batch.query if batch is not None else ''}/{self.name}/{mark}"
+        return f"{batch.query if batch is not None else ''}/{self.name}/{self.mark}"
 
     def _caught_up(self, source: TopicQueries, before: Held | None, batch: MicroBatch | None) -> Held:
         log = open_log_once(source.log)
@@ -173,9 +179,9 @@ class PercolateTask:
         self, log: EmbeddedLog, source: TopicQueries, batch: MicroBatch | None
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Up to where the queries count in this batch, and from where on they are new to it."""
-        ends = {str(number): offset for number, offset in log.end_offsets(source.topic).items()}
         if batch is None:
-            return _by_number(ends), {}
+            return dict(self.ends), {}
+        ends = {str(number): offset for number, offset in log.end_offsets(source.topic).items()}
         folder = time_folder(Path(self.state), batch.query)
         name = f"table-{batch.number}-{self.name}-queries"
         found = recorded(folder, name)

@@ -158,6 +158,21 @@ def test_bad_settings_are_refused(settings: dict[str, Any], error: type[Exceptio
         task_of(Percolate(**settings))
 
 
+def test_a_column_that_is_called_as_one_of_the_result_is_refused() -> None:
+    schema = pa.schema({"score": pa.int64(), "title": pa.string()})
+    with pytest.raises(ArgumentInvalid, match="score"):
+        Percolate(queries={}).task(schema)
+    assert Percolate(queries={}, columns=("title",)).task(schema).output.names[:2] == ["title", "query_id"]
+
+
+def test_a_time_beyond_the_calendar_stops_nobody() -> None:
+    schema = pa.schema({"at": pa.timestamp("us", "UTC")})
+    rows = pa.RecordBatch.from_pylist([{"at": 0}, {"at": None}], schema=schema)
+    far = {"later": "at:>now+900000y/y", "earlier": "at:>now-900000M/M", "fixed": "at:<2026||+9999y/M"}
+    found = Percolate(queries=far, highlight=False).task(schema).run(iter([rows]))
+    assert [row["query_id"] for batch in found for row in batch.to_pylist()] == ["earlier", "fixed"]
+
+
 def test_a_language_that_nobody_stems_is_refused() -> None:
     with pytest.raises(ArgumentInvalid, match="klingon"):
         percolate.Text("klingon")
@@ -174,6 +189,7 @@ def test_a_query_can_be_checked_before_it_is_stored() -> None:
     ("query", "text", "fragments"),
     [
         ('title:"b c"', "a b c b d c", ["a <em>b</em> <em>c</em> b d c"]),
+        ('title:"b c"~1', "b a c b d d c", ["<em>b</em> a <em>c</em> b d d c"]),
         ("title:b -title:x", "a B-c", ["a <em>B</em>-c"]),
         ("title:märz", "Im März, im märz!", ["Im <em>März</em>, im <em>märz</em>!"]),
         ("title:京", "東京タワー", ["東<em>京</em>タワー"]),

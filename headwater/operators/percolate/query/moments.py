@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FIXED_US = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000}
 _DATE = re.compile(
@@ -90,17 +91,16 @@ def stepped(at_us: int, steps: tuple[Step, ...], *, end: bool) -> int:
 
 
 def added(at_us: int, amount: int, unit: str) -> int:
-    """So many units later; a month later than the 31st is the last day of the next."""
+    """So many units later; a month later than the 31st is the last day of the next. Time ends with the year 9999."""
     if unit in FIXED_US:
         return at_us + amount * FIXED_US[unit]
-    at = EPOCH + at_us * MICROSECOND
+    at = datetime_of(at_us)
     months = at.year * 12 + at.month - 1 + amount * (12 if unit == "y" else 1)
     year, month = divmod(months, 12)
-    try:
-        first = at.replace(year=year, month=month + 1, day=1)
-        after = first.replace(year=year + month // 11, month=(month + 1) % 12 + 1)
-    except ValueError:
-        raise ValueError("the date lies outside of the years 1 to 9999") from None
+    if not FIRST.year <= year < LAST.year:
+        return micros(FIRST if year < FIRST.year else LAST)
+    first = at.replace(year=year, month=month + 1, day=1)
+    after = first.replace(year=year + month // 11, month=(month + 1) % 12 + 1)
     return micros(first.replace(day=min(at.day, (after - first).days)))
 
 
@@ -111,9 +111,13 @@ def floor(at_us: int, unit: str) -> int:
         return (at_us - monday) // FIXED_US["w"] * FIXED_US["w"] + monday
     if unit in FIXED_US:
         return at_us // FIXED_US[unit] * FIXED_US[unit]
-    at = EPOCH + at_us * MICROSECOND
-    start = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    start = datetime_of(at_us).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return micros(start if unit == "M" else start.replace(month=1))
+
+
+def datetime_of(at_us: int) -> datetime:
+    """A time as a date, the nearest that a calendar has."""
+    return EPOCH + min(max(at_us, micros(FIRST)), micros(LAST)) * MICROSECOND
 
 
 def micros(at: datetime) -> int:
