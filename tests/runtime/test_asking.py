@@ -19,7 +19,17 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.app import build
 from headwater.errors import AnswerOverdue, ArgumentInvalid, DeclarationInvalid, QueryNotFound, QuestionRefused
-from headwater.operators import AggregateTable, Process, TopN, Tumbling, agg
+from headwater.operators import (
+    AggregateTable,
+    Hopping,
+    Process,
+    Rolling,
+    Session,
+    Sliding,
+    TopN,
+    Tumbling,
+    agg,
+)
 from headwater.operators.keyed.answering import ANSWERS, Question, merged_parts, unpacked
 from headwater.operators.keyed.engine import PartitionEngine
 from headwater.operators.keyed.files import LocalFolder
@@ -36,11 +46,14 @@ SCHEMA = {"card": "int64", "amount": "int64", "at": "timestamp"}
 # -- the operator's side, without Spark -------------------------------------------------------------------------------
 
 
+COMMON: dict[str, Any] = {"on": "at", "by": "user", "ahead": None, "name": "totals"}
+
+
 def asked(
-    folder: Path, rows: list[Row], questions: list[Question], partitions: int, by: Any = "user"
+    folder: Path, rows: list[Row], questions: list[Question], partitions: int, *, by: Any = "user", operator: Any = None
 ) -> list[dict[str, Any]]:
     """What an operator answers after these rows, put together from all partitions."""
-    operator = Tumbling(size=20, on="at", by=by, compute=COMPUTE, ahead=None, name="totals")
+    operator = operator or Tumbling(size=20, on="at", by=by, compute=COMPUTE, ahead=None, name="totals")
     found = table(rows, by=by)
     contract = replace(operator.contract(found.schema), partitions=partitions)
     for slot, part in enumerate(_placed(found, contract)):
@@ -120,6 +133,31 @@ def test_an_operator_without_a_key_has_one_row_and_shows_no_key(tmp_path: Path) 
     (row,) = unpacked(answer["rows"]).to_pylist()
     assert row["total"] == 3
     assert not [name for name in row if name.startswith("_")]
+
+
+WAITING = [("a", 1), ("a", 3), ("b", 3), ("b", 4)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted"),
+    [
+        (Tumbling(size=20, watermark="key", late_by=500, compute=COMPUTE, **COMMON), [("a", 3), ("b", 3), ("b", 4)]),
+        (Tumbling(size=20, emit="net", completeness=True, compute=COMPUTE, **COMMON), [("a", 3), ("b", 3), ("b", 4)]),
+        (Hopping(size=300, every=150, compute=COMPUTE, **COMMON), [("a", 3), ("a", 3), ("b", 3), ("b", 4), ("b", 7)]),
+        (Sliding(size=20, windows="trailing", compute=COMPUTE, **COMMON), WAITING),
+        (Session(gap=10, compute=COMPUTE, **COMMON), [("a", 3), ("b", 3), ("b", 4)]),
+        (Rolling(period=20, compute=COMPUTE, **COMMON), WAITING),
+        (Rolling(period=20, watermark="key", late_by=500, compute=COMPUTE, **COMMON), WAITING),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_operators_tell_results_and_not_how_they_keep_them(tmp_path: Path, operator: Any, wanted: list[Any]) -> None:
+    rows = [("a", 1, 5), ("a", 2, 9), ("b", 3, 5), ("b", 4, 200)]
+    (answer,) = asked(tmp_path, rows, [question()], 2, operator=operator)
+    assert answer["error"] is None
+    found = unpacked(answer["rows"]).to_pylist()
+    assert sorted((row["user"], row["total"]) for row in found) == wanted
+    assert not [name for name in found[0] if "__" in name or name.startswith("_of_")]
 
 
 # -- in a running app -------------------------------------------------------------------------------------------------

@@ -106,6 +106,14 @@ class OrderedStep:
         kept = self._kept(past, measured, asking.filter(pa.array(~settled)), time)
         return Stepped(kept, output, sides)
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The rows that wait, with what their past amounts to if nothing else comes before them."""
+        waits = np.asarray(state.column(WAITS).combine_chunks()).astype(bool)
+        waiting = state.filter(pa.array(waits)).combine_chunks()
+        measured = self.measure.measure(self._past(state.filter(pa.array(~waits)), waiting))
+        columns = [waiting.column(KEY), *(waiting.column(name) for name in self.shown), *measured.added.columns]
+        return pa.table(columns, names=[KEY, *self.shown, *measured.added.column_names])
+
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
         """Rows whose turn has not passed, and those that come after it."""
         before = self._late_before(time, numbers(rows, KEY))

@@ -105,7 +105,13 @@ def answer_of(contract: Contract, state: pa.Table) -> pa.Table:
     if hasattr(step, "answer"):
         found: pa.Table = step.answer(state)
         return found
-    return state.select([name for name in state.column_names if name == KEY or not name.startswith("_")])
+    shown = state.select([name for name in state.column_names if name == KEY or not name.startswith("_")])
+    partials = getattr(getattr(step, "computation", None), "partials", None)
+    if partials is None or not set(partials.names) <= set(shown.column_names):
+        return shown
+    results = step.computation.finish(shown)  # partial results say little to people
+    shown = shown.drop_columns(partials.names)
+    return pa.table([*shown.columns, *results.columns], names=[*shown.column_names, *results.column_names])
 
 
 # Any: a row of `PART`.
