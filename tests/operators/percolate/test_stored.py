@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.errors import ArgumentInvalid, ColumnUnknown, QueryInvalid
+from headwater.errors import ArgumentInvalid, ColumnUnknown, PackageMissing, QueryInvalid
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.operators import Percolate, percolate
@@ -207,3 +207,9 @@ def test_a_long_text_is_cut_around_its_marks() -> None:
     first, second = (one["fragment"] for one in row["highlights"])
     assert first == "far far far [near] far far far"
     assert second.endswith("far [near]")
+
+
+def test_a_missing_package_is_asked_for_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.operators.percolate.analysis.find_spec", lambda _package: None)
+    with pytest.raises(PackageMissing, match=r"headwater\[search\]"):
+        task_of(Percolate(queries={"a": "title:/x+/"}))
