@@ -41,6 +41,8 @@ class Counted(NamedTuple):
 
 def counted(values: pa.Array, numbers: Int64s, counts: Counts, missed: Counts, tracked: int) -> Counted:
     """Equal values of a group together, and of each group no more than `tracked` of them."""
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # there is no negative nothing
     table = pa.table({"group": numbers, "value": values, "count": counts})
     found = table.group_by(["group", "value"], use_threads=False).aggregate([("count", "sum")])
     found = found.sort_by([("group", "ascending"), ("value", "ascending")]).combine_chunks()

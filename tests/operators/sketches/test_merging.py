@@ -174,3 +174,31 @@ def test_a_hundred_thousand_groups(name: str) -> None:
         assert {one[0]["estimate"] for one in found} == {2.0}
     if name == "top_approx":
         assert all(one[0] == {"value": 2, "estimate": 2, "lower": 2, "upper": 2} for one in found)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([True, False, True, None]),
+        pa.array([1, 2, 1, None], pa.uint8()),
+        pa.array([1.5, -0.0, 0.0, float("nan")]),
+        pa.array(["a", "", "a", None]),
+        pa.array([b"a", b"", b"a", None]),
+        pa.array([1, 2, 1, None], pa.timestamp("us", "UTC")),
+        pa.array([1, 2, 1, None], pa.date32()),
+        pa.array([1, 2, 1, None], pa.duration("us")),
+        pa.array([1, 2, 1, None]).cast(pa.decimal128(21, 2)),
+        pa.array(["a", "b", "a", None], pa.large_string()),
+    ],
+)
+def test_columns_of_any_plain_type(values: pa.Array) -> None:
+    different = 2 if values.null_count else 3
+    (found,) = whole(agg.distinct_approx("v"), values)
+    assert round(found["estimate"]) == different
+    assert round(sketches.estimate(whole(agg.sketch.theta("v"), values)[0]).estimate) == different
+    (top,) = whole(agg.top_approx("v", 1), values)
+    assert top[0]["estimate"] == 2
+    (sample,) = whole(agg.sample("v", 10), values)
+    assert len(sample) == 4 - values.null_count
+    (counted,) = whole(agg.count_min("v", [values[0].as_py()]), values)
+    assert counted[0]["estimate"] == (2 if values.null_count else 1)
