@@ -19,7 +19,8 @@ The definition (ISO/IEC 19075-5 where it says something; the rest is ours):
 - With `every` and `after` "none", all different mappings from a start are matches, in the order of preference. With
   any other strategy `every` means nothing: after a match the search has left its start.
 - SKIP TO a variable that has no row in the match, or to the first row of the match, raises `SkipImpossible`.
-- Each match has a number from 1; empty ones have too, also where they are not shown.
+- Each match has a number from 1; empty ones have too, also where they are not shown. In DEFINE it is the number that
+  the match would have which is being sought.
 - Unmatched rows are those in no match, and at which no empty match began.
 
 *A timed-out partial match* (only for rules with `within_us` or `between_us`): at a start at which no match was found,
@@ -213,7 +214,8 @@ def search(rule: Rule, rows: Sequence[Row], *, on: str = "at", steps_max: int = 
         one = _Search(rule, rows, rule.on or on, start, len(matches) + 1, steps_max)
         found: list[Found] = []
         for taken in one.matches():
-            found.append(Found(len(matches) + len(found) + 1, start, taken))
+            found.append(Found(one.number, start, taken))
+            one.number += 1
             if not (rule.every and rule.after.where == "none"):
                 break
         if not found and one.timed_out and (rule.within_us, rule.between_us) != (None, None):
