@@ -34,6 +34,7 @@ from headwater.operators.match.pattern import (
     Variable,
 )
 from headwater.operators.match.sql import text_of
+from tests.operators.match.looking_back import looking_back
 
 SECOND = 1_000_000
 #: The columns of the events. `at` holds whole microseconds here.
@@ -177,7 +178,7 @@ def folds(variables: tuple[str, ...], *, final: st.SearchStrategy[bool]) -> st.S
     return st.builds(made, st.sampled_from(names), st.sampled_from(of), where, st.booleans(), final)
 
 
-def _conditions(variables: tuple[str, ...], own: str) -> st.SearchStrategy[Condition]:
+def _conditions(variables: tuple[str, ...], own: str, *, rare: bool = False) -> st.SearchStrategy[Condition]:
     amount = Reference("amount", here=True)
     iterative = st.builds(
         lambda name, value: Call(name, (amount, value)), st.sampled_from(COMPARISONS), _seen(variables, own)
@@ -188,7 +189,7 @@ def _conditions(variables: tuple[str, ...], own: str) -> st.SearchStrategy[Condi
         folds(variables, final=st.just(False)),
         st.integers(0, 12),
     )
-    one = often(_simple(), _simple(), iterative, counted)
+    one = often(_simple(), _simple(), iterative, counted, *([looking_back(variables, own)] * 2 if rare else []))
     both = st.builds(lambda name, a, b: Call(name, (a, b)), st.sampled_from(["and", "or"]), one, one)
     return often(one, one, both).map(lambda tree: Condition(text_of(tree), tree, simple=is_simple(tree)))
 
@@ -243,12 +244,18 @@ def _measures(
 
 @st.composite
 def rules(
-    draw: st.DrawFn, *, most: int = 8, sql: bool = False, timed: bool | None = None, classified: bool = False
+    draw: st.DrawFn,
+    *,
+    most: int = 8,
+    sql: bool = False,
+    timed: bool | None = None,
+    classified: bool = False,
+    rare: bool = False,
 ) -> Rule:
     """A random rule over the whole grammar (or only SQL's part of it), of at most `most` leaves.
 
     `timed=True`: with a limit in time, so that partial matches can time out. `classified=True`: with measures such as
-    ARRAY_AGG(CLASSIFIER()).
+    ARRAY_AGG(CLASSIFIER()). `rare=True`: with conditions that look at other rows in less usual ways.
     """
     pattern = draw(patterns(most=most, sql=sql))
     used = tuple(dict.fromkeys(name for name in names_in(pattern)))
@@ -260,7 +267,7 @@ def rules(
     if not sql and within is not None and used and draw(st.integers(0, 5)) == 0:
         pattern = Sequence((pattern, Nothing((draw(st.sampled_from(used)),))))
     define = {
-        name: draw(_conditions(tuple(one for one in known if one != "U" or name not in subsets["U"]), name))
+        name: draw(_conditions(tuple(one for one in known if one != "U" or name not in subsets["U"]), name, rare=rare))
         for name in used
         if draw(st.sampled_from([True, True, False]))
     }
