@@ -242,6 +242,7 @@ def test_a_rule_of_the_builder_is_checked_as_well() -> None:
     with pytest.raises(PatternInvalid, match="amont") as caught:
         check(rule, SCHEMA)
     assert caught.value.place == "amont < 5\n^"
+    assert caught.value.why == "in the condition of small: the input has no column amont"
     good = begin("small", "amount < 5").rule(on="at")
     with pytest.raises(PatternInvalid, match="no variable big"):
         check(replace(good, after=AfterMatch("to_last", "big")), SCHEMA)

@@ -66,6 +66,7 @@ class _Checking:
     where: Where | None
     #: The text of the condition or measure at hand, for errors.
     text: str = ""
+    part: str = ""
 
     def __post_init__(self) -> None:
         self.columns = {name.lower(): name for name in self.schema.names}
@@ -86,14 +87,14 @@ class _Checking:
             raise self._error("ROWS", why, "ALL ROWS PER MATCH, or a pattern without {- -}")
 
     def condition(self, name: str, condition: Condition) -> Condition:
-        self.text = condition.sql
+        self.text, self.part = condition.sql, f"in the condition of {name}: "
         tree, kind = self._tree(condition.tree)
         if not fits(family(kind), BOOLEAN):
             raise self._error(condition.tree, f"the condition of {name} is {family(kind)}", "something true or false")
         return Condition(text_of(tree), tree, condition.simple)
 
     def measure(self, measure: Measure) -> Measure:
-        self.text = measure.sql
+        self.text, self.part = measure.sql, f"in the measure {measure.name}: "
         tree, _ = self._tree(measure.tree)
         return Measure(measure.name, text_of(tree), tree)
 
@@ -194,11 +195,13 @@ class _Checking:
 
     def _error(self, at: Expression | str, why: str, expected: str) -> PatternInvalid:
         source, place = self._place(at)
-        return source.error(place, why, expected)
+        return source.error(place, why if self.where is not None or isinstance(at, str) else self.part + why, expected)
 
     def _unknown(self, at: Expression | str, kind: str, name: str, known: list[str]) -> PatternInvalid:
         source, place = self._place(at)
-        return source.unknown(place, kind, name, known, where="the pattern" if kind == "variable" else "the input")
+        where = "the pattern" if kind == "variable" else "the input"
+        within = "" if self.where is not None or isinstance(at, str) else self.part
+        return source.unknown(place, kind, name, known, where=within + where)
 
     def _place(self, at: Expression | str) -> tuple[Source, int]:
         if self.where is not None:
