@@ -12,7 +12,8 @@ from headwater.log import open as open_log
 from headwater.operators import MatchRules
 from headwater.operators.keyed import Broadcast
 from headwater.operators.sides import read_side
-from tests.operators.match.test_streamed import END_OF_TIME, SECOND, TOPIC, Row
+from tests.operators.match.laws import Row
+from tests.operators.match.test_streamed import END_OF_TIME, SECOND, TOPIC
 from tests.operators.streaming import Stream
 
 RISE = "MEASURES A.id AS a, B.id AS b PATTERN (A B) DEFINE A AS amount < 5, B AS amount > 5"
