@@ -26,7 +26,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,8 +46,8 @@ class Planned:
 
     @property
     def combines(self) -> bool:
-        """Whether rows are combined where they are read, so that Spark sees fewer of them."""
-        return any(COMBINED in one.rows.names for one in self.operators)
+        """Whether rows are combined or packed where they are read, so that Spark sees fewer of them."""
+        return any(one.packed or COMBINED in one.rows.names for one in self.operators)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from headwater.batches import MicroBatch
 from headwater.clock import Clock, SystemClock
 from headwater.errors import LogError
-from headwater.faults import reach
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.log.embedded import Punctuation, read_range
@@ -50,8 +49,6 @@ def post_rejected(
             sequence = batch.number * APPENDS_MAX + number
             append_dead_letters(log, topic, some, producer=f"{batch.query}.{operator}.rejected", sequence=sequence)
         count += len(rejected)
-    if count:
-        reach("app.rejected_posted")
     return count
 
 

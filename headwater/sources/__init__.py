@@ -1,5 +1,5 @@
 """Topics as DataFrames: streams that grow, and tables that end."""
 
-from headwater.sources.lag import lag_of
+from headwater.sources.lag import lag_of, rows_read
 
-__all__ = ["lag_of"]
+__all__ = ["lag_of", "rows_read"]

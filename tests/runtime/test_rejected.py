@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.operators import Tumbling, agg
+from headwater.runtime.rejected import post_rejected
 from headwater.testing import AppTest
 
 SCHEMA = {"user": "string", "amount": "int64", "note": "string", "at": "timestamp"}
@@ -22,7 +23,17 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("combine", [True, False])
-def test_rejected_rows_are_dead_letters_of_their_topic(spark: SparkSession, tmp_path: Path, combine: bool) -> None:
+def test_rejected_rows_are_dead_letters_of_their_topic(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, combine: bool
+) -> None:
+    posted = []
+
+    def post_twice(*given: Any, **more: Any) -> int:
+        """As where the runner was killed when the letters were posted, and does the batch again."""
+        posted.append(post_rejected(*given, **more))
+        return post_rejected(*given, **more)
+
+    monkeypatch.setattr("headwater.runtime.running.post_rejected", post_twice)
     app = hw.App("shop", log=tmp_path / "data")
     app.input("orders", SCHEMA, time="at", partitions=2)
 
@@ -44,3 +55,5 @@ def test_rejected_rows_are_dead_letters_of_their_topic(spark: SparkSession, tmp_
         assert {note: (row["partition"], row["offset"]) for note, row in letters.items()} == {
             note: placed[note] for note in letters
         }
+        assert len(test.rows("orders.dlq")) == 2
+        assert 2 in posted

@@ -45,17 +45,18 @@ def _level(rows: int) -> int:
 def merge_runs(tables: Sequence[pa.Table], *, key: Sequence[str], drop_dead: bool) -> pa.Table:
     """One run with the newest rows of each key, sorted by hash; dead keys go where no older run can have them."""
     table = pa.concat_tables(tables).combine_chunks()
-    ages = np.concatenate([np.full(one.num_rows, age) for age, one in enumerate(tables)])
     hashes = np.asarray(table.column(HASH).combine_chunks())
-    order = np.lexsort((ages, hashes))
-    table, ages, hashes = table.take(pa.array(order)), ages[order], hashes[order]
-    groups = key_groups(table, hashes, key)
-    newest = np.zeros(int(groups.max()) + 1 if len(groups) else 0, dtype=ages.dtype)
-    np.maximum.at(newest, groups, ages)
+    # The runs stand from the oldest to the newest, and rows of one hash stay in that order. Each is sorted already, which
+    # a stable sort makes use of.
+    order = np.argsort(hashes, kind="stable")
+    hashes, ages = hashes[order], np.repeat(np.arange(len(tables)), [one.num_rows for one in tables])[order]
+    groups = key_groups(table.select([HASH, *key]).take(pa.array(order)), hashes, key)
+    newest = np.zeros(int(groups.max()) + 1 if len(groups) else 0, ages.dtype)
+    newest[groups] = ages  # of several the last is kept, which is the newest
     keep = ages == newest[groups]
     if drop_dead:
-        keep &= np.asarray(table.column(LIVE).combine_chunks(), dtype=bool)
-    return table.filter(pa.array(keep)).combine_chunks()
+        keep &= np.asarray(table.column(LIVE).combine_chunks(), dtype=bool)[order]
+    return table.take(pa.array(order[keep])).combine_chunks()
 
 
 def key_groups(table: pa.Table, hashes: npt.NDArray[np.uint64], key: Sequence[str]) -> npt.NDArray[np.int64]:

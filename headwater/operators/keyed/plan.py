@@ -30,8 +30,10 @@ from headwater.batches import (
 from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, StateMissing
 from headwater.operators.keyed.answering import read_questions
 from headwater.operators.keyed.contract import Broadcast, Contract
+from headwater.operators.keyed.direct import direct_read, read_with
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
 from headwater.operators.keyed.files import open_folder
+from headwater.operators.keyed.packing import unpacked
 from headwater.operators.keyed.runs import HASH
 
 if TYPE_CHECKING:
@@ -68,21 +70,26 @@ def apply(
     contract: Callable[[pa.Schema], Contract],
     *inputs: DataFrame,
     combine: tuple[Combine, pa.Schema] | None = None,
+    packed: pa.Schema | None = None,
     partitions: int | None = None,
     side: str | None = None,
 ) -> DataFrame:
     """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
 
-    With `side`, the rows of that side are the result instead of the output; for bounded input only.
+    With `side`, the rows of that side are the result instead of the output; for bounded input only. `packed` is the
+    schema of rows that come packed for their partitions, as many as `partitions_of` says.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     spark = inputs[0].sparkSession
     frames = [_combined(frame, *combine) for frame in inputs] if combine is not None else list(inputs)
     rows = frames[0] if len(frames) == 1 else _union(frames)
-    count = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    made = replace(contract(to_arrow_schema(rows.schema, timezone="UTC")), partitions=count)
+    count = partitions_of(rows, partitions)
+    schema = to_arrow_schema(rows.schema, timezone="UTC") if packed is None else packed
+    made = replace(contract(schema), partitions=count, packed=packed is not None)
     _check_columns(made)
+    if packed is None and (found := _packed(rows, made)) is not None:
+        rows, made = found, replace(made, packed=True)
     note_applied(made)
     state = spark.conf.get(STATE_SETTING, None)
     streaming = rows.isStreaming
@@ -95,9 +102,14 @@ def apply(
         side=side,
         rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
     )
-    placed = _placed(rows, made)
+    placed = rows.repartitionById(count, SLOT) if made.packed else _placed(rows, made)
     output = made.output if side is None else made.sides[side]
     return placed.mapInArrow(task.run, from_arrow_schema(output))
+
+
+def partitions_of(rows: DataFrame, partitions: int | None) -> int:
+    """How many partitions an operator over these rows has: as many as it says, else as a shuffle."""
+    return partitions or int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
 
 
 def rebuilding(setting: str | None) -> MicroBatch | None:
@@ -124,6 +136,15 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 
     tagged = [frame.withColumn(INPUT, F.lit(number)) for number, frame in enumerate(frames)]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
+
+
+def _packed(rows: DataFrame, contract: Contract) -> DataFrame | None:
+    """The rows as their reader packs them, where the operator sits directly on a topic."""
+    direct = direct_read(rows)
+    if direct is None:
+        return None
+    pack = direct.pack(contract.name, rows=contract.rows, keys=contract.key, partitions=contract.partitions)
+    return None if pack is None else read_with(rows, pack, direct.options)
 
 
 def _placed(rows: DataFrame, contract: Contract) -> DataFrame:
@@ -190,10 +211,9 @@ class Task:
         return output
 
     def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
-        wanted = pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())])
-        if not found:
-            return wanted.empty_table()
-        return pa.Table.from_batches(found)
+        if found:
+            return unpacked(found) if self.contract.packed else pa.Table.from_batches(found)
+        return pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())]).empty_table()
 
     def _check_known(self, records: Path, batch: MicroBatch) -> None:
         """Never begin with empty state where there should be some."""

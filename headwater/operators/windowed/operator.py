@@ -14,15 +14,16 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import ARGUMENT, Computation
 from headwater.operators.keyed import Contract, Policy, apply
+from headwater.operators.keyed.direct import Direct, direct_read, read_with
 from headwater.operators.keyed.engine import ROWS
 from headwater.operators.keyed.per_key import per_key
-from headwater.operators.keyed.plan import default_name
+from headwater.operators.keyed.plan import default_name, partitions_of
 from headwater.operators.keyed.watermark import Scope
 from headwater.operators.process import check_late, policy
 from headwater.operators.windowed.completeness import COMPLETENESS, with_completeness
 from headwater.operators.windowed.prepared import ALL, LATE_SAMPLE_ROWS, Late, check_time, keys_of, prepared
 from headwater.operators.windowed.processing import PROCESSED, ProcessingStep, processing_state, without_time
-from headwater.operators.windowed.pushed import CHUNK, POSITION, Combine, can_push, pushed, read_options
+from headwater.operators.windowed.pushed import CHUNK, POSITION, Combine, can_push
 from headwater.operators.windowed.spans import Spans
 from headwater.operators.windowed.step import END, SLICE, START, Emit, WindowStep, output_fields, state_schema
 from headwater.units import parse_seconds
@@ -111,9 +112,9 @@ class Windowed(ABC):
             late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
             return rows.withWatermark(self.on, late_by).withColumn("window", self.column())
         if self.can_combine and rows.isStreaming and can_push(rows, self.compute):
-            options = read_options(rows)
-            if options is not None:
-                return self._pushed(called, rows, options)
+            direct = direct_read(rows)
+            if direct is not None and all(name == of for name, of in direct.columns.items()):
+                return self._pushed(called, rows, direct)
         made = prepared(
             called,
             rows,
@@ -141,7 +142,7 @@ class Windowed(ABC):
         each_row = self.emit == "each" or self.late == "side" or self.watermark == "key" or self.completeness
         return self.combine and not each_row
 
-    def _pushed(self, called: str, rows: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    def _pushed(self, called: str, rows: DataFrame, direct: Direct) -> DataFrame:
         """Let the source do the first half, where the operator sits directly on a topic."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -158,9 +159,11 @@ class Windowed(ABC):
             computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
             rows=to_arrow_schema(read.schema, timezone="UTC"),
             arguments=arguments,
+            partitions=partitions_of(rows, self.partitions if self.by else 1),
         )
-        partials = pushed(rows, combine, options)
-        return apply(partial(self.contract, combine=combine), partials, partitions=self.partitions if self.by else 1)
+        contract = partial(self.contract, combine=combine)
+        packed = combine.partials if combine.packs else None
+        return apply(contract, read_with(rows, combine, direct.options), packed=packed, partitions=combine.partitions)
 
     def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
         keys = keys_of(self.by)

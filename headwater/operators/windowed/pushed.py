@@ -6,7 +6,6 @@ key and slice: the partial results, the latest event time, and how many rows the
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from headwater.operators.agg.aggregate import Aggregate
 from headwater.operators.agg.computation import ARGUMENT, SEPARATOR, Computation, order_of
 from headwater.operators.agg.groups import Groups, Int64s, Order
 from headwater.operators.agg.numbers import LARGEST
+from headwater.operators.keyed import packing
 from headwater.operators.keyed.engine import ROWS, micros
 from headwater.operators.windowed.prepared import ALL
 from headwater.operators.windowed.spans import Spans
@@ -40,7 +40,8 @@ ROWS_MAX = 1_000_000
 class Combine:
     """Rows of a topic to partial results. The source knows nothing of it but `name`, `rows`, `output` and the call.
 
-    `rows` are the columns that it needs of the topic, `arguments` which of them the aggregates are given.
+    `rows` are the columns that it needs of the topic, `arguments` which of them the aggregates are given. The partial
+    results come out packed for so many `partitions` of the operator, where their keys can be hashed here.
     """
 
     name: str
@@ -50,10 +51,20 @@ class Combine:
     computation: Computation
     rows: pa.Schema
     arguments: Mapping[str, str]
+    partitions: int
 
     @property
     def output(self) -> pa.Schema:
         """The columns of what comes out."""
+        return packing.SCHEMA if self.packs else self.partials
+
+    @property
+    def packs(self) -> bool:
+        return all(packing.can_hash(self.partials.field(name).type) for name in self.keys)
+
+    @property
+    def partials(self) -> pa.Schema:
+        """The columns of the partial results."""
         keys = [pa.field(ALL, pa.int32()) if name == ALL else self.rows.field(name) for name in self.keys]
         own = [
             pa.field("_partition", pa.int32()),
@@ -158,13 +169,14 @@ class Combine:
         """The columns in their order and types; what is one value is one for all rows."""
         count = len(columns[SLICE])
         arrays = []
-        for field in self.output:
+        for field in self.partials:
             found = columns.get(field.name, pa.scalar(chunk, pa.int64()))
             array = pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
             if field.name == self.on and pa.types.is_integer(array.type):
                 array = array.cast(pa.timestamp("us", "UTC"))
             arrays.append(array.cast(field.type))
-        yield from pa.table(arrays, schema=self.output).to_batches()
+        table = pa.table(arrays, schema=self.partials)
+        yield from packing.packed(table, self.keys, self.partitions) if self.packs else table.to_batches()
 
     def _with_arguments(self, table: pa.Table) -> pa.Table:
         for name, column in self.arguments.items():
@@ -213,29 +225,7 @@ def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
     return codes
 
 
-def read_options(rows: DataFrame) -> dict[str, str] | None:
-    """The options of the read that a DataFrame is, where it is nothing but a stream of one of our topics."""
-    # Any: a plan of Spark's, which has no Python face.
-    plan: Any = rows._jdf.queryExecution().analyzed()
-    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != "headwater":
-        return None
-    found = plan.extraOptions().asCaseSensitiveMap()
-    return {str(name): str(found[name]) for name in found}
-
-
 def can_push(rows: DataFrame, compute: Mapping[str, Aggregate]) -> bool:
     """Whether the arguments are columns of the topic, and rows say where they stand in it."""
     plain = all(one.of is None or (isinstance(one.of, str) and one.of in rows.columns) for one in compute.values())
     return plain and set(POSITION) <= set(rows.columns) and not {"_topic", "_punctuation"} & set(rows.columns)
-
-
-def pushed(rows: DataFrame, combine: Combine, options: Mapping[str, str]) -> DataFrame:
-    """The same read, of which only partial results arrive."""
-    from pyspark.cloudpickle import dumps
-
-    packed = base64.b64encode(dumps(combine)).decode()  # type: ignore[no-untyped-call] # Spark's copy has no types
-    reader = rows.sparkSession.readStream.format("headwater")
-    for name, value in {**options, "combine": f"{combine.name}:{packed}"}.items():
-        if name.lower() != "path":
-            reader = reader.option(name, value)
-    return reader.load(next(value for name, value in options.items() if name.lower() == "path"))
