@@ -99,6 +99,7 @@ class InOrder(ABC):
             time=self.on,
             policy=self.policy(),
             late="step",
+            prompt=self.prompt,
             hidden=hidden,
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )

@@ -94,7 +94,8 @@ class PartitionEngine:
             of_inputs_us=of_inputs_us,
         )
         on_time, late = split_late(usable, contract, watermark_us)
-        due = self._store.due(before, event_us=watermark_us, processing_us=processing_us)
+        timed_us = reached_us if contract.prompt else watermark_us
+        due = self._store.due(before, event_us=timed_us, processing_us=processing_us)
         touched = touch(on_time, due, contract)
         reach("engine.before_lookup")
         state = self._store.look_up(before, touched.hashes, touched.keys)
@@ -110,7 +111,7 @@ class PartitionEngine:
             watermark_us=watermark_us,
             reached_us=reached_us,
             processing_us=processing_us,
-            timers_checked=self._store.checked(before, event_us=watermark_us, processing_us=processing_us),
+            timers_checked=self._store.checked(before, event_us=timed_us, processing_us=processing_us),
             counts={
                 "rows": rows.num_rows,
                 "keys": len(touched.hashes),

@@ -127,6 +127,7 @@ class Match:
             time=on,
             policy=self.policy(),
             late="step",
+            prompt=True,
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             hidden=tuple(name for name in rows.names if name in (ALL, *plan.mask_columns, *plan.derived)),
         )

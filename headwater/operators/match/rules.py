@@ -127,6 +127,7 @@ class MatchRules:
             time=self.on,
             policy=self.policy(),
             late="step",
+            prompt=True,
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             broadcast={RULES: self._table()},
         )
