@@ -16,5 +16,6 @@ def picture() -> Timeline:
     drawn.lane("card A").event(3, "2").event(8, "3").event(14, "900").event(30, "40")
     drawn.lane("matches of A").span(3, 14, "match", kind="closed")
     drawn.lane("card B").event(6, "1").event(12, "4")
-    drawn.lane("partial match of B").span(6, 26, "timed out", kind="withdrawn")
+    drawn.lane("partial match of B").span(6, 26, "small small, and no big", kind="open")
+    drawn.lane("timed out").event(26, "B", late=True)
     return drawn

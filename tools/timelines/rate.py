@@ -15,7 +15,9 @@ def picture() -> Timeline:
     rows = drawn.lane("requests")
     for at in (2, 5, 7, 11, 14, 22):
         rows.event(at)
-    drawn.lane("their periods").span(1, 11, "4 in 10 seconds").span(4, 14, "4 in 10 seconds").span(12, 22, "2")
+    drawn.lane("their periods").span(1, 11, "4 in 10 seconds").span(4, 14, "4 in 10 seconds").span(
+        12, 22, "2 in 10 seconds"
+    )
     out = drawn.lane("rate")
     for at, text in ((2, "0.1"), (5, "0.2"), (7, "0.3"), (11, "0.4"), (14, "0.4"), (22, "0.2")):
         out.event(at, text)
