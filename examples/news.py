@@ -1,7 +1,8 @@
 """News: editors say what they follow, each article is told to their hook, and a view counts what is talked about.
 
 headwater run examples/news.py
-headwater produce topics '{"id": "floods", "query": "+(flood* OR \\"high water\\"~2) -sport", "metadata": {"desk": "weather"}}'
+echo '{"id": "floods", "query": "+(flood* OR storm) -sport", "metadata": {"desk": "weather"}}' |
+    headwater produce topics
 headwater sql "select * from mentions order by articles desc"
 """
 

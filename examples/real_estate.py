@@ -1,7 +1,8 @@
 """Homes: people store what they look for, and get a mail the moment such a home is offered.
 
 headwater run examples/real_estate.py
-headwater produce searches '{"id": "ann-1", "query": "kind:flat AND price:<=300000 AND garden", "metadata": {"email": "ann@example.org"}}'
+echo '{"id": "ann-1", "query": "kind:flat AND price:<=300000 AND garden", "metadata": {"email": "ann@example.org"}}' |
+    headwater produce searches
 headwater dlq show searches            # searches that could not be used, and where they are wrong
 """
 
