@@ -79,7 +79,7 @@ def constant(tree: Constant) -> str:
     if pa.types.is_decimal(kind):
         return f"CAST('{value}' AS {type_text(kind)})"
     if pa.types.is_date(kind):
-        return f"CAST('{value}' AS DATE)"
+        return f"date_from_unix_date({value})"
     return f"CAST({value} AS {type_text(kind)})"
 
 

@@ -57,6 +57,29 @@ def _value(tree: Expression, leaf: Leaf) -> Value:
     return function(*values)
 
 
+def _ordered(
+    function: Callable[[Value, Value], Value], *, held: Callable[[Value, Value], Value]
+) -> Callable[..., Value]:
+    """A comparison in which, as in Spark, NaN equals itself and is larger than all else; `held` says where it decides."""
+
+    def of(left: Value, right: Value) -> Value:
+        if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+            return function(left, right)
+        left, right = pc.cast(left, pa.float64(), safe=False), pc.cast(right, pa.float64(), safe=False)
+        return pc.or_(function(left, right), held(pc.is_nan(left), pc.is_nan(right)))
+
+    return of
+
+
+_equal = _ordered(pc.equal, held=pc.and_)
+_less = _ordered(pc.less, held=lambda left, right: pc.and_not(right, left))
+_less_equal = _ordered(pc.less_equal, held=lambda _left, right: right)
+
+
+def _different(left: Value, right: Value) -> Value:
+    return pc.invert(_equal(left, right))
+
+
 def _divide(left: Value, right: Value) -> Value:
     return pc.divide(pc.cast(left, pa.float64()), _without_zero(pc.cast(right, pa.float64())))
 
@@ -75,7 +98,7 @@ def _without_zero(value: Value) -> Value:
 
 
 def _in(value: Value, *options: Value) -> Value:
-    return functools.reduce(pc.or_kleene, [pc.equal(value, one) for one in options])
+    return functools.reduce(pc.or_kleene, [_equal(value, one) for one in options])
 
 
 def _case(*of: Value) -> Value:
@@ -87,7 +110,7 @@ def _case(*of: Value) -> Value:
 
 def _same(left: Value, right: Value) -> Value:
     both = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(pc.fill_null(pc.equal(left, right), False), both)
+    return pc.or_(pc.fill_null(_equal(left, right), False), both)
 
 
 def _like(text: Value, pattern: Value) -> Value:
@@ -120,19 +143,19 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "%": _remainder,
     "negative": pc.negate,
     "abs": pc.abs,
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "=": _equal,
+    "<>": _different,
+    "<": _less,
+    "<=": _less_equal,
+    ">": lambda left, right: _less(right, left),
+    ">=": lambda left, right: _less_equal(right, left),
     "<=>": _same,
     "and": _chain(pc.and_kleene),
     "or": _chain(pc.or_kleene),
     "not": pc.invert,
     "is_null": pc.is_null,
     "in": _in,
-    "between": lambda value, low, high: pc.and_kleene(pc.greater_equal(value, low), pc.less_equal(value, high)),
+    "between": lambda value, low, high: pc.and_kleene(_less_equal(low, value), _less_equal(value, high)),
     "like": _like,
     "case": _case,
     "coalesce": pc.coalesce,
