@@ -107,6 +107,7 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
+        sides: Mapping[str, str] | None = None,
         ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]: ...
@@ -116,8 +117,9 @@ class App:
 
         `key`, and whatever else `Log.create` takes (`time`, `partitions`, `retention`, …), say how the topic is made.
         `sinks` get the same rows, computed once. `trigger` is the time between batches, none for as soon as possible;
-        `rows_max` the most rows of a batch; `late` a topic for rows that came too late; with `ask`, questions to its
-        operators are answered while it runs (`app.ask`).
+        `rows_max` the most rows of a batch; `late` a topic for rows that came too late; `sides` topics for what else its
+        operators put aside, such as `{"timed_out": "payments.abandoned"}`; with `ask`, questions to its operators are
+        answered while it runs (`app.ask`).
         """
         return self._decorated(function, "topic", settings)
 
@@ -133,6 +135,7 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
+        sides: Mapping[str, str] | None = None,
         ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]:
@@ -149,6 +152,7 @@ class App:
             "tick": tick,
             "rows_max": rows_max,
             "late": late,
+            "sides": sides,
             "ask": ask or None,
         }
         given = {option: value for option, value in options.items() if value not in (None, ())}
@@ -210,7 +214,7 @@ class App:
         inputs = inputs_of(function, settings.pop("inputs", None) or {}, query=name)
         own = {
             each: settings.pop(each)
-            for each in ("mode", "trigger", "tick", "rows_max", "late", "ask")
+            for each in ("mode", "trigger", "tick", "rows_max", "late", "sides", "ask")
             if each in settings
         }
         query = Query(

@@ -49,6 +49,12 @@ class Planned:
         """Whether rows are combined or packed where they are read, so that Spark sees fewer of them."""
         return any(one.packed or COMBINED in one.rows.names for one in self.operators)
 
+    def operator_of(self, side: str) -> Contract | None:
+        """The first operator that puts rows into this side; late ones are those of the first that looks at the time."""
+        if side == "late":
+            return next((one for one in self.operators if one.time is not None), None)
+        return next((one for one in self.operators if side in one.sides), None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
@@ -89,8 +95,8 @@ class Planner:
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
             self._prepare_output(planned, columns)
-        if query.late is not None:
-            self._prepare_late(planned)
+        for side, topic in query.aside.items():
+            self._prepare_side(planned, side, topic)
         for sink in query.sinks:
             sink.for_query(query.name, log=str(self.log.path), state=self.state).check(columns)
         return planned
@@ -195,24 +201,29 @@ class Planner:
         known = topic.schema.field(column.name)
         return known if known.type == column.type else column
 
-    def _prepare_late(self, planned: Planned) -> None:
-        name = str(planned.query.late)
-        timed = [one for one in planned.operators if one.time is not None]
-        if not timed:
+    def _prepare_side(self, planned: Planned, side: str, name: str) -> None:
+        operator = planned.operator_of(side)
+        if operator is None and side == "late":
             raise _invalid(planned.query, "it has a topic for late rows, but no operator that tells which are late")
-        if timed[0].late_rows_max is not None:
+        if operator is None:
+            sides = sorted({one for each in planned.operators for one in each.sides})
+            there = f"they have {', '.join(sides)}" if sides else "they have none"
+            raise _invalid(planned.query, f"it has a topic for a side {side!r} that none of its operators has; {there}")
+        if side == "late" and operator.late_rows_max is not None:
             why = (
-                f'it has a topic for late rows, but its operator {timed[0].name!r} drops them; say `late="side"` there'
+                f'it has a topic for late rows, but its operator {operator.name!r} drops them; say `late="side"` there'
             )
             raise _invalid(planned.query, why)
-        schema = side_schema(timed[0], "late")
+        schema = side_schema(operator, side)
         try:
             known = self.log.topic(name).schema
         except TopicNotFound:
             self.log.create(name, schema)
             return
         if known.names != schema.names:
-            raise OutputChanged(query=planned.query.name, topic=name, why="late rows have other columns now")
+            raise OutputChanged(
+                query=planned.query.name, topic=name, why=f"rows of the side {side!r} have other columns now"
+            )
 
 
 @contextlib.contextmanager

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headwater.batches import MicroBatch
 from headwater.faults import reach
 from headwater.operators import Sides
 from headwater.runtime.asking import Parts, together
@@ -78,7 +77,7 @@ class Output:
             rows = rows.persist()
         try:
             if topic is not None:
-                TopicSink(log=self.log, topic=topic, extra_parts=together(self._sides(), self.answering))(
+                TopicSink(log=self.log, topic=topic, extra_parts=together(*self._sides(), self.answering))(
                     rows, batch_id
                 )
                 reach("app.topic_written")
@@ -105,12 +104,13 @@ class Output:
                 batch=batch,
             )
 
-    def _sides(self) -> Callable[[MicroBatch], Any] | None:
-        late = self.planned.query.late
-        timed = [one.name for one in self.planned.operators if one.time is not None]
-        if late is None or not timed:
-            return None
-        return Sides(state=self.state, operator=timed[0], topics={"late": late})
+    def _sides(self) -> list[Sides]:
+        found = {side: self.planned.operator_of(side) for side in self.planned.query.aside}
+        return [
+            Sides(state=self.state, operator=operator.name, topics={side: self.planned.query.aside[side]})
+            for side, operator in found.items()
+            if operator is not None
+        ]
 
 
 class Running:
