@@ -38,7 +38,7 @@ class SeenBefore:
     A `false` is always right. Values are remembered in Bloom filters for `period`, and up to a quarter longer, for they
     are forgotten a quarter at a time; without `period`, for ever. Of `capacity` different values in a period, at most
     the share `false_positives` of new ones is taken for old; beyond it more are, and `seen_error` tells. State is about
-    `capacity` * log2(1 / `false_positives`) bits for each quarter, however many keys there are.
+    1.44 * `capacity` * log2(5 / `false_positives`) bits for each quarter, however many keys there are.
 
     Rows come out at once, so of two rows that arrive in the wrong order the later one may be the one that is new. A row
     whose value is null has `seen` null.

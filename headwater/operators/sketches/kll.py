@@ -107,11 +107,6 @@ def quantiles(sketches: pa.Array, shares: Floats) -> tuple[Floats, Floats, Float
     return at(ranks), at(ranks - error[:, None]), at(ranks + error[:, None])
 
 
-def seen_by(sketches: pa.Array) -> Int64s:
-    """How many values each sketch stands for."""
-    return open_kll(sketches).seen
-
-
 # -- compaction -------------------------------------------------------------------------------------------------------
 
 
