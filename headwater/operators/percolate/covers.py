@@ -22,7 +22,41 @@ from headwater.operators.percolate.compiling import (
     TERM,
     Arrays,
 )
+from headwater.operators.percolate.documents import Floats, Ints
 from headwater.operators.percolate.terms import Terms
+
+
+class Frequency:
+    """How many stored queries ask for each term: a measure of how many it would find, for documents are alike."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._asked: Ints = np.zeros(1, np.int64)
+
+    def count(self, asked: Ints) -> None:
+        """More queries ask for these terms."""
+        size = max(1, self._terms.size)
+        if len(self._asked) < size:
+            self._asked = np.concatenate([self._asked, np.zeros(size - len(self._asked), np.int64)])
+        self._asked += np.bincount(asked, minlength=len(self._asked))
+
+    def costs(self) -> Floats:
+        """What it costs to find a query by each term."""
+        patterns = ~self._terms.are_terms()
+        found: Floats = self._asked.astype(np.float64)
+        found[: len(patterns)][patterns] = 10 * found[: len(patterns)][patterns] + 10  # a pattern fits many words
+        return found
+
+
+def asked_in(arrays: Arrays) -> Ints:
+    """The terms that queries ask for, once for each literal and each word of a phrase."""
+    kinds, indexes = np.array(arrays.kinds), np.array(arrays.indexes, np.int64)
+    return np.concatenate([indexes[kinds == TERM], np.array(arrays.phrase_terms, np.int64)])
+
+
+def range_cost(count: int) -> float:
+    """What it costs to find one of so many queries by a range. What it finds is not known; most terms are better."""
+    return count / 10 + 100
 
 
 @dataclass(frozen=True)
@@ -37,15 +71,11 @@ class Cover:
 class Covers:
     """Chooses the covers of queries that were compiled together: terms that few of them have are the best."""
 
-    def __init__(self, arrays: Arrays, terms: Terms) -> None:
+    def __init__(self, arrays: Arrays, terms: Terms, frequency: list[float], range_cost: float) -> None:
         self._arrays = arrays
         self._terms = terms
-        kinds, indexes = np.array(arrays.kinds), np.array(arrays.indexes)
-        asked = np.concatenate([indexes[kinds == TERM], np.array(arrays.phrase_terms, np.int32)])
-        frequency = np.bincount(asked, minlength=max(1, terms.size))
-        patterns = np.flatnonzero(~terms.are_terms())
-        frequency[patterns] = 10 * frequency[patterns] + 10  # a pattern fits many words
-        self._frequency: list[int] = frequency.tolist()
+        self._frequency = frequency
+        self._range_cost = range_cost
 
     def chosen(self) -> dict[str, Any]:
         cover_terms: list[int] = []
@@ -130,8 +160,7 @@ class Covers:
         if arrays.low_is_relative[index] or arrays.high_is_relative[index]:
             path = next(path for path, one in self._terms.numbers.items() if one == number)
             return self._term(self._terms.existing(path))
-        # What a range finds is not known; most terms are better.
-        return Cover(len(arrays.roots) / 10 + 100, ranges=((number, arrays.lows[index], arrays.highs[index]),))
+        return Cover(self._range_cost, ranges=((number, arrays.lows[index], arrays.highs[index]),))
 
     def _point(self, index: int) -> Cover:
         """Points within a distance lie between two latitudes."""
@@ -139,4 +168,4 @@ class Covers:
         path = next(path for path, one in self._terms.points.items() if one == arrays.point_fields[index])
         away = np.degrees(arrays.metres[index] / EARTH_RADIUS_METRES) * (1 + 1e-9) + 1e-9
         low, high = arrays.latitudes[index] - away, arrays.latitudes[index] + away
-        return Cover(len(arrays.roots) / 20 + 100, ranges=((self._terms.number(f"{path}#lat"), low, high),))
+        return Cover(self._range_cost / 2, ranges=((self._terms.number(f"{path}#lat"), low, high),))

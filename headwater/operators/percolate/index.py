@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headwater.operators.percolate.alike import Alike
 from headwater.operators.percolate.compiling import Compiler
+from headwater.operators.percolate.covers import Frequency, asked_in, range_cost
 from headwater.operators.percolate.documents import Bools, Documents, Floats, Ints, documents_of
 from headwater.operators.percolate.fields import Fields
 from headwater.operators.percolate.highlights import Asked, asked_by
@@ -69,6 +71,7 @@ class Index:
         self._slots: dict[str, int] = {}
         self._asked: dict[int, Asked] = {}
         self._alive: Bools = np.zeros(0, bool)
+        self._frequency = Frequency(self.terms)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -93,26 +96,54 @@ class Index:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def change(self, changes: Sequence[tuple[str, Query | None]]) -> None:
-        """Store queries, put them in the place of those of the same id, or delete them (None). The last one counts."""
+    def change(
+        self, changes: Sequence[tuple[str, Query | None]], alike: Sequence[tuple[Sequence[str], Alike]] = ()
+    ) -> None:
+        """Store queries, put them in the place of those of the same id, or delete them (None). The last one counts.
+
+        `alike` are further ones, of other ids, many of one shape; they get their slots after the others.
+        """
         newest = dict(changes)
         compiler = Compiler(self.terms)
         first = len(self.ids)
         for query_id, query in newest.items():
-            old = self._slots.pop(query_id, None)
-            if old is not None:
-                self._alive[old] = False
+            self._remove(query_id)
             if query is not None:
-                self._slots[query_id] = len(self.ids)
-                self.ids.append(query_id)
+                self._add(query_id)
                 compiler.add(query)
-        added = len(self.ids) - first
-        if added:
+        of_trees = len(self.ids) - first
+        for ids, _ in alike:
+            for query_id in ids:
+                self._remove(query_id)
+                self._add(query_id)
+        if len(self.ids) > first:
             self._grow()
-            self._alive[first : first + added] = True
-            slots = np.arange(first, first + added)
-            self._segments.append(segment_of(compiler.arrays, slots, self.terms))
+            self._alive[first : len(self.ids)] = True
+            self._segments.append(self._compiled(compiler, first, of_trees, [one for _, one in alike]))
             self._merge()
+
+    def _remove(self, query_id: str) -> None:
+        old = self._slots.pop(query_id, None)
+        if old is not None:
+            self._alive[old] = False
+
+    def _add(self, query_id: str) -> None:
+        self._slots[query_id] = len(self.ids)
+        self.ids.append(query_id)
+
+    def _compiled(self, compiler: Compiler, first: int, of_trees: int, alike: Sequence[Alike]) -> Segment:
+        """The newest queries as one segment: those that were compiled as trees, and then those of each shape."""
+        self._frequency.count(np.concatenate([asked_in(compiler.arrays), *(one.asked() for one in alike)]))
+        costs, of_range = self._frequency.costs(), range_cost(len(self))
+        parts = []
+        if of_trees:
+            slots = np.arange(first, first + of_trees)
+            parts.append(segment_of(compiler.arrays, slots, self.terms, costs, of_range))
+        first += of_trees
+        for one in alike:
+            parts.append(one.segment(np.arange(first, first + one.size), costs, of_range))
+            first += one.size
+        return merged(parts, self._alive) if len(parts) > 1 else parts[0]
 
     def _grow(self) -> None:
         size = len(self.ids)

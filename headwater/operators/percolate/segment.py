@@ -6,7 +6,8 @@ of each level.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -132,26 +133,34 @@ class Segment:
     cover_range_queries: Ints
     #: Queries that are tried with every document.
     open: Ints
-    by_term: Filed = field(init=False)
-    by_range: dict[int, RangeTree] = field(init=False)
-    #: Queries that more than one part of their cover may find.
-    found_twice: Bools = field(init=False)
-    #: Whether any range moves with the time.
-    has_relative: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.by_term = Filed.of(self.cover_terms, self.cover_term_queries)
-        self.by_range = {}
+    # What follows is made when documents are first matched: a segment that is merged before never needs it.
+
+    @cached_property
+    def by_term(self) -> Filed:
+        return Filed.of(self.cover_terms, self.cover_term_queries)
+
+    @cached_property
+    def by_range(self) -> dict[int, RangeTree]:
+        found = {}
         for number in np.unique(self.cover_fields).tolist():
             of = self.cover_fields == number
-            self.by_range[number] = RangeTree.of(
-                self.cover_lows[of], self.cover_highs[of], self.cover_range_queries[of]
-            )
-        self.has_relative = bool(self.low_is_relative.any() or self.high_is_relative.any())
+            found[number] = RangeTree.of(self.cover_lows[of], self.cover_highs[of], self.cover_range_queries[of])
+        return found
+
+    @cached_property
+    def found_twice(self) -> Bools:
+        """Queries that more than one part of their cover may find."""
         covers = np.concatenate([self.cover_term_queries, self.cover_range_queries])
         # A field may have several values, of which more than one may lie in a range.
         ranged = np.bincount(self.cover_range_queries, minlength=len(self.slots)) > 0
-        self.found_twice = (np.bincount(covers, minlength=len(self.slots)) > 1) | ranged
+        found: Bools = (np.bincount(covers, minlength=len(self.slots)) > 1) | ranged
+        return found
+
+    @cached_property
+    def has_relative(self) -> bool:
+        """Whether any range moves with the time."""
+        return bool(self.low_is_relative.any() or self.high_is_relative.any())
 
     @property
     def size(self) -> int:
@@ -166,9 +175,9 @@ class Segment:
         return sum(one.nbytes for one in held if isinstance(one, np.ndarray))
 
 
-def segment_of(arrays: Arrays, slots: Ints, terms: Terms) -> Segment:
+def segment_of(arrays: Arrays, slots: Ints, terms: Terms, frequency: Floats, range_cost: float) -> Segment:
     """What was compiled, and what it is found by."""
-    covers = Covers(arrays, terms)
+    covers = Covers(arrays, terms, frequency.tolist(), range_cost)
     # Any: arrays of several types.
     plain: dict[str, Any] = {
         name: np.array(held) for name, held in vars(arrays).items() if name not in ("calendars", "nested")
@@ -218,7 +227,7 @@ def _shifted(segments: list[Segment], number: int) -> dict[str, Any]:
             return sum(len(segment.node_starts) - 1 for segment in before)
         return sum(len(getattr(segment, name)) for segment in before)
 
-    found: dict[str, Any] = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
+    found: dict[str, Any] = {each.name: getattr(one, each.name) for each in fields(one)}
     for name, what in _SHIFTS.items():
         found[name] = found[name] + found[name].dtype.type(length(what))
     for name in ("node_starts", "clause_starts", "phrase_starts"):

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ColumnUnknown, QueryInvalid
 from headwater.log import EmbeddedLog
+from headwater.operators.percolate.alike import Alike
 from headwater.operators.percolate.fields import Fields
 from headwater.operators.percolate.index import Index
 from headwater.operators.percolate.query import Making, Query, parse
+from headwater.operators.percolate.shapes import ALIKE_MIN, SHAPES_MAX, Shape, shape_of, without_values
 
 #: So many queries are read as trees at once; trees are large, the index is not.
 ROWS_MAX = 50_000
@@ -53,6 +56,7 @@ class Held:
         self.index = Index(self.fields)
         self.making = Making(self.fields)
         self._metadata: list[pa.Array] = []
+        self._shapes: dict[str, Shape | None] = {}
 
     @property
     def version(self) -> int:
@@ -73,16 +77,56 @@ class Held:
             *([pc.invert(pc.fill_null(rows.column("enabled"), True)).to_pylist()] if "enabled" in names else []),
         ]
         deleted = [any(marks) for marks in zip(*gone, strict=True)] if gone else [False] * rows.num_rows
-        newest: dict[str, tuple[Query | None, int]] = {}
-        for place, (query_id, query) in enumerate(zip(*columns, strict=True)):
+        ids, queries = columns
+        newest = {query_id: place for place, query_id in enumerate(ids)}
+        stored = {
+            place: queries[place]
+            for query_id, place in newest.items()
+            if query_id is not None and queries[place] is not None and not deleted[place]
+        }
+        groups = self._alike(stored)
+        in_groups = {place for places, _ in groups for place in places}
+        changes: dict[str, tuple[Query | None, int]] = {}
+        for place, (query_id, query) in enumerate(zip(ids, queries, strict=True)):
             if query_id is None:
                 self._refuse(rows, place, "", query, "it has no id")
+            elif place not in in_groups:
+                # One that another replaces at once is read, too: it may have to be refused.
+                tree = None if deleted[place] or query is None else self._parsed(rows, place, query_id, query)
+                if newest[query_id] == place:
+                    changes[query_id] = tree, place
+        self.index.change(
+            [(query_id, tree) for query_id, (tree, _) in changes.items()],
+            [([ids[place] for place in places], one) for places, one in groups],
+        )
+        kept = [place for tree, place in changes.values() if tree is not None]
+        self._keep_metadata(rows, [*kept, *(place for places, _ in groups for place in places)])
+
+    def _alike(self, queries: Mapping[int, str]) -> list[tuple[list[int], Alike]]:
+        """Queries of which many have one shape, by their places."""
+        by_shape: dict[str, tuple[list[int], list[list[str]]]] = {}
+        for place, query in queries.items():
+            found = without_values(query)
+            if found is not None:
+                places, values = by_shape.setdefault(found[0], ([], []))
+                places.append(place)
+                values.append(found[1])
+        groups = []
+        for text, (places, values) in by_shape.items():
+            shape = self._shape(text) if len(places) >= ALIKE_MIN else None
+            if shape is None:
                 continue
-            tree = None if deleted[place] or query is None else self._parsed(rows, place, query_id, query)
-            newest[query_id] = tree, place
-        self.index.change([(query_id, tree) for query_id, (tree, _) in newest.items()])
-        kept = [place for tree, place in newest.values() if tree is not None]
-        self._keep_metadata(rows, kept)
+            one = Alike.of(shape, values, self.making, self.index.terms)
+            if one.is_usual.any():
+                groups.append(([places[number] for number in np.flatnonzero(one.is_usual).tolist()], one.usual()))
+        return groups
+
+    def _shape(self, text: str) -> Shape | None:
+        if text not in self._shapes:
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[text] = shape_of(text, self.making, self.index.terms)
+        return self._shapes[text]
 
     def _parsed(self, rows: pa.Table, place: int, query_id: str, query: str) -> Query | None:
         try:
