@@ -14,6 +14,11 @@ import pyarrow as pa
 
 from headwater.operators.match.pattern import AfterMatch, Node
 
+#: Aggregates over the rows of a match.
+FoldName = Literal["count", "sum", "avg", "min", "max", "stddev", "first", "last", "array_agg"]
+#: Which rows of a match come out.
+RowsShown = Literal["one", "all", "all_show_empty", "all_omit_empty", "all_with_unmatched"]
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -46,7 +51,7 @@ class Reference:
 class Fold:
     """An aggregate over the rows mapped to a variable (None: to any), the row at hand included where it is mapped so."""
 
-    name: Literal["count", "sum", "avg", "min", "max", "stddev", "first", "last", "array_agg"]
+    name: FoldName
     of: Expression | None
     variable: str | None = None
     distinct: bool = False
@@ -104,7 +109,7 @@ class Rule:
     #: Unions of variables: SUBSET u = (a, b).
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     measures: tuple[Measure, ...] = ()
-    rows: Literal["one", "all", "all_show_empty", "all_omit_empty", "all_with_unmatched"] = "one"
+    rows: RowsShown = "one"
     after: AfterMatch = field(default_factory=AfterMatch)
     #: The longest time from the first row to the last; a match that takes longer is none (equal is allowed).
     within_us: int | None = None

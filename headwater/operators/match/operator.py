@@ -66,12 +66,7 @@ class Match:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_late(self.late)
-        if self.timed_out not in ("drop", "side"):
-            raise ArgumentInvalid(name="timed_out", value=self.timed_out, expected='"drop" or "side"')
-        for name in ("partials_max", "steps_max"):
-            if getattr(self, name) < 1:
-                raise ArgumentInvalid(name=name, value=getattr(self, name), expected="at least 1")
+        check_settings(self)
         self.policy()
         self.rule()
 
@@ -123,7 +118,7 @@ class Match:
             rows=rows,
             state=state,
             output=pa.schema([*(rows.field(name) for name in shown), *_measured(made, rows, raw)]),
-            sides=self._sides(made, rows, by),
+            sides=self._sides(made, rows, by, on),
             time=on,
             policy=self.policy(),
             late="step",
@@ -132,8 +127,8 @@ class Match:
             hidden=tuple(name for name in rows.names if name in (ALL, *plan.mask_columns, *plan.derived)),
         )
 
-    def _sides(self, made: Program, rows: pa.Schema, by: tuple[str, ...]) -> Mapping[str, pa.Schema]:
-        sides = {"late": late_schema(rows), "dropped": dropped_schema(rows, by)}
+    def _sides(self, made: Program, rows: pa.Schema, by: tuple[str, ...], on: str) -> Mapping[str, pa.Schema]:
+        sides = {"late": late_schema(rows), "dropped": dropped_schema(rows, by, on)}
         if self.timed_out == "side":
             sides["timed_out"] = pa.schema([*(rows.field(name) for name in by), *measure_kinds(made, rows)])
         return sides
@@ -163,6 +158,28 @@ class Match:
 
     def _count(self, rule: Rule) -> int | None:
         return self.partitions if rule.by else 1
+
+
+class Bounded(Protocol):
+    """The settings that one pattern and many have in common."""
+
+    @property
+    def late(self) -> Late: ...
+    @property
+    def timed_out(self) -> str: ...
+    @property
+    def partials_max(self) -> int: ...
+    @property
+    def steps_max(self) -> int: ...
+
+
+def check_settings(given: Bounded) -> None:
+    check_late(given.late)
+    if given.timed_out not in ("drop", "side"):
+        raise ArgumentInvalid(name="timed_out", value=given.timed_out, expected='"drop" or "side"')
+    for name, value in (("partials_max", given.partials_max), ("steps_max", given.steps_max)):
+        if value < 1:
+            raise ArgumentInvalid(name=name, value=value, expected="at least 1")
 
 
 def read(pattern: str | Rule | Ruled) -> Rule:

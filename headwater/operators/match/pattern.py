@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+#: Where the search goes on after a match.
+GoesOn = Literal["past_last", "to_next", "to_first", "to_last", "none"]
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -106,5 +109,5 @@ class AfterMatch:
     matches that begin at one row; so do `to_next` of Flink's engine and its two discarding strategies by `flink=True`).
     """
 
-    where: Literal["past_last", "to_next", "to_first", "to_last", "none"] = "past_last"
+    where: GoesOn = "past_last"
     variable: str | None = None

@@ -79,33 +79,44 @@ def stored_rules(table: pa.Table) -> tuple[Stored, ...]:
     return tuple(sorted((one for one in newest.values() if one is not None), key=lambda one: one.id))
 
 
+@dataclass(frozen=True)
+class RuleReader:
+    """Reads the text of a rule for rows of a schema, with the time and the key that all rules have."""
+
+    schema: pa.Schema
+    on: str
+    by: tuple[str, ...]
+    read: Callable[[str], Rule]
+
+    @property
+    def about(self) -> tuple[object, ...]:
+        """What the rule of a text depends on, to be remembered by."""
+        return self.schema.to_string(), self.on, self.by
+
+
 _sets: OrderedDict[tuple[object, ...], RuleSet] = OrderedDict()
-_read: dict[str, Rule | str] = {}
+_read: dict[tuple[object, ...], Rule] = {}
 
 
-def rule_set(
-    stored: tuple[Stored, ...], schema: pa.Schema, *, read: Callable[[str], Rule], limits: tuple[int, int]
-) -> RuleSet:
-    """The rules as they run over rows of this schema; made once for each version of the table in a process."""
-    key = (stored, schema.to_string(), limits)
+def rule_set(stored: tuple[Stored, ...], reader: RuleReader, *, limits: tuple[int, int]) -> RuleSet:
+    """The rules as they run over rows of a schema; made once for each version of the table in a process."""
+    key = (stored, *reader.about, limits)
     if key not in _sets:
-        _sets[key] = _made(stored, schema, read, limits)
+        _sets[key] = _made(stored, reader, limits)
         if len(_sets) > SETS_MAX:
             _sets.popitem(last=False)
     _sets.move_to_end(key)
     return _sets[key]
 
 
-def _made(
-    stored: tuple[Stored, ...], schema: pa.Schema, read: Callable[[str], Rule], limits: tuple[int, int]
-) -> RuleSet:
-    making, formulas = Making(), Formulas(schema)
+def _made(stored: tuple[Stored, ...], reader: RuleReader, limits: tuple[int, int]) -> RuleSet:
+    making, formulas = Making(), Formulas(reader.schema)
     running: list[Running] = []
     refused: list[Refused] = []
     texts: dict[str, None] = {}
     for one in stored:
         try:
-            made = _program(_rule(one.text, schema, read), schema, making, formulas)
+            made = _program(_rule(one.text, reader), reader.schema, making, formulas)
         except Exception as error:
             refused.append(Refused(one.id, one.version, one.text, one.since_us, _said(error)))
             continue
@@ -122,16 +133,14 @@ def _made(
     )
 
 
-def _rule(text: str, schema: pa.Schema, read: Callable[[str], Rule]) -> Rule:
+def _rule(text: str, reader: RuleReader) -> Rule:
     """The rule of a text, read once in a process: a table of a thousand rules mostly stays as it is."""
-    key = f"{text}\0{schema.to_string()}"
+    key = (text, *reader.about)
     if key not in _read:
         if len(_read) >= READ_MAX:
             _read.clear()
-        _read[key] = read(text)
-    found = _read[key]
-    assert isinstance(found, Rule)
-    return found
+        _read[key] = reader.read(text)
+    return _read[key]
 
 
 def _program(rule: Rule, schema: pa.Schema, making: Making, formulas: Formulas) -> Program:

@@ -12,11 +12,11 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators.keyed import Broadcast, Contract, Policy, apply
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.match.expression import Rule
-from headwater.operators.match.operator import PARTIALS_MAX, checked, read, timed_and_keyed
+from headwater.operators.match.operator import PARTIALS_MAX, check_settings, checked, read, timed_and_keyed
 from headwater.operators.match.program import STEPS_MAX
 from headwater.operators.match.rules_step import MARKS, RULES, RulesStep
 from headwater.operators.match.step import state_schema
-from headwater.operators.process import LATE_SAMPLE_ROWS, Late, check_late, policy
+from headwater.operators.process import LATE_SAMPLE_ROWS, Late, policy
 from headwater.operators.windowed.operator import late_schema
 from headwater.operators.windowed.prepared import PLACES, check_columns, check_time
 
@@ -66,9 +66,7 @@ class MatchRules:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_late(self.late)
-        if self.timed_out not in ("drop", "side"):
-            raise ArgumentInvalid(name="timed_out", value=self.timed_out, expected='"drop" or "side"')
+        check_settings(self)
         if not self.keys:
             raise ArgumentInvalid(name="by", value=self.by, expected="the columns of the key")
         rules: object = self.rules

@@ -23,7 +23,7 @@ from headwater.operators.match.codes import Bools, Found, Int64s, Rows
 from headwater.operators.match.expression import Rule
 from headwater.operators.match.keeping import merged
 from headwater.operators.match.measuring import Outputs
-from headwater.operators.match.rule_set import Refused, RuleSet, Running, rule_set, stored_rules
+from headwater.operators.match.rule_set import Refused, RuleReader, RuleSet, Running, rule_set, stored_rules
 from headwater.operators.match.step import REASONS
 from headwater.operators.match.values import over_rows
 from headwater.operators.windowed.late import put_aside
@@ -94,7 +94,8 @@ class RulesStep:
         times = np.asarray(micros(rows.column(self.on)).combine_chunks())
         rows, sides = put_aside(rows, times < time.reached_before_us, time.reached_before_us - times)
         stored = stored_rules(time.broadcast[RULES])
-        rules = rule_set(stored, self.schema, read=self.read, limits=(self.partials_max, self.steps_max))
+        reader = RuleReader(self.schema, self.on, self.by, self.read)
+        rules = rule_set(stored, reader, limits=(self.partials_max, self.steps_max))
         final = time.final or time.reached_us >= EVER
         shared = self._shared(state, rows, time.reached_us, final)
         run = _Run(self, rules, shared, progress_in(state), time.reached_us, final)
@@ -326,9 +327,15 @@ class _Run:
 
 
 def as_json(measures: dict[str, pa.Array], count: int) -> list[str]:
-    """The measures of each match as the text of an object."""
-    columns = {name: values.to_pylist() for name, values in measures.items()}
+    """The measures of each match as the text of an object. JSON has no NaN and nothing infinite: they are null."""
+    columns = {name: _finite(values).to_pylist() for name, values in measures.items()}
     return [json.dumps({name: values[at] for name, values in columns.items()}, default=str) for at in range(count)]
+
+
+def _finite(values: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
 
 
 def _is_new(one: Refused, time: BatchTime) -> bool:

@@ -24,8 +24,6 @@ from headwater.operators.match.program import Program
 from headwater.operators.windowed.late import put_aside
 
 REASONS = {codes.TOO_MANY_STEPS: "steps", codes.TOO_MANY_ROWS: "rows"}
-#: The columns of what was given up, behind those of the key.
-DROPPED = (pa.field("started_at_us", pa.int64()), pa.field("reason", pa.string()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +143,10 @@ class MatchStep:
         if len(dropped):
             at = found.starts[dropped]
             by = rows.select(list(self.by)).take(pa.array(at))
-            started = np.asarray(micros(rows.column(self.on)).combine_chunks())[at]
+            started = rows.column(self.on).take(pa.array(at))
             reasons = pa.array([REASONS[int(kind)] for kind in found.kinds[dropped]], pa.string())
-            sides["dropped"] = pa.table(
-                {**{name: by.column(name) for name in self.by}, DROPPED[0].name: started, DROPPED[1].name: reasons}
-            )
+            own = {name: by.column(name) for name in self.by}
+            sides["dropped"] = pa.table({**own, "started_at": started, "reason": reasons})
         return sides
 
     # -- kept ---------------------------------------------------------------------------------------------------------
@@ -201,5 +198,7 @@ def state_schema(
     return pa.schema([*(rows.field(name).with_nullable(True) for name in columns if name not in by), *marks])
 
 
-def dropped_schema(rows: pa.Schema, by: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([*(rows.field(name) for name in by), *DROPPED])
+def dropped_schema(rows: pa.Schema, by: tuple[str, ...], on: str) -> pa.Schema:
+    """What is told of a start that was given up: its key, its time and why."""
+    started, reason = pa.field("started_at", rows.field(on).type), pa.field("reason", pa.string())
+    return pa.schema([*(rows.field(name) for name in by), started, reason])

@@ -25,7 +25,7 @@ def test_of_too_many_rows_the_oldest_start_is_given_up_and_told() -> None:
     batches = [[row(number, 1)] for number in range(1, 9)]
     found, sides = run(RUN, [*batches, [row(9, 7)], [row(20, 7, key="z")]], partials_max=4)
     # A row is searched in the batch that moves time past it. Four rows are held, and a match may be made of them.
-    assert [(one["key"], one["started_at_us"] // SECOND, one["reason"]) for one in sides["dropped"]] == [
+    assert [(one["key"], one["started_at"] // SECOND, one["reason"]) for one in sides["dropped"]] == [
         ("k", 1, "rows"),
         ("k", 2, "rows"),
         ("k", 3, "rows"),
@@ -42,7 +42,7 @@ def test_a_search_of_too_many_steps_is_given_up_and_the_others_go_on() -> None:
     """
     rows = [row(number, 1) for number in range(1, 21)]
     _, sides = run(text, [[*rows, row(21, 9)], [row(30, 1, key="z")]], steps_max=10_000)
-    assert sides["dropped"][0] == {"key": "k", "started_at_us": SECOND, "reason": "steps"}
+    assert sides["dropped"][0] == {"key": "k", "started_at": SECOND, "reason": "steps"}
     assert len(sides["dropped"]) < len(rows)
 
 

@@ -21,6 +21,7 @@ from headwater.operators.keyed.engine import PartitionEngine
 from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.match import MatchRules
 from headwater.operators.match.expression import Rule
+from headwater.operators.match.rules_step import as_json
 from headwater.operators.match.sql import render
 from tests.operators.batches import _placed, bounded
 from tests.operators.match import naive
@@ -225,6 +226,29 @@ def test_without_rules_nothing_comes_out() -> None:
         assert running.run([row(3, 1), row(4, 9)], table([])) == []
 
 
+def test_two_operators_with_the_same_rules_keep_to_their_own_keys() -> None:
+    rules = table([("whole", f"PARTITION BY key {RISE}", True)])
+    rows = pa.Table.from_pylist([row(1, 1), row(2, 9)], SCHEMA)
+
+    def found(by: str) -> tuple[list[Row], list[Row]]:
+        operator = MatchRules(rules=RULES, on="at", by=by)
+        output, sides = bounded(operator.contract, rows, broadcast={"rules": rules})
+        return output.to_pylist(), sides["refused"].to_pylist() if "refused" in sides else []
+
+    assert [len(one) for one in found("key")] == [1, 0]
+    assert [len(one) for one in found("id")] == [0, 1], "the text says another key, and is refused"
+
+
+def test_measures_are_json_also_where_json_has_no_word_for_them() -> None:
+    numbers = {"broken": pa.array([1.5, float("nan"), float("-inf")]), "words": pa.array(["a", None, "c"])}
+    assert [json.loads(text) for text in as_json(numbers, 3)] == [
+        {"broken": 1.5, "words": "a"},
+        {"broken": None, "words": None},
+        {"broken": None, "words": "c"},
+    ]
+    assert all("NaN" not in text and "Infinity" not in text for text in as_json(numbers, 3))
+
+
 def test_rules_over_rows_that_are_all_there() -> None:
     rules = table([("rise", RISE, True), ("bad", "PATTERN", True)])
     operator = MatchRules(rules=RULES, on="at", by="key")
@@ -240,6 +264,13 @@ def test_rules_over_rows_that_are_all_there() -> None:
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     given: Any = {"rules": RULES, "on": "at", "by": "key"}
-    for wrong in ({"by": ()}, {"rules": "rules"}, {"timed_out": "yes"}, {"late": "maybe"}):
+    for wrong in (
+        {"by": ()},
+        {"rules": "rules"},
+        {"timed_out": "yes"},
+        {"late": "maybe"},
+        {"partials_max": 0},
+        {"steps_max": 0},
+    ):
         with pytest.raises(ArgumentInvalid):
             MatchRules(**{**given, **wrong})

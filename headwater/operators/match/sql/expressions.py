@@ -15,6 +15,7 @@ from headwater.operators.match.expression import (
     Constant,
     Expression,
     Fold,
+    FoldName,
     MatchNumber,
     Reference,
 )
@@ -27,7 +28,7 @@ from headwater.operators.match.sql.source import Source
 DEPTH_MAX = 64
 NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT")
 #: Aggregates by the names that people use for them.
-FOLDS = {
+FOLDS: dict[str, FoldName] = {
     "COUNT": "count",
     "SUM": "sum",
     "AVG": "avg",
@@ -296,9 +297,8 @@ class _Reading:
             raise self._error(
                 argument, f"{name} over several variables", "columns of one variable, or a SUBSET of them"
             )
-        kind: Any = FOLDS[name]
         row = self._follow(of, unqualified(of))
-        return Fold(kind, row, variables.pop() if variables else None, distinct, final)
+        return Fold(FOLDS[name], row, variables.pop() if variables else None, distinct, final)
 
     def _follow(self, old: Expression, new: Expression) -> Expression:
         """What a tree was made into stands where the tree stood, and so do its parts."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.operators.match.expression import Condition, Expression, Measure, Rule
-from headwater.operators.match.pattern import AfterMatch, Exclusion, Node
+from headwater.operators.match.expression import Condition, Expression, Measure, RowsShown, Rule
+from headwater.operators.match.pattern import AfterMatch, Exclusion, GoesOn, Node
 from headwater.operators.match.sql.check import check
 from headwater.operators.match.sql.constants import constant, is_constant
 from headwater.operators.match.sql.dialect import syntax
@@ -21,7 +21,7 @@ from headwater.operators.match.sql.text import Clause, clauses, split
 from headwater.operators.match.sql.values_text import text_of
 from headwater.operators.match.tree import holds, mapped, skips_to_start
 
-ROWS: dict[tuple[str, ...], Any] = {
+ROWS: dict[tuple[str, ...], RowsShown] = {
     ("ONE", "ROW", "PER", "MATCH"): "one",
     ("ALL", "ROWS", "PER", "MATCH"): "all",
     ("ALL", "ROWS", "PER", "MATCH", "SHOW", "EMPTY", "MATCHES"): "all_show_empty",
@@ -116,7 +116,7 @@ class _Reading:
             raise self.source.error(more[0][0].start, "a second column to order by", expected)
         return first[0].text
 
-    def _rows(self, clause: Clause, pattern: Node) -> Any:
+    def _rows(self, clause: Clause, pattern: Node) -> RowsShown:
         tokens = list(self.source.tokens(clause.start, clause.end))[:-1]
         words = tuple(token.text.upper() for token in tokens)
         if words not in ROWS:
@@ -132,7 +132,7 @@ class _Reading:
     def _after(self, clause: Clause, pattern: Node, subsets: dict[str, tuple[str, ...]]) -> AfterMatch:
         tokens = list(self.source.tokens(clause.start, clause.end))
         words = tuple(token.text.upper() for token in tokens[:-1])
-        fixed: dict[tuple[str, ...], Any] = {
+        fixed: dict[tuple[str, ...], GoesOn] = {
             ("SKIP", "PAST", "LAST", "ROW"): "past_last",
             ("SKIP", "TO", "NEXT", "ROW"): "to_next",
             ("NO", "SKIP"): "none",
@@ -144,7 +144,7 @@ class _Reading:
             raise self.source.error(wrong.start, "this is no way to go on", SKIPS)
         if len(words) == 4 and words[2] not in ("FIRST", "LAST"):
             raise self.source.error(tokens[2].start, spoken(tokens[2]), SKIPS)
-        where: Any = "to_first" if words[2:3] == ("FIRST",) and len(words) == 4 else "to_last"
+        where: GoesOn = "to_first" if words[2:3] == ("FIRST",) and len(words) == 4 else "to_last"
         return AfterMatch(where, self._skipped(tokens[-2], where, pattern, subsets))
 
     def _skipped(self, token: Token, where: str, pattern: Node, subsets: dict[str, tuple[str, ...]]) -> str:
