@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.operators.match.codes import Bools, Float64s, Int64s
-from headwater.operators.match.expression import Expression
+from headwater.operators.match.expression import Call, Expression
 from headwater.operators.match.formulas import kind_of
 from headwater.operators.match.plan import BITS, Plan
 from headwater.operators.match.values import over_rows
@@ -107,9 +108,32 @@ def with_columns(plan: Plan, rows: pa.Table) -> pa.Table:
 def masks_over(trees: Sequence[Expression], rows: pa.Table) -> Int64s:
     """The words of a mask with a bit for each of these conditions."""
     masks = np.zeros((max(1, -(-len(trees) // BITS)), rows.num_rows), np.int64)
+    truths = Truths(rows)
     for bit, tree in enumerate(trees):
-        masks[bit // BITS] |= truth(over_rows(tree, rows)).astype(np.int64) << (bit % BITS)
+        # Few rows fit most conditions, and only those are touched.
+        masks[bit // BITS, np.flatnonzero(truths.of(tree))] |= 1 << (bit % BITS)
     return masks
+
+
+class Truths:
+    """Where conditions hold. What several of them have in common is computed once."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        self.known: dict[Expression, Bools] = {}
+
+    def of(self, tree: Expression) -> Bools:
+        if tree not in self.known:
+            self.known[tree] = self._of(tree)
+        return self.known[tree]
+
+    def _of(self, tree: Expression) -> Bools:
+        # Null does not hold: so what holds of both is what each holds of, and likewise with either.
+        if isinstance(tree, Call) and tree.name in ("and", "or"):
+            join = np.logical_and if tree.name == "and" else np.logical_or
+            found: Bools = functools.reduce(join, [self.of(one) for one in tree.of])
+            return found
+        return truth(over_rows(tree, self.rows))
 
 
 def truth(values: pa.Array) -> Bools:

@@ -149,8 +149,9 @@ class Rows(NamedTuple):
     whole_null: Bools
     real: Float64s
     real_null: Bools
-    #: Where the rows of each key begin, and where the last one's end.
+    #: Where the rows of each key begin, and where they end.
     begin: Int64s
+    end: Int64s
     #: The row at which the search of a key begins; those before it are only looked back at.
     start: Int64s
     #: The row that is the first that its key ever had; -1: it is no longer here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,10 @@ MARKS = (
 class Kept:
     """The rows of all keys of a batch, old and new, by key and time, and what is known of the keys."""
 
+    #: As they came, the old ones first.
     rows: pa.Table
+    #: By key and time: which of `rows` each one is.
+    order: Int64s
     keys: Int64s
     times: Int64s
     past: Bools
@@ -44,6 +48,10 @@ class Kept:
         """How many keys there are."""
         return len(self.matches)
 
+    def part(self, at: Int64s, columns: Sequence[str]) -> pa.Table:
+        """Some columns of some rows: moving them all costs more than the search."""
+        return self.rows.select(list(columns)).take(pa.array(self.order[at]))
+
 
 def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], on: str) -> Kept:
     """What was kept and what is new, in order."""
@@ -54,7 +62,7 @@ def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], on: str
     if not state.num_rows:
         keys, times = numbers[1], _micros(new, on)
         nothing = np.zeros(len(keys), bool)
-        return Kept(new, keys, times, nothing, nothing.copy(), matches, whole)
+        return Kept(new, np.arange(len(keys)), keys, times, nothing, nothing.copy(), matches, whole)
     matches[numbers[0]] = np.asarray(state.column(MATCHES))
     whole[numbers[0]] = np.asarray(state.column(WHOLE))
     old = state.filter(pc.is_valid(state.column(on)))
@@ -64,7 +72,7 @@ def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], on: str
     nothing = np.zeros(new.num_rows, bool)
     past = np.concatenate([np.asarray(old.column(PAST)).astype(bool), nothing])[order]
     taken = np.concatenate([np.asarray(old.column(TAKEN)).astype(bool), nothing])[order]
-    return Kept(both.take(pa.array(order)), keys[order], times[order], past, taken, matches, whole)
+    return Kept(both, order, keys[order], times[order], past, taken, matches, whole)
 
 
 def _micros(rows: pa.Table, on: str) -> Int64s:
@@ -112,9 +120,8 @@ def state_of(kept: Kept, keep: Bools, past: Bools, wake_us: Int64s, *, counts: b
         WAKE: _wake(keys, wake_us),
         KEY: pa.array(keys),
     }
-    rows = kept.rows.take(pa.array(at)).drop_columns([KEY])
-    names = [one.name for one in schema]
-    state = pa.table({**{name: rows.column(name) for name in rows.column_names if name in names}, **marks})
+    rows = kept.part(at, [one.name for one in schema if one.name in kept.rows.column_names])
+    state = pa.table({**{name: rows.column(name) for name in rows.column_names}, **marks})
     if not counts:
         return state
     bare = np.setdiff1d(np.flatnonzero((kept.matches > 0) | ~kept.whole), keys)

@@ -306,8 +306,8 @@ def search_keys(
     """Search key after key, from where the registers stand; False: there is no room left."""
     found, taken = out.found, out.taken
     count, size, stamp = registers[COUNT], registers[SIZE], registers[STAMP]
-    for key in range(registers[KEY], len(rows.begin) - 1):
-        begin, end = rows.begin[key], rows.begin[key + 1]
+    for key in range(registers[KEY], len(rows.begin)):
+        begin, end = rows.begin[key], rows.end[key]
         start, number = out.start[key], out.matches[key]
         shared = False
         while start < end:
@@ -395,8 +395,8 @@ def search_keys(
 
 def search(code: Code, limits: Limits, rows: Rows) -> Found:
     """All that the rows of all keys give, and where each key's search stands."""
-    keys = len(rows.begin) - 1
-    longest = int(np.diff(rows.begin).max(initial=0))
+    keys = len(rows.begin)
+    longest = int((rows.end - rows.begin).max(initial=0))
     joints = int(code.joints.max(initial=-1)) + 1
     scratch = scratch_for(code, longest)
     partial = np.zeros((longest + 2, 2), np.int64)

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.keyed import Contract, Policy, apply
-from headwater.operators.keyed.plan import default_name
+from headwater.operators.keyed.direct import Direct, direct_read, read_with
+from headwater.operators.keyed.plan import default_name, partitions_of
 from headwater.operators.match.expression import Rule
 from headwater.operators.match.keeping import MARKS
+from headwater.operators.match.masking import Masking, masking
 from headwater.operators.match.measuring import leaf_kinds, measure_kinds
 from headwater.operators.match.plan import BITS, Plan, planned
 from headwater.operators.match.program import STEPS_MAX, Program, program
@@ -73,16 +75,20 @@ class Match:
     def policy(self) -> Policy:
         return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead)
 
-    def rule(self) -> Rule:
-        """The pattern as a rule, with the key and the time that hold."""
-        return timed_and_keyed(read(self.pattern), on=self.on, by=self.by, flink=self.flink)
+    def rule(self, schema: pa.Schema | None = None) -> Rule:
+        """The pattern as a rule, with the key and the time that hold; with a schema, checked against it."""
+        made = timed_and_keyed(read(self.pattern, schema), on=self.on, by=self.by, flink=self.flink)
+        return made if schema is None else checked(made, schema)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         rule, plan = self._planned(rows)
-        made = apply(
-            partial(self.contract, plan=plan, raw=True), self._prepared(rows, plan), partitions=self._count(rule)
-        )
-        return finished(made, plan)
+        make = partial(self.contract, plan=plan, raw=True)
+        read = self._read(rows, plan)
+        if read is None:
+            return finished(apply(make, self._prepared(rows, plan), partitions=self._count(rule)), plan)
+        direct, masked = read
+        packed = read_with(rows, masked, direct.options)
+        return finished(apply(make, packed, packed=masked.packs, partitions=masked.partitions), plan)
 
     def side(self, name: str, rows: DataFrame) -> DataFrame:
         """The rows of a side of bounded input. In a stream they lie in the state folder, computed once."""
@@ -140,17 +146,39 @@ class Match:
         called = self.name or "Match"
         check_time(called, rows, str(rule.on))
         check_columns(called, rows, *rule.by)
-        return rule, planned(checked(rule, to_arrow_schema(rows.schema, timezone="UTC")))
+        return rule, planned(self.rule(to_arrow_schema(rows.schema, timezone="UTC")))
+
+    def _read(self, rows: DataFrame, plan: Plan) -> tuple[Direct, Masking] | None:
+        """What the reader of a topic computes and packs; None where that is Spark's to do."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        direct = direct_read(rows) if plan.rule.by else None
+        if direct is None:
+            return None
+        found = masking(
+            direct,
+            plan,
+            name=self.name or default_name(self),
+            rows=to_arrow_schema(rows.schema, timezone="UTC"),
+            kept=self._carried(rows, plan),
+            keys=keys_of(plan.rule.by),
+            partitions=partitions_of(rows, self._count(plan.rule)),
+        )
+        return None if found is None else (direct, found)
+
+    def _carried(self, rows: DataFrame, plan: Plan) -> list[str]:
+        """The columns of the rows that go to the search."""
+        if self.late == "side" or plan.rule.rows != "one":
+            return list(rows.columns)
+        needed = [*keys_of(plan.rule.by), str(plan.rule.on), *PLACES, *plan.columns]
+        return list(dict.fromkeys(name for name in needed if name in rows.columns))
 
     def _prepared(self, rows: DataFrame, plan: Plan) -> DataFrame:
         """The rows with what is computed of each by itself, and only the columns that are needed."""
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
-        rule = plan.rule
-        keys = keys_of(rule.by)
-        needed = [*keys, str(rule.on), *PLACES, *plan.columns]
-        whole = self.late == "side" or rule.rows != "one"
-        kept = rows.columns if whole else list(dict.fromkeys(name for name in needed if name in rows.columns))
+        keys = keys_of(plan.rule.by)
+        kept = self._carried(rows, plan)
         more = {name: F.expr(row_text(tree)) for name, tree in plan.derived.items()}
         more |= {name: _mask(plan, word) for word, name in enumerate(plan.mask_columns)}
         more |= {ALL: F.lit(0)} if ALL in keys else {}
@@ -182,14 +210,14 @@ def check_settings(given: Bounded) -> None:
             raise ArgumentInvalid(name=name, value=value, expected="at least 1")
 
 
-def read(pattern: str | Rule | Ruled) -> Rule:
-    """The rule of a text, of a pattern of the builder, or as it is."""
+def read(pattern: str | Rule | Ruled, schema: pa.Schema | None = None) -> Rule:
+    """The rule of a text, of a pattern of the builder, or as it is. What in a text does not fit a schema is shown there."""
     if isinstance(pattern, Rule):
         return pattern
     if isinstance(pattern, str):
         from headwater.operators.match.sql import parse
 
-        return parse(pattern)
+        return parse(pattern, schema)
     if isinstance(pattern, Ruled):
         return pattern.rule()
     raise ArgumentInvalid(name="pattern", value=pattern, expected="the text of a MATCH_RECOGNIZE, or a pattern")

@@ -144,4 +144,4 @@ class MatchRules:
 
 def rule_of(text: str, *, schema: pa.Schema, on: str, by: tuple[str, ...]) -> Rule:
     """The rule of a text, checked against the rows."""
-    return checked(timed_and_keyed(read(text), on=on, by=by), schema)
+    return checked(timed_and_keyed(read(text, schema), on=on, by=by), schema)

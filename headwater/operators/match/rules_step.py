@@ -142,12 +142,12 @@ def progress_in(state: pa.Table) -> dict[tuple[str, int], Progress]:
     numbers = np.asarray(rules.indices)
     order = np.lexsort((np.asarray(ahead.column(KEY)), versions, numbers))
     changes = np.flatnonzero((np.diff(numbers[order]) != 0) | (np.diff(versions[order]) != 0)) + 1
+    keys, start, count = (np.asarray(ahead.column(name)) for name in (KEY, START, FOUND))
+    whole, names = np.asarray(ahead.column(WHOLE)).astype(bool), rules.dictionary.to_pylist()
     found = {}
     for at in np.split(order, changes):
-        part = ahead.take(pa.array(at))
-        keys, start, count = (np.asarray(part.column(name)) for name in (KEY, START, FOUND))
-        known = (str(rules.dictionary[int(numbers[at[0]])]), int(versions[at[0]]))
-        found[known] = Progress(keys, start, count, np.asarray(part.column(WHOLE)).astype(bool))
+        known = (str(names[numbers[at[0]]]), int(versions[at[0]]))
+        found[known] = Progress(keys[at], start[at], count[at], whole[at])
     return found
 
 
@@ -172,6 +172,7 @@ class _Run:
         #: The first row, by its place in the key here, that must be kept for any rule.
         self.needed = ends - self.rules.looks_back
         self.wake = np.full(shared.count, -1, np.int64)
+        self.searched_keys = shared.keys[shared.complete]
         seen = np.bincount(shared.keys[shared.seen & shared.complete], minlength=shared.count)
         self.fresh = shared.begin[:-1] + seen
 
@@ -185,21 +186,30 @@ class _Run:
         times = self.shared.times[self.shared.complete]
         for one in self.rules.running:
             before = self.progress.get((one.id, one.version), NO_PROGRESS)
-            if len(before.keys) or self._can_begin(one, masks):
-                self._rule(one, before, masks, columns, times)
+            keys = self._searched(one, before, masks)
+            if len(keys):
+                self._rule(one, before, keys, masks, columns, times)
 
-    def _can_begin(self, one: Running, masks: Int64s) -> bool:
-        """Whether a match of the rule can begin anywhere."""
+    def _searched(self, one: Running, before: Progress, masks: Int64s) -> Int64s:
+        """The keys in which a rule has begun, or in which a match of it can begin."""
         first = one.program.code.first
-        return one.program.counts or not len(first) or any((masks[word] & bits).any() for word, bits in first)
+        if one.program.counts or not len(first):
+            return np.arange(self.shared.count)
+        wanted = np.zeros(self.shared.count, bool)
+        wanted[before.keys] = True
+        for word, bits in first:
+            wanted[self.searched_keys[np.flatnonzero(masks[word] & bits)]] = True
+        return np.flatnonzero(wanted)
 
-    def _rule(self, one: Running, before: Progress, masks: Int64s, columns: Columns, times: Int64s) -> None:
+    def _rule(
+        self, one: Running, before: Progress, keys: Int64s, masks: Int64s, columns: Columns, times: Int64s
+    ) -> None:
         from headwater.operators.match.kernel import search
 
         shared = self.shared
-        start, matches, whole = self.fresh.copy(), np.zeros(shared.count, np.int64), np.ones(shared.count, bool)
-        at = before.keys
-        start[at] = shared.begin[at] + before.start - shared.first_number[at]
+        start, matches, whole = self.fresh[keys], np.zeros(len(keys), np.int64), np.ones(len(keys), bool)
+        at = np.searchsorted(keys, before.keys)
+        start[at] = shared.begin[before.keys] + before.start - shared.first_number[before.keys]
         matches[at], whole[at] = before.found, before.whole
         table = Rows(
             times=times,
@@ -208,7 +218,8 @@ class _Run:
             whole_null=columns.whole_null,
             real=columns.real,
             real_null=columns.real_null,
-            begin=shared.begin,
+            begin=shared.begin[keys],
+            end=shared.begin[keys + 1],
             start=start,
             # To a rule that is new, the first row that it sees is the first of the key.
             first=np.where(whole, start, -1),
@@ -217,24 +228,25 @@ class _Run:
             final=self.final,
         )
         found = search(one.program.code_for(columns.texts), one.program.limits, table)
-        self._tell(one, found)
+        self._tell(one, found._replace(keys=keys[found.keys]))
         if not self.final:
-            self._keep(one, found, whole & (found.start == start))
+            self._keep(one, keys, found, whole & (found.start == start))
 
     # -- kept ---------------------------------------------------------------------------------------------------------
 
-    def _keep(self, one: Running, found: Found, whole: Bools) -> None:
+    def _keep(self, one: Running, keys: Int64s, found: Found, whole: Bools) -> None:
         shared = self.shared
-        begin = shared.begin[:-1]
-        is_open = found.start < shared.begin[1:]
-        keys = np.flatnonzero(is_open)
-        np.minimum.at(self.needed, keys, found.start[keys] - begin[keys] - one.program.looks_back)
-        waking = keys[found.wake_us[keys] >= 0]
-        wake = found.wake_us[waking]
-        self.wake[waking] = np.where(self.wake[waking] < 0, wake, np.minimum(self.wake[waking], wake))
+        begin = shared.begin[keys]
+        is_open = found.start < shared.begin[keys + 1]
+        opened = keys[is_open]
+        needed = (found.start - begin)[is_open] - one.program.looks_back
+        self.needed[opened] = np.minimum(self.needed[opened], needed)
+        waking = found.wake_us >= 0
+        of, wake = keys[waking & is_open], found.wake_us[waking & is_open]
+        self.wake[of] = np.where(self.wake[of] < 0, wake, np.minimum(self.wake[of], wake))
         held = np.flatnonzero(is_open | (found.matches > 0) | (one.program.counts & (found.start > begin)))
-        number = shared.first_number[held] + found.start[held] - begin[held]
-        self.after.append((one, Progress(held, number, found.matches[held], whole[held])))
+        number = shared.first_number[keys[held]] + found.start[held] - begin[held]
+        self.after.append((one, Progress(keys[held], number, found.matches[held], whole[held])))
 
     def state(self) -> pa.Table:
         """The rows that any rule may still look at, and the progress of all rules."""
@@ -258,20 +270,7 @@ class _Run:
             WAKE: pa.array(wake, mask=~(leading & (wake >= 0))),
             KEY: pa.array(keys),
         }
-        tables = [pa.table(columns)]
-        for one, progress in self.after:
-            tables.append(
-                pa.table(
-                    {
-                        RULE: pa.array([one.id] * len(progress.keys), pa.string()),
-                        VERSION: pa.array(np.full(len(progress.keys), one.version, np.int64)),
-                        START: pa.array(progress.start),
-                        FOUND: pa.array(progress.found),
-                        WHOLE: pa.array(progress.whole),
-                        KEY: pa.array(progress.keys),
-                    }
-                )
-            )
+        tables = [pa.table(columns), *([progress_table(self.after)] if self.after else [])]
         joined = pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(schema.names)
         order = np.argsort(np.asarray(joined.column(KEY)), kind="stable")
         return joined.take(pa.array(order))
@@ -279,6 +278,8 @@ class _Run:
     # -- told ---------------------------------------------------------------------------------------------------------
 
     def _tell(self, one: Running, found: Found) -> None:
+        if not len(found.kinds):
+            return
         sizes = np.diff(found.begin)
         for kinds, told in (((codes.MATCH, codes.CANNOT_SKIP), self.outputs), ((codes.TIMED_OUT,), self.over)):
             which = np.flatnonzero(np.isin(found.kinds, kinds))
@@ -324,6 +325,23 @@ class _Run:
     def sides(self) -> dict[str, pa.Table]:
         told = {"timed_out": self.over, "dropped": self.dropped}
         return {name: pa.concat_tables(tables) for name, tables in told.items() if tables}
+
+
+def progress_table(after: list[tuple[Running, Progress]]) -> pa.Table:
+    """How far rules have come, as rows of the state."""
+    sizes = [len(progress.keys) for _, progress in after]
+    which = np.repeat(np.arange(len(after)), sizes)
+    parts = [progress for _, progress in after]
+    return pa.table(
+        {
+            RULE: pa.array([one.id for one, _ in after], pa.string()).take(pa.array(which)),
+            VERSION: pa.array(np.array([one.version for one, _ in after], np.int64)[which]),
+            START: pa.array(np.concatenate([one.start for one in parts])),
+            FOUND: pa.array(np.concatenate([one.found for one in parts])),
+            WHOLE: pa.array(np.concatenate([one.whole for one in parts])),
+            KEY: pa.array(np.concatenate([one.keys for one in parts])),
+        }
+    )
 
 
 def as_json(measures: dict[str, pa.Array], count: int) -> list[str]:

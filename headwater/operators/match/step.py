@@ -55,13 +55,19 @@ class MatchStep:
         sides |= self._sides(searched, begin, found)
         return Stepped(self._kept(kept, complete, found, final), output, sides)
 
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """The columns that the search and what comes out of it need: not those that only tell where a row stands."""
+        plan = self.program.plan
+        return tuple(dict.fromkeys([*self.by, self.on, *self.shown, *plan.columns, *plan.mask_columns]))
+
     # -- the search ---------------------------------------------------------------------------------------------------
 
     def search(self, kept: Kept, complete: Bools, reached_us: int, final: bool) -> tuple[pa.Table, Int64s, Found]:
         """The rows that are complete, where those of each key begin, and what is found among them."""
         from headwater.operators.match.kernel import search
 
-        rows = kept.rows if complete.all() else kept.rows.filter(pa.array(complete))
+        rows = kept.part(np.flatnonzero(complete), self.looked_at)
         keys = kept.keys[complete]
         begin = np.searchsorted(keys, np.arange(kept.count + 1))
         past = np.bincount(kept.keys[kept.past], minlength=kept.count)
@@ -74,7 +80,8 @@ class MatchStep:
             whole_null=columns.whole_null,
             real=columns.real,
             real_null=columns.real_null,
-            begin=begin,
+            begin=begin[:-1],
+            end=begin[1:],
             start=begin[:-1] + past,
             first=np.where(kept.whole, begin[:-1], -1),
             matches=kept.matches,
