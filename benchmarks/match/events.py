@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,17 +38,23 @@ PATTERNS = {
 }
 
 
-def fill(log: Path, topic: str, *, rows: int, users: int) -> None:
-    """Write the events: the same ones each time."""
+def frames(rows: int, users: int, every_us: int = EVENT_US) -> Iterator[pa.RecordBatch]:
+    """The events: the same ones each time."""
     random = np.random.default_rng(1)
+    for start in range(0, rows, FRAME_ROWS):
+        count = min(FRAME_ROWS, rows - start)
+        columns = {
+            "user": pa.array(random.integers(0, users, count)),
+            "kind": pa.array(np.array(KINDS)[random.integers(0, len(KINDS), count)]),
+            "amount": pa.array(random.integers(0, 1_000, count)),
+            "at": pa.array((np.arange(count) + start) * every_us, pa.timestamp("us", "UTC")),
+        }
+        yield pa.record_batch(columns)
+
+
+def fill(log: Path, topic: str, *, rows: int, users: int, every_us: int = EVENT_US) -> None:
+    """Write the events to a topic."""
     with hwlog.open(log) as opened:
         opened.create(topic, SCHEMA, partitions=CORES, time="at", durability="os")
-        for number, start in enumerate(range(0, rows, FRAME_ROWS)):
-            count = min(FRAME_ROWS, rows - start)
-            columns = {
-                "user": pa.array(random.integers(0, users, count)),
-                "kind": pa.array(np.array(KINDS)[random.integers(0, len(KINDS), count)]),
-                "amount": pa.array(random.integers(0, 1_000, count)),
-                "at": pa.array((np.arange(count) + start) * EVENT_US, pa.timestamp("us", "UTC")),
-            }
-            opened.append(topic, pa.record_batch(columns), partition=number % CORES)
+        for number, frame in enumerate(frames(rows, users, every_us)):
+            opened.append(topic, frame, partition=number % CORES)
