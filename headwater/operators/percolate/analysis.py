@@ -1,14 +1,17 @@
 """From text to terms: words are runs of letters, digits and underscores, in lower case, without stop words, stemmed.
 
-Splitting is done by Arrow over whole columns; everything after it is done once for each distinct word.
+Splitting is done over the bytes of whole columns; everything after it is done once for each distinct word.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -64,6 +67,77 @@ def split_all(texts: pa.Array) -> pa.ListArray:
     if pc.any(pc.match_substring_regex(plain, SIGN)).as_py():
         plain = pc.replace_substring_regex(plain, SIGN, r" \1 ")
     return pc.split_pattern(plain, " ")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The words of many texts: `words` has each once, `codes` says which stand in the texts, one after the other.
+
+    `counts` says how many of them each text has. `starts` and `stops` say where they stand in it; None where some text
+    has other than ASCII signs.
+    """
+
+    words: list[str]
+    codes: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64] | None
+    stops: npt.NDArray[np.int64] | None
+
+
+#: Bytes that belong to words. Those beyond ASCII are looked at again, once for each distinct word.
+_IS_WORD = np.array([chr(byte).isalnum() or byte >= 128 or chr(byte) == "_" for byte in range(256)])
+
+
+def split_column(texts: pa.Array) -> Split:
+    """The words of each text as they are written.
+
+    >>> found = split_column(pa.array(["to be, or not to be", "Zürich-West"]))
+    >>> [found.words[code] for code in found.codes], found.counts.tolist()
+    (['to', 'be', 'or', 'not', 'to', 'be', 'Zürich', 'West'], [6, 2])
+    """
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    held = texts.buffers()[2]
+    data = np.frombuffer(held, np.uint8)[offsets[0] : offsets[-1]] if held is not None else np.zeros(0, np.uint8)
+    borders = offsets - offsets[0]
+    is_word = _IS_WORD[data]
+    starts, stops = _runs(is_word, borders)
+    ends = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int32)
+    words = pa.StringArray.from_buffers(len(starts), pa.py_buffer(ends), pa.py_buffer(data[is_word]))
+    coded = words.dictionary_encode()
+    firsts = np.searchsorted(starts, borders)
+    counts, codes = np.diff(firsts), np.asarray(coded.indices).astype(np.int64)
+    distinct = coded.dictionary.to_pylist()
+    if not len(data) or data.max() < 128:
+        begin = np.repeat(borders[:-1], counts)
+        return Split(distinct, codes, counts, starts - begin, stops - begin)
+    return _split_further(distinct, codes, counts)
+
+
+def _runs(is_word: npt.NDArray[np.bool_], borders: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Where runs of word bytes begin and end; none goes over a border between texts."""
+    begins, ends = is_word.copy(), is_word.copy()
+    begins[1:] &= ~is_word[:-1]
+    ends[:-1] &= ~is_word[1:]
+    inner = borders[(borders > 0) & (borders < len(is_word))]
+    begins[inner] = is_word[inner]
+    ends[inner - 1] = is_word[inner - 1]
+    return np.flatnonzero(begins), np.flatnonzero(ends) + 1
+
+
+def _split_further(words: list[str], codes: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Split:
+    """Words beyond ASCII split again: among their signs are some that belong to no word, or are words of their own."""
+    odd = [number for number, word in enumerate(words) if not word.isascii()]
+    parts = [[word] for word in words]
+    for number, found in zip(odd, split_all(pa.array([words[number] for number in odd])).to_pylist(), strict=True):
+        parts[number] = [word for word in found if word]
+    sizes = np.array([len(some) for some in parts], np.int64)
+    firsts = np.cumsum(sizes) - sizes
+    each = sizes[codes]
+    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    flat = pa.array([word for some in parts for word in some], pa.string()).dictionary_encode()
+    new = np.asarray(flat.indices).astype(np.int64)[np.repeat(firsts[codes], each) + within]
+    of_text = np.repeat(np.arange(len(counts)), counts)
+    return Split(flat.dictionary.to_pylist(), new, np.bincount(of_text, each, len(counts)).astype(np.int64), None, None)
 
 
 def split(text: str) -> list[str]:

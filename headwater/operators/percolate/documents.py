@@ -7,6 +7,7 @@ queries that must be true of one element.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.operators.percolate.analysis import split_all
+from headwater.operators.percolate.analysis import Split, split_column
 from headwater.operators.percolate.fields import Date, Keyword
 from headwater.operators.percolate.terms import Terms
 
@@ -72,6 +73,8 @@ class Documents:
     prefix: str = ""
     numbers: dict[int, Column] = field(default_factory=dict)
     points: dict[int, Column] = field(default_factory=dict)
+    #: The words of each field with text.
+    splits: dict[str, Split] = field(default_factory=dict)
     _nested: dict[str, tuple[Documents, Ints]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,18 +100,16 @@ class Documents:
         values, owners = self.values(path)
         return Values(_as_text(values), owners)
 
-    def words(self, path: str) -> tuple[pa.Array, Ints, Ints]:
-        """The words of a field as they are written, the document of each, and its place there."""
+    def words(self, path: str) -> tuple[list[str], Ints, Ints, Ints]:
+        """The different words of a field as they are written; of each that stands there its number among them, its
+        document, and its place."""
         values, owners = self.texts(path)
         if isinstance(self.terms.fields.kinds[path], Keyword):
-            return values, owners, _rank_in(owners)
-        lists = split_all(values)
-        flat = pc.list_flatten(lists)
-        of_value = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
-        real = np.asarray(pc.not_equal(flat, "")) if len(flat) else np.zeros(0, bool)
-        of_value = of_value[real]
-        counts = np.bincount(of_value, minlength=len(owners))
-        return flat.filter(pa.array(real)), owners[of_value], _places(counts, of_value, owners)
+            coded = values.dictionary_encode()
+            return coded.dictionary.to_pylist(), np.asarray(coded.indices).astype(np.int64), owners, _rank_in(owners)
+        found = self.splits[path] = split_column(values)
+        of_value = np.repeat(np.arange(len(owners)), found.counts)
+        return found.words, found.codes, owners[of_value], _places(found.counts, of_value, owners)
 
     def _number_column(self, path: str) -> Column:
         if path.endswith("#lat"):
@@ -130,6 +131,21 @@ class Documents:
         pairs, owners = pairs[good], owners[good]
         return Column(_starts(owners, self.count), pairs[:, 0].copy(), pairs[:, 1].copy())
 
+    @cached_property
+    def singles(self) -> tuple[Floats, Bools]:
+        """Of each field with numbers the number of each document, none where it has none; and whether some have more.
+
+        A last row is for queries that ask for no number.
+        """
+        table = np.full((len(self.numbers) + 1, self.count), np.nan)
+        table[-1] = 0.0
+        many = np.zeros(len(table), bool)
+        for number, column in self.numbers.items():
+            counts = np.diff(column.starts)
+            many[number] = bool((counts > 1).any())
+            table[number, counts > 0] = column.values[column.starts[:-1][counts > 0]]
+        return table, many
+
     # -- terms --------------------------------------------------------------------------------------------------------
 
     def _fill_occurrences(self) -> None:
@@ -140,10 +156,8 @@ class Documents:
         owners, numbers, places = (np.concatenate([empty, *parts]) for parts in zip(*found, strict=True)) if found else (
             empty, empty, empty,
         )  # fmt: skip
-        keys = owners * self.terms.size + numbers
-        order = np.argsort(keys, kind="stable")
-        self.occurrences = places[order]
-        self.keys, self.firsts = distinct(keys[order])
+        keys, self.occurrences = _sorted(owners * self.terms.size + numbers, places)
+        self.keys, self.firsts = distinct(keys)
         self.key_owners, self.key_numbers = np.divmod(self.keys, max(1, self.terms.size))
         self._local = np.zeros(self.terms.size, np.int32)
         used = np.flatnonzero(np.bincount(self.key_numbers, minlength=self.terms.size))
@@ -154,15 +168,11 @@ class Documents:
             self._table[self.key_owners, self._local[self.key_numbers]] = True
 
     def _in_words(self, path: str) -> tuple[Ints, Ints, Ints]:
-        words, owners, places = self.words(path)
-        if not len(words):
-            return owners, owners, places
-        coded = words.dictionary_encode()
-        numbers = self.terms.of_words(path, coded.dictionary.to_pylist())
+        words, codes, owners, places = self.words(path)
+        numbers = self.terms.of_words(path, words)
         counts = np.fromiter(map(len, numbers), np.int64, len(numbers))
         flat = np.fromiter((one for each in numbers for one in each), np.int64, int(counts.sum()))
         starts = np.concatenate([[0], np.cumsum(counts)])
-        codes = np.asarray(coded.indices)
         asked = np.flatnonzero(counts[codes])
         codes = codes[asked]
         token, within = expanded(counts[codes])
@@ -223,6 +233,15 @@ def distinct(ordered: Ints) -> tuple[Ints, Ints]:
     """Each of some ordered numbers once, and where it stands first."""
     firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else ordered
     return ordered[firsts], firsts
+
+
+def _sorted(keys: Ints, places: Ints) -> tuple[Ints, Ints]:
+    """Keys in order, and the places that belong to them. Both fit into one number each, as a rule, and sort as one."""
+    if not len(keys) or max(int(keys.max()), int(places.max())) >> 31:
+        order = np.lexsort((places, keys))
+        return keys[order], places[order]
+    both = np.sort((keys << 32) | places)
+    return both >> 32, both & 0xFFFFFFFF
 
 
 def _starts(owners: Ints, count: int) -> Ints:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headwater.operators.percolate.analysis import spans
 from headwater.operators.percolate.compiling import NESTED, NODE, PHRASE, TERM
-from headwater.operators.percolate.documents import VALUE_GAP, Documents
+from headwater.operators.percolate.documents import VALUE_GAP, Documents, Ints, expanded
 from headwater.operators.percolate.fields import Keyword
 from headwater.operators.percolate.phrases import together
 from headwater.operators.percolate.segment import Segment
@@ -80,6 +80,7 @@ class Highlighter:
         self._order = {name: number for number, name in enumerate(documents.terms.fields.kinds)}
         self._columns: dict[str, tuple[pa.Array, list[int]]] = {}
         self._texts: dict[tuple[str, int], list[tuple[str, int, list[tuple[int, int]]]]] = {}
+        self._stops: dict[str, Ints] = {}
 
     def fragments(self, matched: Sequence[tuple[int, Asked]]) -> Iterator[list[dict[str, str]]]:
         """For each match the pieces of its document that show why it is one, field by field."""
@@ -110,9 +111,10 @@ class Highlighter:
         )
         flat = np.array([term for some in terms for term in some], np.int64)
         firsts, counts = self._documents.runs(owners, flat)
-        held = self._documents.occurrences.tolist()
-        stops = (firsts + counts).tolist()
-        return [held[first:stop] for first, stop in zip(firsts.tolist(), stops, strict=True)]
+        which, within = expanded(counts)
+        held = self._documents.occurrences[firsts[which] + within].tolist()
+        stops = np.cumsum(counts)
+        return [held[first:stop] for first, stop in zip((stops - counts).tolist(), stops.tolist(), strict=True)]
 
     def _cut(self, field: str, document: int, places: set[int]) -> Iterator[str]:
         left = self._marking.fragments_max
@@ -150,17 +152,31 @@ class Highlighter:
         if (field, document) not in self._texts:
             found, place = [], 0
             is_whole = isinstance(self._documents.terms.fields.kinds[field], Keyword)
-            for text in self._of(field, document):
-                bounds = [(0, len(text))] if is_whole else spans(text)
+            first, texts = self._of(field, document)
+            for number, text in enumerate(texts, first):
+                bounds = [(0, len(text))] if is_whole else self._bounds(field, number, text)
                 found.append((text, place, bounds))
                 place += 1 if is_whole else len(bounds) + VALUE_GAP
             self._texts[field, document] = found
         return self._texts[field, document]
 
-    def _of(self, field: str, document: int) -> list[str]:
+    def _bounds(self, field: str, number: int, text: str) -> list[tuple[int, int]]:
+        """Where the words of a text are: known where it was split by its bytes, and these are its signs."""
+        split = self._documents.splits.get(field)
+        if split is None or split.starts is None or split.stops is None:
+            return spans(text)
+        if field not in self._stops:
+            self._stops[field] = np.cumsum(split.counts)
+        stop = int(self._stops[field][number])
+        first = stop - int(split.counts[number])
+        return list(zip(split.starts[first:stop].tolist(), split.stops[first:stop].tolist(), strict=True))
+
+    def _of(self, field: str, document: int) -> tuple[int, list[str]]:
+        """The texts of a field, and the number of the first of them among those of all documents."""
         if field not in self._columns:
             texts, owners = self._documents.texts(field)
             starts = np.searchsorted(owners, np.arange(self._documents.count + 1)).tolist()
             self._columns[field] = texts, starts
         texts, starts = self._columns[field]
-        return [str(text) for text in texts[starts[document] : starts[document + 1]].to_pylist()]
+        first, stop = starts[document], starts[document + 1]
+        return first, [str(text) for text in texts[first:stop].to_pylist()]

@@ -85,6 +85,11 @@ class Index:
         return len(self.ids)
 
     @property
+    def segments(self) -> Sequence[Segment]:
+        """The parts, the oldest first."""
+        return tuple(self._segments)
+
+    @property
     def bytes(self) -> int:
         """What the arrays of all segments take; the names of queries and terms come on top."""
         return sum(segment.bytes for segment in self._segments)
@@ -185,6 +190,7 @@ class Index:
 
     def _matched(self, segment: Segment, documents: Documents, *, scores: bool) -> Matches:
         owners, slots, values, candidates = [], [], [], 0
+        asked, rounds, spent = [], [], 0.0
         matcher = Matcher(segment, documents)
         for pairs, seconds in _timed(tried(segment, documents, self._alive)):
             good = np.flatnonzero(pairs.matched)
@@ -193,7 +199,11 @@ class Index:
             roots = segment.roots[pairs.queries[good]].astype(np.int64)
             values.append(matcher.scores(owners[-1], roots) if scores else np.zeros(len(good)))
             candidates += len(pairs.queries)
-            self._count(segment.slots[pairs.queries], pairs.rounds, slots[-1], seconds)
+            asked.append(pairs.queries)
+            rounds.append(pairs.rounds)
+            spent += seconds
+        if asked:
+            self._count(segment.slots[np.concatenate(asked)], np.concatenate(rounds), np.concatenate(slots), spent)
         empty = np.zeros(0, np.int64)
         return Matches(
             np.concatenate([empty, *owners]),
@@ -203,7 +213,7 @@ class Index:
         )
 
     def _count(self, slots: Ints, rounds: Ints, matched: Ints, seconds: float) -> None:
-        """Share what a portion has cost among its queries, by the questions that each of them asked."""
+        """Share what documents have cost among the queries, by the questions that each of them asked."""
         size = len(self.work.seconds)
         asked = np.bincount(slots, rounds, size)
         self.work.candidates += np.bincount(slots, minlength=size)

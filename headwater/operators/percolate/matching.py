@@ -30,8 +30,8 @@ from headwater.operators.percolate.query.moments import Moment
 from headwater.operators.percolate.query.tree import Bound, Range
 from headwater.operators.percolate.segment import Segment, Small
 
-#: So many pairs are looked at together, at most: what bounds memory.
-PAIRS_MAX = 2_000_000
+#: So many pairs are looked at together, at most: what they need stays in the processor's caches.
+PAIRS_MAX = 131_072
 #: Occurrences beyond the first add less and less, as in BM25 with k1 = 1.2.
 SATURATION = 1.2
 
@@ -50,12 +50,30 @@ def tried(segment: Segment, documents: Documents, alive: Bools) -> Iterator[Pair
     """All pairs that may match, in portions, and whether they do."""
     matcher = Matcher(segment, documents)
     living = alive[segment.slots]
+    all_live = bool(living.all())
     for owners, queries in candidates(segment, documents):
-        kept = living[queries]
-        owners, queries = owners[kept], queries[kept]
-        matched, rounds = matcher.true_of(owners, segment.roots[queries].astype(np.int64))
-        _drop_doubles(segment, owners, queries, matched)
-        yield Pairs(owners, queries, matched, rounds)
+        if not all_live:
+            kept = living[queries]
+            owners, queries = owners[kept], queries[kept]
+        yield asked(segment, documents, matcher, owners, queries)
+
+
+def asked(segment: Segment, documents: Documents, matcher: Matcher, owners: Ints, queries: Ints) -> Pairs:
+    """Whether queries are true of documents, pair by pair."""
+    matched, rounds = np.zeros(len(queries), bool), np.ones(len(queries), np.int64)
+    left = np.flatnonzero(_may_match(segment, documents, owners, queries))
+    matched[left], rounds[left] = matcher.true_of(owners[left], segment.roots[queries[left]].astype(np.int64))
+    _drop_doubles(segment, owners, queries, matched)
+    return Pairs(owners, queries, matched, rounds)
+
+
+def _may_match(segment: Segment, documents: Documents, owners: Ints, queries: Ints) -> Bools:
+    """Whether documents have a number in the range that a query asks for first."""
+    first, (table, many) = segment.first_ranges, documents.singles
+    fields = first.fields[queries]
+    values = table[fields, owners]
+    found: Bools = (values >= first.lows[queries]) & (values <= first.highs[queries])
+    return found | many[fields] if many.any() else found
 
 
 def _drop_doubles(segment: Segment, owners: Ints, queries: Ints, matched: Bools) -> None:
@@ -100,7 +118,8 @@ def _expanded(
 ) -> tuple[Ints, Ints]:
     owners_of, queries_of = [], []
     for owners, starts, counts, queries in found:
-        asked = np.flatnonzero((counts > 0) & (owners >= first) & (owners < stop))
+        begin, end = np.searchsorted(owners, (first, stop)).tolist()  # they are in order
+        asked = begin + np.flatnonzero(counts[begin:end])
         which, within = expanded(counts[asked])
         owners_of.append(owners[asked][which])
         queries_of.append(queries[starts[asked][which] + within].astype(np.int64))

@@ -95,6 +95,19 @@ def _canonical(first: Ints, last: Ints) -> tuple[Ints, Ints]:
     return np.concatenate(nodes), np.concatenate(which)
 
 
+@dataclass(frozen=True)
+class FirstRanges:
+    """A field with numbers of each query, and the bounds; -1 where it asks for something else."""
+
+    fields: Small
+    lows: Floats
+    highs: Floats
+
+    @classmethod
+    def none(cls, count: int) -> FirstRanges:
+        return cls(np.full(count, -1, np.int32), np.full(count, -np.inf), np.full(count, np.inf))
+
+
 @dataclass
 class Segment:
     """Queries that were compiled together. `slots` says which stored query each root is."""
@@ -158,6 +171,23 @@ class Segment:
         return found
 
     @cached_property
+    def first_ranges(self) -> FirstRanges:
+        """What queries ask first, where that is a range: most pairs fail there."""
+        found = FirstRanges.none(self.size)
+        queries = np.flatnonzero(self.node_starts[self.roots + 1] > self.node_starts[self.roots])
+        clauses = self.node_starts[self.roots[queries]]
+        places = self.clause_starts[clauses]
+        good = (self.clause_starts[clauses + 1] - places == 1) & (self.clause_least[clauses] == 1)
+        queries, places = queries[good], places[good]
+        good = (self.kinds[places] == NUMBER) & ~self.negated[places]
+        queries, indexes = queries[good], self.indexes[places[good]]
+        good = ~(self.low_is_relative[indexes] | self.high_is_relative[indexes])
+        queries, indexes = queries[good], indexes[good]
+        found.fields[queries] = self.number_fields[indexes]
+        found.lows[queries], found.highs[queries] = self.lows[indexes], self.highs[indexes]
+        return found
+
+    @cached_property
     def has_relative(self) -> bool:
         """Whether any range moves with the time."""
         return bool(self.low_is_relative.any() or self.high_is_relative.any())
@@ -172,6 +202,7 @@ class Segment:
         held = [getattr(self, one.name) for one in fields(self)]
         filed = [self.by_term, *(tree.filed for tree in self.by_range.values())]
         held += [part for one in filed for part in (one.names, one.starts, one.queries)]
+        held += vars(self.first_ranges).values()
         return sum(one.nbytes for one in held if isinstance(one, np.ndarray))
 
 

@@ -65,7 +65,7 @@ class Held:
 
     def store(self, rows: pa.Table) -> None:
         """Take changes in: columns `id`, `query`, and where there are any `metadata`, `enabled`, `_tombstone`."""
-        with _without_pauses():
+        with without_pauses():
             for start in range(0, rows.num_rows, ROWS_MAX):
                 self._store(rows.slice(start, ROWS_MAX))
 
@@ -161,8 +161,8 @@ class Held:
 
 
 @contextmanager
-def _without_pauses() -> Iterator[None]:
-    """Trees hold no cycles, and looking for some among a million of them takes longer than reading them."""
+def without_pauses() -> Iterator[None]:
+    """Trees hold no cycles, nor do matches; looking for some among all that a worker holds takes longer than the work."""
     was_on = gc.isenabled()
     gc.disable()
     try:

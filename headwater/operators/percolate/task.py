@@ -27,7 +27,7 @@ from headwater.operators.percolate.documents import Documents, Floats
 from headwater.operators.percolate.fields import Fields
 from headwater.operators.percolate.highlights import HIGHLIGHT_TYPE, Highlighter, Marking
 from headwater.operators.percolate.index import Matches
-from headwater.operators.percolate.stored import Held, Refused, TopicQueries
+from headwater.operators.percolate.stored import Held, Refused, TopicQueries, without_pauses
 
 #: Documents that are matched together.
 DOCUMENTS_MAX = 1_000
@@ -94,7 +94,9 @@ class PercolateTask:
         now_us = self._now_us(batch)
         for rows in batches:
             for start in range(0, rows.num_rows, DOCUMENTS_MAX):
-                yield self.matched(rows.slice(start, DOCUMENTS_MAX), kept.held, now_us)
+                with without_pauses():
+                    result = self.matched(rows.slice(start, DOCUMENTS_MAX), kept.held, now_us)
+                yield result
         self._write_costs(kept, batch)
 
     def matched(self, rows: pa.RecordBatch, held: Held, now_us: int) -> pa.RecordBatch:
