@@ -1,4 +1,4 @@
-"""The benchmarks of windows and joins keep to their contract: every name of the promise is there, and their parts run."""
+"""The benchmarks of operators keep to their contract: every name of the promise is there, and their parts run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.analytics.__main__ import PARTS as ANALYTICS
 from benchmarks.joins.__main__ import PARTS as JOINS
+from benchmarks.match.__main__ import PARTS as MATCH
 from benchmarks.sketches.__main__ import PARTS as SKETCHES
 from benchmarks.windows.__main__ import PARTS as WINDOWS
 
@@ -22,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}),
         ("joins", "within", {"within"}),
+        ("match", "grammar", {"grammar"}),
+        ("match", "rules_1000", {"rules_1000"}),
+        ("analytics", "rate", {"rate.period", "rate.half_life"}),
         ("sketches", "operators", {"operators.seen_before", "operators.k_means"}),
     ],
 )
@@ -37,4 +42,7 @@ def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names:
 def test_every_part_of_the_promise_is_there() -> None:
     assert set(WINDOWS) == {"tumbling", "tumbling.native", "own", "state"}
     assert set(JOINS) == {"enrich", "tables", "within"}
+    assert set(ANALYTICS) == {"rolling", "rate", "trend", "anomaly", "compared_to"}
+    flink = {"abc.flink", "small_big.flink", "rising.flink"}
+    assert set(MATCH) == {"abc.native", "abc.native10", "patterns", "rules_1000", "grammar"} | flink
     assert set(SKETCHES) == {"few", "many", "operators", "streams"}
