@@ -28,18 +28,18 @@ ADDED = 1_000
 
 
 def queries_1k(bench: Bench) -> list[Result]:
-    return _measured(bench, "queries_1k", bench.size(1_000, 200), documents_count=bench.size(50_000, 2_000))
+    return _measured(bench, "queries_1k", bench.size(1_000, 200), documents_count=bench.size(20_000, 2_000))
 
 
 def queries_10k(bench: Bench) -> list[Result]:
-    return _measured(bench, "queries_10k", bench.size(10_000, 500), documents_count=bench.size(50_000, 2_000))
+    return _measured(bench, "queries_10k", bench.size(10_000, 500), documents_count=bench.size(20_000, 2_000))
 
 
 def queries_100k(bench: Bench) -> list[Result]:
     """Beside brute force, which must be a hundred times slower."""
     count = bench.size(100_000, 2_000)
     (ours,) = _measured(
-        bench, "queries_100k", count, documents_count=bench.size(50_000, 2_000), least=None if bench.quick else 1_000.0
+        bench, "queries_100k", count, documents_count=bench.size(20_000, 2_000), least=None if bench.quick else 1_000.0
     )
     bench.say("queries_100k: brute force")
     rates = run_child("benchmarks.percolate.brute", count, bench.size(10_000, 1_000), BRUTE_DOCUMENTS)
@@ -62,7 +62,7 @@ def queries_100k(bench: Bench) -> list[Result]:
 
 
 def queries_1m(bench: Bench) -> list[Result]:
-    return _measured(bench, "queries_1m", bench.size(1_000_000, 5_000), documents_count=bench.size(20_000, 2_000))
+    return _measured(bench, "queries_1m", bench.size(1_000_000, 5_000), documents_count=bench.size(5_000, 2_000))
 
 
 def adding(bench: Bench) -> list[Result]:

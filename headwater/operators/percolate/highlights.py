@@ -81,9 +81,22 @@ class Highlighter:
         self._columns: dict[str, tuple[pa.Array, list[int]]] = {}
         self._texts: dict[tuple[str, int], list[tuple[str, int, list[tuple[int, int]]]]] = {}
         self._stops: dict[str, Ints] = {}
+        self._cuts: dict[tuple[str, int, frozenset[int]], list[str]] = {}
 
-    def fragments(self, matched: Sequence[tuple[int, Asked]]) -> Iterator[list[dict[str, str]]]:
+    def column(self, matched: Sequence[tuple[int, Asked]]) -> pa.Array:
         """For each match the pieces of its document that show why it is one, field by field."""
+        counts, fields, fragments = [0], list[str](), list[str]()
+        for shown in self._shown(matched):
+            for field, pieces in shown:
+                fields += [field] * len(pieces)
+                fragments += pieces
+            counts.append(len(fields))
+        structs = pa.StructArray.from_arrays(
+            [pa.array(fields, pa.string()), pa.array(fragments, pa.string())], fields=list(HIGHLIGHT_TYPE.value_type)
+        )
+        return pa.ListArray.from_arrays(pa.array(counts, pa.int32()), structs).cast(HIGHLIGHT_TYPE)
+
+    def _shown(self, matched: Sequence[tuple[int, Asked]]) -> Iterator[list[tuple[str, list[str]]]]:
         places = iter(self._places(matched))
         for document, asked in matched:
             found: dict[str, set[int]] = {}
@@ -93,10 +106,16 @@ class Highlighter:
                 held = [(term, place, next(places)) for term, place in words]
                 self._add(found, words[0][0], {place for some in together(held, slop) for place in some})
             yield [
-                {"field": field, "fragment": fragment}
+                (field, self._pieces_of(field, document, found[field]))
                 for field in sorted(found, key=self._order.__getitem__)
-                for fragment in self._cut(field, document, found[field])
             ]
+
+    def _pieces_of(self, field: str, document: int, places: set[int]) -> list[str]:
+        """Many queries ask the same of a document: what was cut once is kept."""
+        key = field, document, frozenset(places)
+        if key not in self._cuts:
+            self._cuts[key] = list(self._cut(field, document, places))
+        return self._cuts[key]
 
     def _add(self, found: dict[str, set[int]], term: int, places: Collection[int]) -> None:
         field = self._documents.terms.field_of(term)

@@ -62,6 +62,7 @@ def asked(segment: Segment, documents: Documents, matcher: Matcher, owners: Ints
     """Whether queries are true of documents, pair by pair."""
     matched, rounds = np.zeros(len(queries), bool), np.ones(len(queries), np.int64)
     left = np.flatnonzero(_may_match(segment, documents, owners, queries))
+    left = left[_has_other_term(segment, documents, owners[left], queries[left])]
     matched[left], rounds[left] = matcher.true_of(owners[left], segment.roots[queries[left]].astype(np.int64))
     _drop_doubles(segment, owners, queries, matched)
     return Pairs(owners, queries, matched, rounds)
@@ -74,6 +75,18 @@ def _may_match(segment: Segment, documents: Documents, owners: Ints, queries: In
     values = table[fields, owners]
     found: Bools = (values >= first.lows[queries]) & (values <= first.highs[queries])
     return found | many[fields] if many.any() else found
+
+
+def _has_other_term(segment: Segment, documents: Documents, owners: Ints, queries: Ints) -> Bools:
+    """Whether documents have a term that a query needs besides the one that it was found by."""
+    terms = segment.other_terms[queries].astype(np.int64)
+    first, last = terms[:, 0], terms[:, 1]
+    found: Bools = first < 0
+    there = np.flatnonzero(~found)
+    found[there] = documents.has(owners[there], first[there])
+    there = np.flatnonzero(~found & (first != last))
+    found[there] = documents.has(owners[there], last[there])
+    return found
 
 
 def _drop_doubles(segment: Segment, owners: Ints, queries: Ints, matched: Bools) -> None:

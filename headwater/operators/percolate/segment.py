@@ -20,10 +20,11 @@ from headwater.operators.percolate.compiling import (
     NUMBER,
     PHRASE,
     POINT,
+    TERM,
     Arrays,
 )
 from headwater.operators.percolate.covers import Covers
-from headwater.operators.percolate.documents import Bools, Floats, Ints, distinct
+from headwater.operators.percolate.documents import Bools, Floats, Ints, distinct, expanded
 from headwater.operators.percolate.query.tree import Range
 from headwater.operators.percolate.terms import Terms
 
@@ -188,6 +189,34 @@ class Segment:
         return found
 
     @cached_property
+    def other_terms(self) -> Small:
+        """Two terms of each query, the same twice or -1 for none: it needs one of them, besides what it is found by."""
+        found_by = np.full(self.size, -1, np.int64)
+        found_by[self.cover_term_queries] = self.cover_terms
+        which, first, last = self._needed_terms()
+        other = (first != found_by[which]) & (last != found_by[which])
+        which, first, last = which[other], first[other], last[other]
+        frequency = np.bincount(self.indexes[self.kinds == TERM])
+        costs = (frequency[first] + np.where(first == last, 0, frequency[last])).astype(np.float64)
+        least = np.full(self.size, np.inf)
+        np.minimum.at(least, which, costs)
+        chosen = costs == least[which]
+        found: Small = np.full((self.size, 2), -1, np.int32)
+        found[which[chosen]] = np.column_stack([first[chosen], last[chosen]])
+        return found
+
+    def _needed_terms(self) -> tuple[Ints, Ints, Ints]:
+        """Clauses that ask for one or for either of two terms: the query, and the terms."""
+        begins = self.node_starts[self.roots].astype(np.int64)
+        which, within = expanded(self.node_starts[self.roots + 1] - begins)
+        clauses = begins[which] + within
+        first, last = self.clause_starts[clauses], self.clause_starts[clauses + 1] - 1
+        good = (self.clause_least[clauses] == 1) & (first <= last) & (last <= first + 1)
+        which, first, last = which[good], first[good], last[good]
+        good = (self.kinds[first] == TERM) & (self.kinds[last] == TERM) & ~(self.negated[first] | self.negated[last])
+        return which[good], self.indexes[first[good]].astype(np.int64), self.indexes[last[good]].astype(np.int64)
+
+    @cached_property
     def has_relative(self) -> bool:
         """Whether any range moves with the time."""
         return bool(self.low_is_relative.any() or self.high_is_relative.any())
@@ -202,7 +231,7 @@ class Segment:
         held = [getattr(self, one.name) for one in fields(self)]
         filed = [self.by_term, *(tree.filed for tree in self.by_range.values())]
         held += [part for one in filed for part in (one.names, one.starts, one.queries)]
-        held += vars(self.first_ranges).values()
+        held += [*vars(self.first_ranges).values(), self.other_terms]
         return sum(one.nbytes for one in held if isinstance(one, np.ndarray))
 
 

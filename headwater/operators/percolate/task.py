@@ -121,7 +121,7 @@ class PercolateTask:
         if self.marking is not None:
             asked = [held.index.asked_by(slot) for slot in slots]
             pairs = list(zip(matches.documents.tolist(), asked, strict=True))
-            highlights = pa.array(list(Highlighter(documents, self.marking).fragments(pairs)), HIGHLIGHT_TYPE)
+            highlights = Highlighter(documents, self.marking).column(pairs)
         return [ids, pa.array(matches.scores), highlights, held.metadata(pa.array(matches.slots))]
 
     # -- time ---------------------------------------------------------------------------------------------------------
