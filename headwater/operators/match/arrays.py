@@ -16,6 +16,9 @@ from headwater.operators.match.formulas import kind_of
 from headwater.operators.match.plan import BITS, Plan
 from headwater.operators.match.values import over_rows
 
+#: So many truth values are held at a time: with many conditions, rows are looked at by parts.
+TRUTHS_MAX = 2**26
+
 
 def whole_numbers(column: pa.ChunkedArray) -> Int64s:
     """Whole numbers, truth values and times (in microseconds); nulls are 0."""
@@ -108,10 +111,12 @@ def with_columns(plan: Plan, rows: pa.Table) -> pa.Table:
 def masks_over(trees: Sequence[Expression], rows: pa.Table) -> Int64s:
     """The words of a mask with a bit for each of these conditions."""
     masks = np.zeros((max(1, -(-len(trees) // BITS)), rows.num_rows), np.int64)
-    truths = Truths(rows)
-    for bit, tree in enumerate(trees):
-        # Few rows fit most conditions, and only those are touched.
-        masks[bit // BITS, np.flatnonzero(truths.of(tree))] |= 1 << (bit % BITS)
+    rows_max = max(1_000, TRUTHS_MAX // max(1, len(trees)))
+    for start in range(0, rows.num_rows, rows_max):
+        truths = Truths(rows.slice(start, rows_max))
+        for bit, tree in enumerate(trees):
+            # Few rows fit most conditions, and only those are touched.
+            masks[bit // BITS, start + np.flatnonzero(truths.of(tree))] |= 1 << (bit % BITS)
     return masks
 
 

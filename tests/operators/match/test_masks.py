@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.operators import Match
 from headwater.operators.keyed.plan import applied_operators
+from headwater.operators.match import arrays
 from headwater.operators.match.arrays import masks_over, truth
 from headwater.operators.match.expression import Call, Constant, Expression, Reference
 from headwater.operators.match.plain import is_plain
@@ -107,6 +108,18 @@ def test_arrow_and_spark_agree_on_plain_conditions(spark: SparkSession, trees: S
     masks = masks_over(trees, rows)
     for number, tree in enumerate(trees):
         assert ((masks[0] >> number & 1).astype(bool) == truth(over_rows(tree, rows))).all()
+
+
+def test_many_conditions_are_computed_by_parts_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.concat_tables([table()] * 11).combine_chunks()
+    rule = parse("PATTERN (A B) DEFINE A AS whole > 0 AND text = 'a' OR real < 1.5, B AS text = 'a'")
+    trees = [one.tree for one in rule.define.values()]
+    whole = masks_over(trees, rows)
+    monkeypatch.setattr(arrays, "TRUTHS_MAX", 1)
+    assert (masks_over(trees, rows) == whole).all()
+    assert [int((whole[0] >> bit & 1).sum()) for bit in range(2)] == [
+        int(truth(over_rows(tree, rows)).sum()) for tree in trees
+    ]
 
 
 @pytest.mark.parametrize(
