@@ -95,6 +95,14 @@ def time_folder(state: Path, query: str) -> Path:
     return state / query / "batches"
 
 
+def questions_of(state: Path, batch: MicroBatch) -> dict[str, Any] | None:
+    """Which questions belong to this batch: `log`, `topic`, the `query` they name, and offsets from `start` to `stop`."""
+    folder = time_folder(state, batch.query)
+    for path in sorted(folder.glob(f"asked-{batch.number}-*.json")):
+        return recorded(folder, path.stem)
+    return None
+
+
 def batch_time_us(state: Path, batch: MicroBatch) -> int | None:
     """The processing time that the sources of this batch have recorded, the latest where there are several."""
     folder = time_folder(state, batch.query)

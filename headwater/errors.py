@@ -2,16 +2,16 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit
+    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -164,6 +164,37 @@ class AggregateInvalid(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class PatternInvalid(UsageError):
+    """The text of a pattern cannot be understood, or asks for what cannot be. It says where."""
+
+    line: int
+    column: int
+    #: The line of the text, and below it a caret under the place.
+    place: str
+    why: str
+    expected: str
+    #: "Did you mean fall?", where a name is unknown and another is near.
+    meant: str = ""
+    problem = "The pattern is wrong in line {line}, column {column}: {why}. {meant}\n{place}"
+    remedy = "Give {expected}."
+
+    def __str__(self) -> str:
+        facts = self.facts()
+        text = f"{self.problem.format(**facts)}\n{self.remedy.format(**facts)}"
+        return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+@dataclass(eq=False, kw_only=True)
+class SketchInvalid(UsageError):
+    """A column that should hold sketches holds something else, or sketches that cannot be merged."""
+
+    expected: str
+    why: str
+    problem = "The column has bytes that are no {expected!r} sketch: {why}."
+    remedy = "Give a column that `agg.sketch.{expected}` made, or that Apache DataSketches serialised."
+
+
+@dataclass(eq=False, kw_only=True)
 class JoinUnbounded(UsageError):
     """A join of streams would have to remember every row for ever."""
 
@@ -239,6 +270,16 @@ class OutputTaken(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class QuestionRefused(UsageError):
+    """A question to a running query makes no sense to it."""
+
+    query: str
+    why: str
+    problem = "The query {query!r} cannot answer: {why}"
+    remedy = "Ask again with what it names. The stream is not disturbed."
+
+
+@dataclass(eq=False, kw_only=True)
 class AppFileInvalid(UsageError):
     """A file does not hold an app that can be run."""
 
@@ -267,6 +308,17 @@ class ViewKeyInvalid(UsageError):
     key: str
     problem = "This is no key of view {view!r}: {why}."
     remedy = "Its key is {key}; give each of these columns once."
+
+
+@dataclass(eq=False, kw_only=True)
+class QueryInvalid(UsageError):
+    """A stored query of `Percolate` cannot be understood, or asks for what the documents do not have."""
+
+    query: str
+    position: str
+    why: str
+    problem = "The query {query!r} cannot be used, at {position}: {why}."
+    remedy = "Mend it there; `docs/reference/operators/percolate-queries.md` shows what may be written."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -589,6 +641,17 @@ class Closed(LogError):
 
 
 @dataclass(eq=False, kw_only=True)
+class AnswerOverdue(LogError):
+    """A question to a running query was not answered in time. It stays in its topic, and may still be answered."""
+
+    app: str
+    query: str
+    seconds: float
+    problem = "The query {query!r} of app {app!r} has not answered within {seconds} seconds."
+    remedy = "See with `headwater query list` that the app runs and keeps up, and allow more `seconds`."
+
+
+@dataclass(eq=False, kw_only=True)
 class ViewBehind(LogError):
     """A view did not come as far as a reader asked for, in the time that it would wait."""
 
@@ -884,3 +947,13 @@ class ChangelogInvalid(QueryError):
     why: str
     problem = "Operator {operator!r} cannot follow its table at {key}: {why}; nothing of this batch was saved."
     remedy = "Keep `_op`, `_partition` and `_offset` in what it reads, and give `key=` where rows replace one another."
+
+
+@dataclass(eq=False, kw_only=True)
+class SkipImpossible(QueryError):
+    """After a match the search was to go on at a variable where it cannot."""
+
+    variable: str
+    why: str
+    problem = "AFTER MATCH SKIP TO {variable} is impossible: {why}."
+    remedy = "Skip past the last row or to the next row, or to a variable that every match has behind its first row."

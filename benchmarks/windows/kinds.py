@@ -66,9 +66,10 @@ def native_column(bench: Bench) -> list[Result]:
 
 
 def beside_native(
-    bench: Bench, name: str, operators: Mapping[str, Operator], bars: Mapping[str, float]
+    bench: Bench, name: str, operators: Mapping[str, Operator], bars: Mapping[str, float] | None = None
 ) -> list[Result]:
     """Each operator and Spark's aggregation in turn, by rows a second and by CPU."""
+    bars = bars or {}
     bench_spark = workbench(bench)
     rows, users = bench.size(5_000_000, 100_000), bench.size(100_000, 2_000)
     with bench.scratch(name) as folder:
@@ -79,7 +80,7 @@ def beside_native(
         warm_up(bench, subjects)
         samples = bench.interleave(name, subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
-    return [rate_result(one, samples, peer=NATIVE, about=about, least=bars[one]) for one in operators]
+    return [rate_result(one, samples, peer=NATIVE, about=about, least=bars.get(one)) for one in operators]
 
 
 def _subject(bench_spark: Workbench, folder: Path, operator: Operator, rows: int) -> Callable[[], Sample]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from headwater.cli import (
+    ask,
     config,
     consume,
     dev,
@@ -41,7 +42,7 @@ def build() -> typer.Typer:
     )
     app.callback()(remember_flags())
     everyday = (produce, consume, tail, topic, group, schema)
-    for module in (*everyday, sql, running, dev, query, view, dlq, state, log, config, doctor, demo, version):
+    for module in (*everyday, sql, running, dev, query, ask, view, dlq, state, log, config, doctor, demo, version):
         module.register(app)
     return app
 

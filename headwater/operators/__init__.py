@@ -1,8 +1,10 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
-from headwater.operators import agg
+from headwater.operators import agg, percolate, sketches
 from headwater.operators.aggregate_table import AggregateTable
+from headwater.operators.anomaly import Anomaly
 from headwater.operators.branch import Branch
+from headwater.operators.compared_to import ComparedTo
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.count_window import CountWindow
 from headwater.operators.dedupe import Dedupe
@@ -12,19 +14,28 @@ from headwater.operators.hopping import Hopping
 from headwater.operators.join import Join
 from headwater.operators.join_tables import JoinTables
 from headwater.operators.join_within import JoinWithin
+from headwater.operators.k_means import KMeans
+from headwater.operators.match import Match, MatchRules, Pattern, begin
 from headwater.operators.merge import Merge
 from headwater.operators.panes import Panes, trigger
+from headwater.operators.percolate import Percolate
 from headwater.operators.process import Process
+from headwater.operators.rate import Rate
 from headwater.operators.rebuild import rebuild
+from headwater.operators.rolling import Rolling
+from headwater.operators.seen_before import SeenBefore
 from headwater.operators.session import Session
 from headwater.operators.sides import Sides, read_side
 from headwater.operators.sliding import Sliding
 from headwater.operators.top_n import TopN
+from headwater.operators.trend import Trend
 from headwater.operators.tumbling import Tumbling
 
 __all__ = [
     "AggregateTable",
+    "Anomaly",
     "Branch",
+    "ComparedTo",
     "CorrectClock",
     "CountWindow",
     "Dedupe",
@@ -34,16 +45,28 @@ __all__ = [
     "Join",
     "JoinTables",
     "JoinWithin",
+    "KMeans",
+    "Match",
+    "MatchRules",
     "Merge",
     "Panes",
+    "Pattern",
+    "Percolate",
     "Process",
+    "Rate",
+    "Rolling",
+    "SeenBefore",
     "Session",
     "Sides",
     "Sliding",
     "TopN",
+    "Trend",
     "Tumbling",
     "agg",
+    "begin",
+    "percolate",
     "read_side",
     "rebuild",
+    "sketches",
     "trigger",
 ]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.agg.aggregate import Aggregate
+from headwater.operators.agg.approximate import Approximate
 from headwater.operators.agg.choices import Collect, First, Last
 from headwater.operators.agg.computation import Computation, arguments, check_arguments, check_compute
 from headwater.operators.changelog import OP
@@ -67,6 +68,10 @@ class AggregateTable:
     def __post_init__(self) -> None:
         check_emit(self.emit)
         check_compute(self.compute, taken=names_of(self.by))
+        for name, one in self.compute.items():
+            if isinstance(one, Approximate):
+                expected = "an exact aggregate: a table takes rows back, and a sketch cannot forget what it has seen"
+                raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
         if self.on is None:
             for name, one in self.compute.items():
                 if isinstance(one, First | Last | Collect):

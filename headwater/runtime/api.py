@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, PortTaken
+from headwater.errors import ArgumentInvalid, HeadwaterError, PortTaken
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -117,6 +118,18 @@ def _routes(runner: Runner) -> Any:
         runner.restart_query(name)
         return {"query": name, "state": "restarting"}
 
+    @routes.post("/queries/{name}/ask")
+    def ask(
+        name: str,
+        key: str | None = None,
+        compute: str | None = None,
+        operator: str | None = None,
+        rows_max: int = 10_000,
+        seconds: float = 30.0,
+    ) -> dict[str, Any]:
+        given = {"key": _json("key", key), "compute": _json("compute", compute)}
+        return runner.app.ask(name, operator=operator, rows_max=rows_max, seconds=seconds, **given).as_json()
+
     @routes.get("/queries/{name}/explain")
     def explain(name: str) -> dict[str, str]:
         return {"query": name, "plan": runner.explain(name)}
@@ -167,6 +180,13 @@ def _routes(runner: Runner) -> Any:
         return {"app": runner.app.name, "state": "stopping"}
 
     return routes
+
+
+def _json(name: str, text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        raise ArgumentInvalid(name=name, value=text, expected='JSON, such as 42 or {"card": 42}') from None
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:

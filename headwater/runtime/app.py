@@ -15,6 +15,7 @@ from headwater.runtime.status import Kind
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
+    from headwater.runtime.asking import Answer
     from headwater.runtime.views import AppViews
     from headwater.sinks import Sink
 
@@ -106,6 +107,8 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
+        sides: Mapping[str, str] | None = None,
+        ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]: ...
 
@@ -114,7 +117,9 @@ class App:
 
         `key`, and whatever else `Log.create` takes (`time`, `partitions`, `retention`, …), say how the topic is made.
         `sinks` get the same rows, computed once. `trigger` is the time between batches, none for as soon as possible;
-        `rows_max` the most rows of a batch; `late` a topic for rows that came too late.
+        `rows_max` the most rows of a batch; `late` a topic for rows that came too late; `sides` topics for what else its
+        operators put aside, such as `{"timed_out": "payments.abandoned"}`; with `ask`, questions to its operators are
+        answered while it runs (`app.ask`).
         """
         return self._decorated(function, "topic", settings)
 
@@ -130,6 +135,8 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
+        sides: Mapping[str, str] | None = None,
+        ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]:
         """Declare a materialised view: for each key the newest row, served, queried and subscribed to.
@@ -145,6 +152,8 @@ class App:
             "tick": tick,
             "rows_max": rows_max,
             "late": late,
+            "sides": sides,
+            "ask": ask or None,
         }
         given = {option: value for option, value in options.items() if value not in (None, ())}
         decorate: Callable[[Function], Function] = self._decorated(None, "view", {"key": key, **given, **settings})
@@ -203,7 +212,11 @@ class App:
             why = "it names no sink, as in `@app.sink(PostgresSink(…))`"
             raise DeclarationInvalid(query=name, where=where, why=why)
         inputs = inputs_of(function, settings.pop("inputs", None) or {}, query=name)
-        own = {each: settings.pop(each) for each in ("mode", "trigger", "tick", "rows_max", "late") if each in settings}
+        own = {
+            each: settings.pop(each)
+            for each in ("mode", "trigger", "tick", "rows_max", "late", "sides", "ask")
+            if each in settings
+        }
         query = Query(
             name=name, kind=kind, function=function, inputs=inputs, where=where, key=key, sinks=sinks,
             topic=settings, **own,
@@ -221,6 +234,29 @@ class App:
         from headwater.runtime.runner import Runner
 
         Runner(self, until_caught_up=until_caught_up).run()
+
+    # Any: a key's value, or its columns by name.
+    def ask(
+        self,
+        query: str,
+        *,
+        key: Any = None,
+        compute: Mapping[str, str | tuple[str, str]] | None = None,
+        operator: str | None = None,
+        rows_max: int = 10_000,
+        seconds: str | float = 30.0,
+    ) -> Answer:
+        """Ask a query what its operator knows now: of one key, of all, or what all of them amount to.
+
+        The query is declared with `ask=True` and runs, in this process or another. The question is answered from the
+        state after a definite batch, and the answer says which offsets of the inputs that reflects. `compute` is
+        evaluated where the rows are: `{"total": "sum(spent)"}`. Costs a small batch, and a look at the state.
+
+            app.ask("spend", key="anna").rows
+        """
+        from headwater.runtime.asking import ask
+
+        return ask(self, query, key=key, compute=compute, operator=operator, rows_max=rows_max, seconds=seconds)
 
     def append(self, topic: str, rows: Rows) -> None:
         """Append rows to a topic of the app's log: a short way for scripts and notebooks."""

@@ -46,6 +46,8 @@ class Query:
     tick: str | None = None
     rows_max: int | None = None
     late: str | None = None
+    sides: Mapping[str, str] = field(default_factory=dict)
+    ask: bool = False
     # Any: settings of a topic, as `Log.create` takes them.
     topic: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,6 +55,11 @@ class Query:
     def output(self) -> str | None:
         """The topic that the rows go to; none for a query that only feeds sinks."""
         return None if self.kind == "sink" else self.name
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """The sides of its operators that go to topics, and to which; the late rows are one of them."""
+        return {**({} if self.late is None else {"late": self.late}), **self.sides}
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from headwater.operators.keyed import Contract, applied_operators
 from headwater.operators.keyed.engine import ROWS as COMBINED
 from headwater.operators.keyed.runs import TIMERS
 from headwater.operators.sides import side_schema
+from headwater.runtime.asking import prepare_topics, questions_topic
 from headwater.runtime.declared import Input, Query
 from headwater.runtime.home import Version
 from headwater.runtime.session import STATE
@@ -48,6 +49,12 @@ class Planned:
         """Whether rows are combined or packed where they are read, so that Spark sees fewer of them."""
         return any(one.packed or COMBINED in one.rows.names for one in self.operators)
 
+    def operator_of(self, side: str) -> Contract | None:
+        """The first operator that puts rows into this side; late ones are those of the first that looks at the time."""
+        if side == "late":
+            return next((one for one in self.operators if one.time is not None), None)
+        return next((one for one in self.operators if side in one.sides), None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
@@ -60,6 +67,8 @@ class Planner:
     clock: str = "system"
     topics: Mapping[str, str] = field(default_factory=dict)
     """Where outputs lie that are not in the topic of their name."""
+    app: str | None = None
+    """Whose queries these are: it gives the topic of questions its name."""
 
     def plan(self, query: Query, version: Version, *, stop: str | None = None) -> Planned:
         """Call the function with its inputs, and make or check the topic of its output.
@@ -73,16 +82,21 @@ class Planner:
             options["rows_max"] = str(query.rows_max)
         if query.tick is not None:
             options["tick"] = query.tick
+        if query.ask and version.topic == query.output and self.app is not None:
+            prepare_topics(self.log, self.app)
+            options["asks"] = f"{questions_topic(self.app)}/{query.name}"
         schemas = self.schemas_of(query)
         rows, operators = self._called(query, options)
+        if query.ask and not operators:
+            raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
             rows, operators = self._called(query, {**options, "tick": TICK})
         planned = Planned(query=query, version=version, rows=rows, operators=operators, schemas=schemas)
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
             self._prepare_output(planned, columns)
-        if query.late is not None:
-            self._prepare_late(planned)
+        for side, topic in query.aside.items():
+            self._prepare_side(planned, side, topic)
         for sink in query.sinks:
             sink.for_query(query.name, log=str(self.log.path), state=self.state).check(columns)
         return planned
@@ -94,7 +108,12 @@ class Planner:
     def _called(self, query: Query, options: dict[str, str]) -> tuple[DataFrame, tuple[Contract, ...]]:
         from pyspark.sql import DataFrame
 
-        arguments = {each.parameter: self._argument(each, options) for each in query.inputs}
+        # One source takes up the questions: that is enough for a batch to begin.
+        others = {name: value for name, value in options.items() if name != "asks"}
+        arguments = {
+            each.parameter: self._argument(each, options if number == 0 else others)
+            for number, each in enumerate(query.inputs)
+        }
         with keeping_state_in(self.spark, self.state), applied_operators() as operators:
             rows = query.function(**arguments)
         if not isinstance(rows, DataFrame):
@@ -182,24 +201,29 @@ class Planner:
         known = topic.schema.field(column.name)
         return known if known.type == column.type else column
 
-    def _prepare_late(self, planned: Planned) -> None:
-        name = str(planned.query.late)
-        timed = [one for one in planned.operators if one.time is not None]
-        if not timed:
+    def _prepare_side(self, planned: Planned, side: str, name: str) -> None:
+        operator = planned.operator_of(side)
+        if operator is None and side == "late":
             raise _invalid(planned.query, "it has a topic for late rows, but no operator that tells which are late")
-        if timed[0].late_rows_max is not None:
+        if operator is None:
+            sides = sorted({one for each in planned.operators for one in each.sides})
+            there = f"they have {', '.join(sides)}" if sides else "they have none"
+            raise _invalid(planned.query, f"it has a topic for a side {side!r} that none of its operators has; {there}")
+        if side == "late" and operator.late_rows_max is not None:
             why = (
-                f'it has a topic for late rows, but its operator {timed[0].name!r} drops them; say `late="side"` there'
+                f'it has a topic for late rows, but its operator {operator.name!r} drops them; say `late="side"` there'
             )
             raise _invalid(planned.query, why)
-        schema = side_schema(timed[0], "late")
+        schema = side_schema(operator, side)
         try:
             known = self.log.topic(name).schema
         except TopicNotFound:
             self.log.create(name, schema)
             return
         if known.names != schema.names:
-            raise OutputChanged(query=planned.query.name, topic=name, why="late rows have other columns now")
+            raise OutputChanged(
+                query=planned.query.name, topic=name, why=f"rows of the side {side!r} have other columns now"
+            )
 
 
 @contextlib.contextmanager

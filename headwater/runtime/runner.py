@@ -15,6 +15,7 @@ from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.runtime.api import served
 from headwater.runtime.app import App, found
+from headwater.runtime.asking import Answering
 from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
@@ -182,10 +183,24 @@ class Runner:
             state=self.home.state,
             checkpoint=self.home.checkpoint(query.name, version.number),
             available_now=self._until_caught_up or stop is not None,
+            answering=self._answering(planned),
         )
         if query.kind == "view" and version.topic == query.output:
             add_view(self.keeper, self.log, query, producer=str(running.query.id))
         return running
+
+    def _answering(self, planned: Planned) -> Answering | None:
+        """What makes answers of a query that can be asked; a version on trial is asked nothing."""
+        query, version = planned.query, planned.version
+        if not query.ask or version.topic != query.output:
+            return None
+        return Answering(
+            app=self.app.name,
+            log=str(self.log.path),
+            state=self.home.state,
+            checkpoint=self.home.checkpoint(query.name, version.number),
+            operators=tuple(one.name for one in planned.operators),
+        )
 
     def _begun(self, version: Version) -> Version:
         """A version with the place where it begins, if another was asked for."""
@@ -208,7 +223,14 @@ class Runner:
     def _planner(self) -> Planner:
         views = frozenset(query.name for query in self.app.queries if query.kind == "view")
         spark = self.start_spark()
-        return Planner(spark=spark, log=self.log, views=views, state=str(self.home.state), clock=self._clock)
+        return Planner(
+            spark=spark,
+            log=self.log,
+            views=views,
+            state=str(self.home.state),
+            clock=self._clock,
+            app=self.app.name,
+        )
 
     # -- continuous ---------------------------------------------------------------------------------------------------
 

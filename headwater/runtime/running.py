@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headwater.batches import MicroBatch
 from headwater.faults import reach
 from headwater.operators import Sides
+from headwater.runtime.asking import Parts, together
 from headwater.runtime.declared import Mode
 from headwater.runtime.planning import Planned
 from headwater.runtime.rejected import post_rejected
@@ -65,6 +65,7 @@ class Output:
     log: str
     state: Path
     gate: Gate
+    answering: Parts | None = None
     written: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -76,7 +77,9 @@ class Output:
             rows = rows.persist()
         try:
             if topic is not None:
-                TopicSink(log=self.log, topic=topic, extra_parts=self._sides())(rows, batch_id)
+                TopicSink(log=self.log, topic=topic, extra_parts=together(*self._sides(), self.answering))(
+                    rows, batch_id
+                )
                 reach("app.topic_written")
             if query.sinks:
                 told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
@@ -101,21 +104,31 @@ class Output:
                 batch=batch,
             )
 
-    def _sides(self) -> Callable[[MicroBatch], Any] | None:
-        late = self.planned.query.late
-        timed = [one.name for one in self.planned.operators if one.time is not None]
-        if late is None or not timed:
-            return None
-        return Sides(state=self.state, operator=timed[0], topics={"late": late})
+    def _sides(self) -> list[Sides]:
+        found = {side: self.planned.operator_of(side) for side in self.planned.query.aside}
+        return [
+            Sides(state=self.state, operator=operator.name, topics={side: self.planned.query.aside[side]})
+            for side, operator in found.items()
+            if operator is not None
+        ]
 
 
 class Running:
     """A started query. Its batches pass a gate, so that a stop falls between two of them."""
 
-    def __init__(self, planned: Planned, *, log: str, state: Path, checkpoint: Path, available_now: bool) -> None:
+    def __init__(
+        self,
+        planned: Planned,
+        *,
+        log: str,
+        state: Path,
+        checkpoint: Path,
+        available_now: bool,
+        answering: Parts | None = None,
+    ) -> None:
         self.planned = planned
         self._gate = Gate()
-        output = Output(planned=planned, log=log, state=state, gate=self._gate)
+        output = Output(planned=planned, log=log, state=state, gate=self._gate, answering=answering)
         self.query = _started(planned, output, checkpoint, available_now=available_now)
         self.stopping = False
 

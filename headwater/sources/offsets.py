@@ -29,6 +29,8 @@ class Progress:
     began: Offsets = field(default_factory=dict)
     #: How many punctuations stand at the end of each partition and were told; only where punctuations are read.
     told: Offsets = field(default_factory=dict)
+    #: How far questions to the query were read, by partition of their topic; only where it can be asked.
+    asked: dict[int, int] = field(default_factory=dict)
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -41,6 +43,8 @@ class Progress:
             body["began"] = _to_json(self.began)
         if self.told:
             body["told"] = _to_json(self.told)
+        if self.asked:
+            body["asked"] = {str(partition): offset for partition, offset in sorted(self.asked.items())}
         return body
 
     @staticmethod
@@ -60,6 +64,7 @@ class Progress:
             at_us=int(body.get("at_us", 0)),
             began=_from_json(body.get("began", {})),
             told=_from_json(body.get("told", {})),
+            asked={int(partition): int(offset) for partition, offset in body.get("asked", {}).items()},
         )
 
 

@@ -50,6 +50,8 @@ class Options:
     schema: str | None = None
     bad_rows: BadRows = "dead_letter"
     combine: str | None = None
+    #: The topic of questions to the query, and what they call it: a batch begins when one comes.
+    asks: tuple[str, str] | None = None
 
     @property
     def several(self) -> bool:
@@ -179,6 +181,15 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _topic_and_query(text: str) -> tuple[str, str]:
+    topic, _, query = text.partition("/")
+    if not topic or not query:
+        raise ArgumentInvalid(
+            name="", value=text, expected="a topic and the name of a query, such as shop.questions/spend"
+        )
+    return topic, query
+
+
 # Any: each parser gives what its field takes, which the dataclass says.
 _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "log": ("log", str),
@@ -203,5 +214,6 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "schema": ("schema", str),
     "bad_rows": ("bad_rows", _one_of("dead_letter", "fail")),
     "combine": ("combine", str),
+    "asks": ("asks", _topic_and_query),
 }
 OPTION_NAMES = frozenset(_RULES)

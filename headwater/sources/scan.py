@@ -42,6 +42,8 @@ class Part(InputPartition):
     #: How many punctuations at `start` were told before, and how many at `stop` belong to this part; None for all.
     told_start: int = 0
     told_stop: int | None = None
+    #: On the first part: which questions belong to the batch, from these offsets of their topic to those.
+    asked: tuple[dict[int, int], dict[int, int]] | None = None
 
 
 class Scan:

@@ -67,6 +67,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._state = state
         self._target: Offsets | None = None
         self._until_us: int | None = None
+        self._asked_until: dict[int, int] | None = None
 
     # -- the driver's side ----------------------------------------------------------------------------------------
 
@@ -109,19 +110,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         told = self._told(ends) if self._options.punctuations else {}
         # A run that ends when it has caught up also ends in time: at the moment it began.
         now_us = max(self._until_us if self._until_us is not None else self._clock().now_us(), before.at_us)
-        if not before.initial and not began and ends == before.topics and told == before.told:
+        asked = self._asked(before)
+        if not before.initial and not began and (ends, told, asked) == (before.topics, before.told, before.asked):
             tick = self._options.tick_seconds
             if tick is None or now_us - before.at_us < tick * 1_000_000:
                 return None
         ids = {name: log.topic(name).id for name in topics}
-        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told)
+        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told, asked=asked)
 
     def _wait(self, before: Progress) -> None:
         """Sleep until somebody appends, for a moment at most: Spark asks again at once, and would ask all the time."""
         seconds = WAIT_SECONDS if self._options.tick_seconds is None else min(WAIT_SECONDS, self._options.tick_seconds)
         if before.topics and not isinstance(self._options.stop, dict):
             with contextlib.suppress(TopicNotFound):  # which the next call tells in its own words
-                shared_log(self._options.log).wait(before.topics, seconds=seconds)
+                asked = {} if self._options.asks is None else {self._options.asks[0]: before.asked}
+                shared_log(self._options.log).wait({**before.topics, **asked}, seconds=seconds)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         log = shared_log(self._options.log)
@@ -129,6 +132,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with contextlib.suppress(TopicNotFound):  # which the next call tells in its own words
             self._target = {name: log.end_offsets(name) for name in found_topics(log, self._options)}
         self._until_us = self._clock().now_us()
+        self._asked_until = self._asked_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         log = shared_log(self._options.log)
@@ -161,7 +165,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         # A batch without rows still has its processing time to tell: timers fire by it.
         first = found[0] if found else Part(topic="", id="", partition=0, start=0, stop=0)
-        return [replace(first, at_us=after.at_us), *found[1:]]
+        # A query that could not be asked before begins with what is asked from now on.
+        known = bool(before.asked) or before.initial
+        asked = (before.asked, after.asked) if known and after.asked != before.asked else None
+        return [replace(first, at_us=after.at_us, asked=asked), *found[1:]]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: how far a query has read stands in its checkpoint, and retention asks nobody."""
@@ -176,6 +183,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batch = current_batch()
         if part.at_us is not None and batch is not None:
             self._tell_time(part.at_us, batch)
+            self._tell_asked(part, batch)
         if not part.topic:
             return
         log = shared_log(self._options.log)
@@ -203,6 +211,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         record_once(folder, f"time-{batch.number}-{source}", {"at_us": at_us})
         reach("source.timed")
         (folder / f"time-{batch.number - BATCHES_KEPT}-{source}.json").unlink(missing_ok=True)
+
+    def _tell_asked(self, part: Part, batch: MicroBatch) -> None:
+        """Write down which questions the operators of this batch are to answer."""
+        folder, name = time_folder(self._state, batch.query), f"asked-{{}}-{self._options.source}"
+        if part.asked is not None and self._options.asks is not None:
+            topic, query = self._options.asks
+            start, stop = ({str(number): offset for number, offset in one.items()} for one in part.asked)
+            about = {"log": self._options.log, "topic": topic, "query": query, "start": start, "stop": stop}
+            record_once(folder, name.format(batch.number), about)
+        (folder / f"{name.format(batch.number - BATCHES_KEPT)}.json").unlink(missing_ok=True)
 
     def _left(self, log: EmbeddedLog, part: Part, batch: MicroBatch | None) -> Part:
         """What retention has left of a part, where a reader that fell behind may skip; what is skipped is recorded."""
@@ -269,6 +287,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic: {number: max(end, known.get(topic, {}).get(number, 0)) for number, end in offsets.items()}
             for topic, offsets in ends.items()
         }
+
+    def _asked(self, before: Progress) -> dict[int, int]:
+        """How far questions go that the next batch answers; a run up to given offsets answers none."""
+        if isinstance(self._options.stop, dict):
+            return before.asked
+        return self._asked_now() if self._asked_until is None else self._asked_until
+
+    def _asked_now(self) -> dict[int, int]:
+        if self._options.asks is not None:
+            with contextlib.suppress(TopicNotFound):
+                return dict(shared_log(self._options.log).end_offsets(self._options.asks[0]))
+        return {}
 
     def _row_bytes(self, topics: dict[str, Topic]) -> dict[str, float]:
         log = shared_log(self._options.log)

@@ -1,4 +1,4 @@
-"""The benchmarks of windows and joins keep to their contract: every name of the promise is there, and their parts run."""
+"""The benchmarks of operators keep to their contract: every name of the promise is there, and their parts run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.analytics.__main__ import PARTS as ANALYTICS
 from benchmarks.joins.__main__ import PARTS as JOINS
+from benchmarks.match.__main__ import PARTS as MATCH
+from benchmarks.sketches.__main__ import PARTS as SKETCHES
 from benchmarks.windows.__main__ import PARTS as WINDOWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "part", "names"),
-    [("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}), ("joins", "within", {"within"})],
+    [
+        ("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}),
+        ("joins", "within", {"within"}),
+        ("match", "grammar", {"grammar"}),
+        ("match", "rules_1000", {"rules_1000"}),
+        ("analytics", "rate", {"rate.period", "rate.half_life"}),
+        ("sketches", "operators", {"operators.seen_before", "operators.k_means"}),
+    ],
 )
 def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names: set[str], tmp_path: Path) -> None:
     words = [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--only", part, "--dir", str(tmp_path)]
@@ -32,3 +42,7 @@ def test_a_part_runs_and_its_last_line_is_json(benchmark: str, part: str, names:
 def test_every_part_of_the_promise_is_there() -> None:
     assert set(WINDOWS) == {"tumbling", "tumbling.native", "own", "state"}
     assert set(JOINS) == {"enrich", "tables", "within"}
+    assert set(ANALYTICS) == {"rolling", "rate", "trend", "anomaly", "compared_to"}
+    flink = {"abc.flink", "small_big.flink", "rising.flink"}
+    assert set(MATCH) == {"abc.native", "abc.native10", "patterns", "rules_1000", "grammar"} | flink
+    assert set(SKETCHES) == {"few", "many", "operators", "streams"}

@@ -75,10 +75,12 @@ def streamed(
     return outputs
 
 
-def bounded(make: Make, rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table]]:
+def bounded(
+    make: Make, rows: pa.Table, *, broadcast: Mapping[str, pa.Table] | None = None
+) -> tuple[pa.Table, dict[str, pa.Table]]:
     """The output over rows that are all there, and its sides."""
     contract = make(rows.schema)
-    return run_bounded(contract, _placed(rows, replace(contract, partitions=1))[0], {})
+    return run_bounded(contract, _placed(rows, replace(contract, partitions=1))[0], broadcast or {})
 
 
 def table_of(changes: Sequence[pa.Table], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:

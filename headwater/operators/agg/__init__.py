@@ -11,32 +11,47 @@ Quantile(of='seconds', share=0.99)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from headwater.operators.agg import sketch
 from headwater.operators.agg.aggregate import Aggregate, Argument
+from headwater.operators.agg.approximate import DistinctApprox, MergedSketches, Method, QuantilesApprox
 from headwater.operators.agg.choices import Collect, First, Last, Max, Min
 from headwater.operators.agg.custom import Custom
+from headwater.operators.agg.decayed import Decayed
+from headwater.operators.agg.heavy import CountsAsked, TopApprox
 from headwater.operators.agg.numbers import Count, Mean, StdDev, Sum
+from headwater.operators.agg.samples import Sample
 from headwater.operators.agg.sets import Distinct, Quantile, Top
 
 __all__ = [
     "Aggregate",
     "collect",
     "count",
+    "count_min",
     "custom",
+    "decayed_count",
+    "decayed_mean",
+    "decayed_sum",
     "distinct",
+    "distinct_approx",
     "first",
     "last",
     "max",
     "mean",
+    "merge_sketches",
     "min",
     "quantile",
+    "quantiles_approx",
+    "sample",
+    "sketch",
     "stddev",
     "sum",
     "top",
+    "top_approx",
 ]
 
 
@@ -98,6 +113,75 @@ def quantile(of: Argument, share: float = 0.5) -> Aggregate:
 def top(of: Argument, count: int = 10) -> Aggregate:
     """The commonest values with their counts, the commonest first."""
     return Top(of, count)
+
+
+def distinct_approx(of: Argument, *, error: float = 0.01) -> Aggregate:
+    """How many different values, nearly: a struct of `estimate`, `lower` and `upper`, which hold in 95 of 100 cases.
+
+    `error` is one standard deviation, as a share. State is at most 1.1 / error² bytes for each group; of few values
+    (1,500 with the default) it is 4 bytes each, and the answer exact.
+    """
+    return DistinctApprox(of, error)
+
+
+def quantiles_approx(
+    of: Argument, at: Sequence[float] = (0.5,), *, error: float = 0.0133, method: Method = "kll"
+) -> Aggregate:
+    """The values at several ranks, nearly: a list of structs of `at`, `estimate`, `lower` and `upper`.
+
+    With `"kll"` the rank is wrong by `error` at most, in 99 of 100 cases; with `"tdigest"` by that in the middle and far
+    less at both ends, as measured and not as proven. NaN is left out, as null is.
+    """
+    return QuantilesApprox(of, tuple(at), error, method)
+
+
+def top_approx(of: Argument, k: int = 10, *, tracked: int = 1024, half_life: str | float | None = None) -> Aggregate:
+    """The commonest values, nearly: a list of structs of `value`, `estimate`, `lower` and `upper`.
+
+    The bounds are certain, and at most the number of rows divided by `tracked` apart. With a half-life, what came long
+    before the latest row of the group counts for less.
+    """
+    return TopApprox(of, k, tracked, half_life)
+
+
+def count_min(of: Argument, asked: Sequence[Any], *, error: float = 0.001, confidence: float = 0.99) -> Aggregate:
+    """How often the values asked for came, nearly: a list of structs of `value`, `estimate`, `lower` and `upper`.
+
+    The truth is never above the estimate, and with this confidence no more than a share `error` of all rows below it.
+    """
+    return CountsAsked(of, tuple(asked), error, confidence)
+
+
+def sample(of: Argument, n: int = 10, *, strata: str | None = None) -> Aggregate:
+    """`n` values as a list, each row as likely as any other: the same ones in a stream, a batch, and a repetition.
+
+    For a stratified sample give a struct, and in `strata` the name of the field that tells the strata apart: there are
+    `n` values of each.
+    """
+    return Sample(of, n, strata)
+
+
+def decayed_count(of: Argument = None, *, half_life: str | float) -> Aggregate:
+    """How many rows, of which those a half-life before the latest count one half."""
+    return Decayed(of, half_life, "count")
+
+
+def decayed_sum(of: Argument, *, half_life: str | float) -> Aggregate:
+    """The sum, to which what came a half-life before the latest row adds one half of itself."""
+    return Decayed(of, half_life, "sum")
+
+
+def decayed_mean(of: Argument, *, half_life: str | float) -> Aggregate:
+    """The mean, in which what came a half-life before the latest row weighs one half."""
+    return Decayed(of, half_life, "mean")
+
+
+def merge_sketches(of: Argument, *, lg_k: int = 12) -> Aggregate:
+    """One sketch of a column of sketches, of whichever kind: minutes become an hour, hours a day.
+
+    `lg_k` is how large the union of theta sketches may be: these do not say it themselves.
+    """
+    return MergedSketches(of, lg_k)
 
 
 def custom(

@@ -62,6 +62,8 @@ class Contract:
     #: Columns of the rows that are the operator's own affair, and that no side shows.
     hidden: tuple[str, ...] = ()
     partitions: int = 1
+    #: Whether the step goes by `reached_us`: keys are then woken by it, and not a batch later.
+    prompt: bool = False
     #: Whether rows come packed for their partitions, so that Spark sees few of them.
     packed: bool = False
     broadcast: Mapping[str, Broadcast] = field(default_factory=dict)

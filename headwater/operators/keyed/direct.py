@@ -56,8 +56,11 @@ class Pack:
 
     def _packed(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, self.rows).combine_chunks()
-        chosen = pa.table([table.column(name) for _, name in self.columns], names=[name for name, _ in self.columns])
-        return packing.packed(chosen, self.keys, self.partitions)
+        return packing.packed(self.chosen(table), self.keys, self.partitions)
+
+    def chosen(self, table: pa.Table) -> pa.Table:
+        """The columns that are packed, under the names that they go by."""
+        return pa.table([table.column(name) for _, name in self.columns], names=[name for name, _ in self.columns])
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import HeadwaterError, StepFailed, StepInvalid
 from headwater.faults import reach
+from headwater.operators.keyed.answering import ANSWERS, Question, answers_of
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.files import Folder
 from headwater.operators.keyed.merging import key_groups
@@ -75,9 +77,15 @@ class PartitionEngine:
         all_before = self._all_before(batch, before)
         watermark_us = self._watermark(all_before, processing_us)
         of_inputs_us = self._of_inputs(all_before, processing_us)
+        usable, rejected = usable_rows(rows, contract)
+        heard_of = before.seen if before.batch >= 0 else contract.policy.awaited(processing_us)
+        seen = merge([heard_of, seen_in(rows, contract, processing_us)])
+        reached_us = max(before.reached_us, self._reached(all_before, seen, watermark_us, processing_us))
         time = BatchTime(
             watermark_us=watermark_us,
             watermark_before_us=before.watermark_us,
+            reached_us=reached_us,
+            reached_before_us=before.reached_us,
             processing_us=processing_us,
             processing_before_us=before.processing_us,
             batch=batch,
@@ -85,11 +93,9 @@ class PartitionEngine:
             learnt=merge_learnt(one.learnt for one in all_before),
             of_inputs_us=of_inputs_us,
         )
-        usable, rejected = usable_rows(rows, contract)
-        heard_of = before.seen if before.batch >= 0 else contract.policy.awaited(processing_us)
-        seen = merge([heard_of, seen_in(rows, contract, processing_us)])
         on_time, late = split_late(usable, contract, watermark_us)
-        due = self._store.due(before, event_us=watermark_us, processing_us=processing_us)
+        timed_us = reached_us if contract.prompt else watermark_us
+        due = self._store.due(before, event_us=timed_us, processing_us=processing_us)
         touched = touch(on_time, due, contract)
         reach("engine.before_lookup")
         state = self._store.look_up(before, touched.hashes, touched.keys)
@@ -103,8 +109,9 @@ class PartitionEngine:
             partitions=contract.partitions,
             seen=seen,
             watermark_us=watermark_us,
+            reached_us=reached_us,
             processing_us=processing_us,
-            timers_checked=self._store.checked(before, event_us=watermark_us, processing_us=processing_us),
+            timers_checked=self._store.checked(before, event_us=timed_us, processing_us=processing_us),
             counts={
                 "rows": rows.num_rows,
                 "keys": len(touched.hashes),
@@ -120,6 +127,14 @@ class PartitionEngine:
         reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
 
+    def answer(self, questions: Sequence[Question], *, batch: int) -> None:
+        """Answer from the state that a batch has left, into the side `answers`. Nothing is changed by it."""
+        manifest = self._store.manifest(batch)
+        asked = [one for one in questions if one.operator in (None, self._contract.name)]
+        if asked:
+            look = partial(self._store.everything, manifest)
+            self._write_sides(batch, {ANSWERS: answers_of(self._contract, look, asked)})
+
     def _all_before(self, batch: int, own: Manifest) -> list[Manifest]:
         """What every partition of the operator had noted by the batch before."""
         if self._contract.time is None:
@@ -133,6 +148,17 @@ class PartitionEngine:
         previous_us = max(manifest.watermark_us for manifest in noted)
         seen = [manifest.seen for manifest in noted]
         return self._contract.policy.watermark(seen, previous_us=previous_us, now_us=processing_us)
+
+    def _reached(self, noted: list[Manifest], seen: Seen, watermark_us: int, processing_us: int | None) -> int:
+        """The watermark with the rows of this batch, as far as they came to this partition.
+
+        Other partitions may have seen more by now, never less; but a source partition that only they have heard of is
+        none that this one could wait for. In the first batch that may be all of them.
+        """
+        if self._contract.time is None or not any(manifest.seen for manifest in noted):
+            return watermark_us
+        everything = [*(manifest.seen for manifest in noted), seen]
+        return self._contract.policy.watermark(everything, previous_us=watermark_us, now_us=processing_us)
 
     def _of_inputs(self, noted: list[Manifest], processing_us: int | None) -> dict[str, int]:
         seen = [manifest.seen for manifest in noted]
@@ -170,11 +196,18 @@ def run_bounded(
     usable, rejected = usable_rows(rows, contract)
     touched = touch(usable, no_keys(contract), contract)
     nothing = pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]).empty_table()
-    steps = [run_step(contract, nothing, touched, BatchTime(broadcast=broadcast))]
+    steps = [run_step(contract, nothing, touched, BatchTime(reached_us=EVER, broadcast=broadcast))]
     if any(timer in contract.state.names for timer in TIMERS):
         kept = with_keys(contract, touched, steps[0].state)
         last = Touched(touched.hashes, touched.keys, touched.rows.slice(0, 0))
-        time = BatchTime(watermark_us=EVER, processing_us=EVER, final=True, broadcast=broadcast)
+        time = BatchTime(
+            watermark_us=EVER,
+            reached_us=EVER,
+            reached_before_us=EVER,
+            processing_us=EVER,
+            final=True,
+            broadcast=broadcast,
+        )
         steps.append(run_step(contract, kept, last, time))
     outputs = [finished_output(contract, touched, one.output) for one in steps]
     sides: dict[str, list[pa.Table]] = {"rejected": [rejected]}

@@ -114,6 +114,7 @@ def _spread(
             # What was seen is the same for all: the watermark is computed from all partitions together.
             seen=merge(one.seen for one in manifests),
             watermark_us=max(one.watermark_us for one in manifests),
+            reached_us=max(one.reached_us for one in manifests),
             processing_us=manifests[0].processing_us,
             counts=_summed(manifests) if slot == 0 else {},
             learnt=merge_learnt(one.learnt for one in manifests) if slot == 0 else {},

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.operators.keyed.answering import answer_of
 from headwater.operators.keyed.contract import Contract, Stepped
 from headwater.operators.keyed.engine import KEY, LATE_BY, due_keys, micros
 from headwater.operators.keyed.runs import EVENT_TIMER
@@ -54,6 +55,10 @@ class PerKey:
             sides,
             merge_learnt([first.learnt, second.learnt]),
         )
+
+    def answer(self, state: pa.Table) -> pa.Table:
+        """What the step within says of the same state."""
+        return answer_of(self.contract, self._inner(state))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 

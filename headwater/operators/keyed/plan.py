@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
+from headwater.batches import (
+    MicroBatch,
+    batch_time_us,
+    current_batch,
+    questions_of,
+    record_once,
+    recorded,
+    time_folder,
+)
 from headwater.errors import ColumnUnknown, OperatorTwice, StateFolderUnknown, StateMissing
+from headwater.operators.keyed.answering import read_questions
 from headwater.operators.keyed.contract import Broadcast, Contract
 from headwater.operators.keyed.direct import direct_read, read_with
 from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
@@ -190,12 +199,16 @@ class Task:
         self._check_alone(records, batch)
         slot = self._slot(rows, batch, records)
         engine = PartitionEngine(self.contract, folder, slot=slot)
-        return engine.run(
+        output = engine.run(
             rows,
             batch=batch.number,
             processing_us=batch_time_us(Path(self.state), batch),
             broadcast=self._broadcast(batch),
         )
+        asked = questions_of(Path(self.state), batch)
+        if asked is not None:
+            engine.answer(read_questions(open_log_once(asked["log"]), asked), batch=batch.number)
+        return output
 
     def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
         if found:
@@ -239,7 +252,7 @@ class Task:
         return {name: self._read(name, table, batch) for name, table in self.contract.broadcast.items()}
 
     def _read(self, name: str, table: Broadcast, batch: MicroBatch | None) -> pa.Table:
-        log = _open_log(table.log)
+        log = open_log_once(table.log)
         ends = {str(partition): offset for partition, offset in log.end_offsets(table.topic).items()}
         if batch is not None:
             # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
@@ -253,7 +266,8 @@ class Task:
 _logs: dict[tuple[int, str], Any] = {}
 
 
-def _open_log(address: str) -> Any:
+def open_log_once(address: str) -> Any:
+    """The log at an address, opened when it is first asked for."""
     # Any: whatever kind of log the address names. One per process; a forked worker opens its own.
     from headwater.log import open as open_log
 

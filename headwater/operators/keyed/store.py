@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Manifest:
     runs: list[dict[str, Any]] = field(default_factory=list)
     seen: Seen = field(default_factory=dict)
     watermark_us: int = NEVER
+    reached_us: int = NEVER
     processing_us: int | None = None
     timers_checked: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -172,12 +173,17 @@ class StateStore:
             for run in manifest.runs
         }
 
-    def everything(self, manifest: Manifest) -> pa.Table:
-        """All live state, with hash and key: for people who look, and for rescaling."""
+    def everything(self, manifest: Manifest, choose: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+        """All live state, with hash and key: for people who look, for questions, and for rescaling.
+
+        `choose` may leave out keys: all rows of a key, or none.
+        """
         runs = self._runs(manifest)
         if not runs:
             return self._stored.empty_table()
-        return merge_runs([self._stored_rows(run.table) for run in runs], key=self._key.names, drop_dead=True)
+        tables = [self._stored_rows(run.table) for run in runs]
+        chosen = tables if choose is None else [choose(table) for table in tables]
+        return merge_runs(chosen, key=self._key.names, drop_dead=True)
 
     # -- behind -------------------------------------------------------------------------------------------------------
 

@@ -138,12 +138,16 @@ class BatchTime:
     `watermark_before_us` is the watermark of the batch before: a timer between the two is due now, and was not then.
     Where each key has its own, `key_watermarks_us` has them by the number of the key; a step that asks
     `watermark_of(keys)` need not know. `learnt` is what the steps of all partitions had counted by the batch before.
+    `reached_us` is the watermark as far as this partition can tell with the rows of this very batch: what is earlier is
+    complete, and a step that says so keeps to it by taking rows before `reached_before_us` for late.
     `processing_before_us` is the processing time of the batch before, which is never later. `of_inputs_us` has the
     watermark of each input by itself, by the text of its number.
     """
 
     watermark_us: int = NEVER
     watermark_before_us: int = NEVER
+    reached_us: int = NEVER
+    reached_before_us: int = NEVER
     processing_us: int | None = None
     processing_before_us: int | None = None
     batch: int | None = None

@@ -36,6 +36,10 @@ class Inverting:
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:  # noqa: ARG002 - it has no timers
         return emitted(self._net, state, rows, emit=self.emit)
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The results of the groups as they stand."""
+        return self._results(state)
+
     def _net(self, state: pa.Table, rows: pa.Table) -> Stepped:
         signs = signs_of(rows.column(OP))
         parts = [state.select([KEY, *self.state().names])]
@@ -90,6 +94,10 @@ class Keeping:
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:  # noqa: ARG002 - it has no timers
         return emitted(self._net, state, rows, emit=self.emit)
+
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The results of the groups as they stand."""
+        return self._results(state)
 
     def _net(self, state: pa.Table, rows: pa.Table) -> Stepped:
         names = [KEY, *(name for name in self.state().names if name != ROWS)]

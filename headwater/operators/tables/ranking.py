@@ -30,6 +30,10 @@ class RankStep:
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:  # noqa: ARG002 - it has no timers
         return emitted(self._net, state, rows, emit=self.emit)
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The rankings as they stand."""
+        return self._first(state.select([KEY, *self.following.columns]))
+
     def _net(self, state: pa.Table, rows: pa.Table) -> Stepped:
         names = [KEY, *self.following.columns]
         found = self.following.replaced(state, rows)

@@ -88,6 +88,9 @@ class CompletenessStep:
         output = closed if changes is None else pa.concat_tables([closed, changes])
         return replace(stepped, state=state, output=output, learnt=learnt)
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        return self.step.answer(state.filter(pc.is_null(state.column(TOLD))))
+
     # -- lateness -----------------------------------------------------------------------------------------------------
 
     def _delays(self, rows: pa.Table, time: BatchTime) -> list[int]:

@@ -38,6 +38,9 @@ class ProcessingStep:
         stepped = self.windows(state, rows.append_column(PROCESSED, at), by_processing)
         return replace(stepped, state=renamed(stepped.state, WAKE, PROCESSING_TIMER))
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        return self.windows.answer(state)
+
 
 def processing_state(schema: pa.Schema) -> pa.Schema:
     """The same state, whose timers are those of processing time."""

@@ -7,7 +7,7 @@ long ranges, there are blocks of 1, 2, 4, 8 … rows, and a range is put togethe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,12 @@ from headwater.operators.agg.numbers import LARGEST, Count, Mean, Sum
 #: Ranges that hold so many rows on average are put together from blocks.
 LONG_ROWS = 64
 Numbers = npt.NDArray[Any]  # Any: whole numbers or floats
+
+
+class Merging(Protocol):
+    """Whatever can make one partial result of several: every aggregate can."""
+
+    def merge(self, partials: Columns, groups: Groups) -> Columns: ...
 
 
 def merged_ranges(computation: Computation, rows: pa.Table, keys: Int64s, starts: Int64s, stops: Int64s) -> pa.Table:
@@ -93,7 +99,7 @@ def _reduced(operation: np.ufunc, values: Numbers, starts: Int64s, stops: Int64s
     return found
 
 
-def from_blocks(aggregate: Aggregate, columns: Columns, keys: Int64s, starts: Int64s, stops: Int64s) -> Columns:
+def from_blocks(aggregate: Merging, columns: Columns, keys: Int64s, starts: Int64s, stops: Int64s) -> Columns:
     """Ranges put together from blocks of 1, 2, 4, 8 … rows, for whatever can be merged."""
     lengths, at = stops - starts, starts.copy()
     blocks: Columns = columns
@@ -118,7 +124,7 @@ def from_blocks(aggregate: Aggregate, columns: Columns, keys: Int64s, starts: In
     return parts if groups.count == groups.rows else aggregate.merge(parts, groups)
 
 
-def _doubled(aggregate: Aggregate, blocks: Columns, keys: Int64s, width: int) -> Columns:
+def _doubled(aggregate: Merging, blocks: Columns, keys: Int64s, width: int) -> Columns:
     """Blocks twice as wide: each with the one that begins where it ends. A block at the end of its key stays alone."""
     rows = len(keys)
     paired = np.zeros(rows, bool)

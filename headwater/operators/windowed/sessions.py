@@ -137,6 +137,10 @@ class SessionStep:
 
     # -- results out --------------------------------------------------------------------------------------------------
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """What the sessions that are open amount to so far."""
+        return self._results(state)
+
     def _results(self, sessions: pa.Table) -> pa.Table:
         first, last = (_numbers(sessions, name) for name in (FIRST, LAST))
         times = [pa.array(values, pa.timestamp("us", "UTC")) for values in (first, last + self.gap_us)]

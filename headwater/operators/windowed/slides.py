@@ -163,6 +163,12 @@ class SlideStep:
         names = [KEY, START, END, *results.column_names]
         return pa.table([pa.array(keys[windows.maker], pa.int64()), *times, *results.columns], names=names)
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """What the windows that are kept amount to so far."""
+        instants = _sorted(state.select([KEY, AT, *self.computation.partials.names]))
+        ever = np.full(instants.num_rows, np.iinfo(np.int64).max)
+        return self._results(instants, self._windows(instants, after=-ever, until=ever))
+
     # -- results out --------------------------------------------------------------------------------------------------
 
     def _closed(self, instants: pa.Table, time: BatchTime) -> pa.Table:

@@ -116,6 +116,11 @@ class WindowStep:
 
     # -- results out --------------------------------------------------------------------------------------------------
 
+    def answer(self, state: pa.Table) -> pa.Table:
+        """What the windows that are kept amount to so far."""
+        held = self.spans.windows(_slices(state))
+        return self._results(state, held.slices, held.starts)
+
     def _closed(self, merged: pa.Table, time: BatchTime) -> pa.Table:
         """The results of windows that have closed since the last batch."""
         held = self.spans.windows(_slices(merged))

@@ -1,0 +1,1 @@
+"""Patterns in the order of events, beside Spark's keyed aggregation, and a thousand rules at once."""

@@ -1,0 +1,1 @@
+"""What it costs to match documents against stored queries."""

@@ -1,0 +1,65 @@
+"""The engine of `Match` finds what the naive matcher finds, however the rows come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import SkipImpossible
+from headwater.operators.match.expression import Rule
+from tests.operators.match import naive
+from tests.operators.match.laws import Laws, arrivals, comparable, expected, keyed
+
+Row = dict[str, Any]
+SECOND = 1_000_000
+PATIENT = settings(max_examples=200, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+
+def outcome(rule: Rule, rows: list[Row]) -> tuple[list[str], list[str]] | None:
+    """What must come out; None where the rule fails on these rows."""
+    try:
+        out, over = expected(rule, rows)
+    except SkipImpossible:
+        return None
+    except naive.TooHard:
+        assume(False)
+    return comparable(out), comparable(over)
+
+
+@PATIENT
+@given(rule=naive.rules(), events=st.lists(naive.events(), min_size=1, max_size=3))
+def test_rows_that_are_all_there_give_what_the_definition_says(rule: Rule, events: list[list[Row]]) -> None:
+    rows = keyed(events)
+    wanted = outcome(rule, rows)
+    try:
+        out, over = Laws(rule).bounded(rows)
+    except SkipImpossible:
+        assert wanted is None
+        return
+    assert wanted == (comparable(out), comparable(over))
+
+
+@PATIENT
+@given(
+    data=st.data(),
+    rule=naive.rules(),
+    events=st.lists(naive.events(), min_size=1, max_size=3),
+    late_by=st.sampled_from([0, 3, 10]),
+    partitions=st.integers(1, 3),
+)
+def test_neither_the_order_nor_the_batches_nor_the_partitions_matter(
+    data: st.DataObject, rule: Rule, events: list[list[Row]], late_by: int, partitions: int
+) -> None:
+    rows = keyed(events)
+    wanted = outcome(rule, rows)
+    batches = data.draw(arrivals(rows, late_by_us=late_by * SECOND))
+    replay = data.draw(st.none() | st.integers(0, len(batches) - 1))
+    try:
+        out, sides = Laws(rule, late_by_us=late_by * SECOND).streamed(batches, partitions=partitions, replay=replay)
+    except SkipImpossible:
+        assert wanted is None
+        return
+    assert "late" not in sides
+    assert wanted == (comparable(out), comparable(sides.get("timed_out", [])))

@@ -1,0 +1,179 @@
+"""Masks are the same whoever computes them: Arrow in the reader of a topic, or Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headwater.operators import Match
+from headwater.operators.keyed.plan import applied_operators
+from headwater.operators.match import arrays
+from headwater.operators.match.arrays import masks_over, truth
+from headwater.operators.match.expression import Call, Constant, Expression, Reference
+from headwater.operators.match.plain import is_plain
+from headwater.operators.match.spark_text import row_text
+from headwater.operators.match.sql import parse
+from headwater.operators.match.values import over_rows
+from tests.operators.match import naive
+from tests.operators.match.laws import Row, arrivals, comparable, expected, keyed
+from tests.operators.match.test_streamed import SECOND, TOPIC, closing, own
+from tests.operators.streaming import ONCE, Stream
+
+MOMENT = pa.timestamp("us", "UTC")
+KINDS = {
+    "whole": pa.int64(),
+    "small": pa.int32(),
+    "real": pa.float64(),
+    "text": pa.string(),
+    "truth": pa.bool_(),
+    "day": pa.date32(),
+    "at": MOMENT,
+}
+SCHEMA = pa.schema(list(KINDS.items()))
+#: Values at which two systems may well differ.
+VALUES: dict[str, list[Any]] = {
+    "whole": [None, -(2**63), 2**63 - 1, 2**53, 2**53 + 1, -1, 0, 1],
+    "small": [None, -(2**31), 2**31 - 1, -1, 0, 1],
+    "real": [None, math.nan, math.inf, -math.inf, -0.0, 0.0, 1.0, 1.5, float(2**53), 5e-324, float(2**63)],
+    "text": [None, "", "a", "A", "b", "a ", "\u00e4", "\u00df", "\U0001f30a", "\ufffd", "z\n", "'", "\\"],
+    "truth": [None, True, False],
+    "day": [None, -719_162, -1, 0, 1, 20_000],
+    "at": [None, -1, 0, 1, 10**15],
+}
+LIKE = {"whole": ("whole", "small", "real"), "small": ("whole", "small", "real"), "real": ("whole", "small", "real")}
+COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+
+
+@st.composite
+def values(draw: st.DrawFn, name: str) -> Expression:
+    """A column, or a constant, that compares with one."""
+    other = draw(st.sampled_from(LIKE.get(name, (name,))))
+    if draw(st.booleans()):
+        return Reference(other, here=True)
+    return Constant(draw(st.sampled_from([one for one in VALUES[other] if one is not None])), KINDS[other])
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> Expression:
+    name = draw(st.sampled_from(list(KINDS)))
+    left = Reference(name, here=True)
+    match draw(st.sampled_from(["compare", "compare", "between", "in", "is_null"])):
+        case "is_null":
+            return Call("is_null", (left,))
+        case "between" if name != "truth":
+            return Call("between", (left, draw(values(name)), draw(values(name))))
+        case "in" if name in ("whole", "text", "at", "day"):
+            options = draw(st.lists(st.sampled_from(VALUES[name][1:]), min_size=1, max_size=12))
+            return Call("in", (left, *(Constant(one, KINDS[name]) for one in options)))
+    wanted = COMPARISONS[:2] if name == "truth" else COMPARISONS
+    return Call(draw(st.sampled_from(wanted)), (left, draw(values(name))))
+
+
+def conditions() -> st.SearchStrategy[Expression]:
+    def of(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+        joined = st.builds(Call, st.sampled_from(["and", "or"]), several)
+        return joined | inner.map(lambda one: Call("not", (one,)))
+
+    return st.recursive(comparisons(), of, max_leaves=5)
+
+
+def table() -> pa.Table:
+    """Rows in which all values meet, column by column, in some way."""
+    count = 240
+    columns = {name: [held[at * (7 + 2 * number) % len(held)] for at in range(count)]
+               for number, (name, held) in enumerate(VALUES.items())}  # fmt: skip
+    return pa.table({name: pa.array(held, KINDS[name]) for name, held in columns.items()}, schema=SCHEMA)
+
+
+@pytest.mark.slow
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(trees=st.lists(conditions(), min_size=60, max_size=60))
+def test_arrow_and_spark_agree_on_plain_conditions(spark: SparkSession, trees: Sequence[Expression]) -> None:
+    rows = table()
+    assert all(is_plain(tree, SCHEMA) for tree in trees)
+    texts = [F.expr(row_text(tree)).alias(f"c{number}") for number, tree in enumerate(trees)]
+    found = spark.createDataFrame(rows).select(*texts).toArrow()
+    for number, tree in enumerate(trees):
+        ours, theirs = over_rows(tree, rows).to_pylist(), found.column(number).to_pylist()
+        assert ours == theirs, row_text(tree)
+    masks = masks_over(trees, rows)
+    for number, tree in enumerate(trees):
+        assert ((masks[0] >> number & 1).astype(bool) == truth(over_rows(tree, rows))).all()
+
+
+def test_many_conditions_are_computed_by_parts_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.concat_tables([table()] * 11).combine_chunks()
+    rule = parse("PATTERN (A B) DEFINE A AS whole > 0 AND text = 'a' OR real < 1.5, B AS text = 'a'")
+    trees = [one.tree for one in rule.define.values()]
+    whole = masks_over(trees, rows)
+    monkeypatch.setattr(arrays, "TRUTHS_MAX", 1)
+    assert (masks_over(trees, rows) == whole).all()
+    assert [int((whole[0] >> bit & 1).sum()) for bit in range(2)] == [
+        int(truth(over_rows(tree, rows)).sum()) for tree in trees
+    ]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "whole + 1 > 0",
+        "text LIKE 'a%'",
+        "upper(text) = 'A'",
+        "whole = NULL",
+        "real IN (0.0, 1.0)",
+        "coalesce(whole, 0) = 0",
+        "text = whole",
+    ],
+)
+def test_what_may_differ_is_left_to_spark(condition: str) -> None:
+    rule = parse(f"PATTERN (A B) DEFINE A AS {condition}")
+    assert not is_plain(rule.define["A"].tree, SCHEMA)
+
+
+TEXT = """
+PARTITION BY key ORDER BY at
+MEASURES FIRST(low.id) AS first_id, up.id AS up_id, COUNT(low.*) AS lows, MATCH_NUMBER() AS number
+AFTER MATCH SKIP TO NEXT ROW
+PATTERN (low{1,3} other*? up) WITHIN INTERVAL '12' SECOND
+DEFINE low AS amount < 5, other AS price >= 1.0 OR kind IN ('x', 'y'), up AS amount BETWEEN 3 AND 8 AND kind <> 'z'
+"""
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[Row], list[list[Row]]]:
+    rows = keyed(draw(st.lists(naive.events(most=30), min_size=4, max_size=6)))
+    order = [row for batch in draw(arrivals(rows, late_by_us=5 * SECOND)) for row in batch]
+    return rows, [order[at * len(order) // 3 : (at + 1) * len(order) // 3] for at in range(3)]
+
+
+@ONCE
+@given(drawn=streams())
+def test_a_pattern_directly_on_a_topic_is_found_by_masks_of_the_reader(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[Row], list[list[Row]]]
+) -> None:
+    rows, batches = drawn
+    operator = Match(TEXT, late_by=5, ahead=None, name="direct")
+    stream = Stream(
+        spark, tmp_path_factory.mktemp("match"), lambda events: events.transform(operator), TOPIC, metadata=True
+    )
+    for number, batch in enumerate(batches):
+        stream.run({"events": batch}, kill=number == 1)
+    stream.run({"events": closing(1)})
+    stream.run({"events": closing(2)})
+    found, _ = expected(parse(TEXT), rows)
+    assert stream.kills == 1
+    assert own(stream.rows()) == comparable(found)
+    assert own(stream.bounded()) == comparable(found)
+    with applied_operators() as operators:
+        stream.source("events").transform(operator)
+    assert operators[0].packed
+    assert not {"amount", "price", "kind"} & set(operators[0].rows.names)

@@ -1,0 +1,1 @@
+"""Stored queries against documents, and what a naive matcher says."""

@@ -1,0 +1,55 @@
+"""What operators of an app put aside goes to the topics that were named for it, in the transaction of its batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater.errors import DeclarationInvalid
+from headwater.operators import Process
+from headwater.operators.keyed import Stepped
+from headwater.testing import AppTest
+
+
+def large_aside(state: pa.Table, rows: pa.Table, _time: object) -> Stepped:
+    """Rows with an amount above 100 are put aside."""
+    large = pc.greater(rows.column("amount"), 100)
+    output = rows.select(["_key", "user", "amount"])
+    return Stepped(state, output.filter(pc.invert(large)), {"large": output.filter(large)})
+
+
+def orders_app(folder: Path, sides: dict[str, str]) -> hw.App:
+    app = hw.App("sides", log=folder / "log")
+    app.input("orders", {"user": "string", "amount": "int64"}, key="user")
+
+    @app.topic(key="user", sides=sides)
+    def usual(orders: DataFrame) -> DataFrame:
+        columns = {"user": "string", "amount": "int64"}
+        return orders.transform(
+            Process(step=large_aside, by="user", state={}, output=columns, sides={"large": columns}, name="usual")
+        )
+
+    return app
+
+
+def test_a_side_goes_to_its_topic(spark: SparkSession, tmp_path: Path) -> None:
+    with AppTest(orders_app(tmp_path, {"large": "orders.large"}), spark=spark) as test:
+        for amount in (5, 500, 7):
+            test.feed("orders", [{"user": "ada", "amount": amount}])
+            test.settle()
+        assert [row["amount"] for row in test.rows("usual")] == [5, 7]
+        assert test.rows("orders.large") == [{"user": "ada", "amount": 500}]
+
+
+def test_a_side_that_no_operator_has_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        AppTest(orders_app(tmp_path, {"huge": "orders.huge"}), spark=spark) as test,
+        pytest.raises(DeclarationInvalid, match=r"a side 'huge' that none of its operators has; they have large"),
+    ):
+        test.feed("orders", [{"user": "ada", "amount": 5}])
+        test.settle()

@@ -1,0 +1,20 @@
+"""Stored queries that documents pass."""
+
+from __future__ import annotations
+
+from tools.timelines import Timeline
+
+
+def picture() -> Timeline:
+    drawn = Timeline(
+        "Percolate(queries=searches)",
+        until=50,
+        about="Queries are stored, documents pass by. Each is matched against the queries that hold in its batch: one that "
+        "was added, changed or deleted (struck out) counts so from the next batch on.",
+    )
+    drawn.lane("query ann").span(4, 30, "flat AND garden", kind="open").span(30, 50, "house", kind="open")
+    drawn.lane("query ben").span(14, 38, "price:<300", kind="open").span(38, 50, "price:<300", kind="withdrawn")
+    documents = drawn.lane("documents")
+    documents.event(10, "flat, garden").event(22, "flat, garden, 280").event(34, "house, 250").event(44, "house, 290")
+    drawn.lane("matches").event(10, "ann").event(22, "ann, ben").event(34, "ann, ben").event(44, "ann")
+    return drawn
