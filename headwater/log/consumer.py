@@ -228,6 +228,8 @@ class Consumer:
     def _notice(self, signs: set[Sign]) -> None:
         if "topics" in signs:
             self._catalogue = None
+        if self._membership is not None and signs & {"topics", "state"}:
+            self._membership.notice()
         if "members" in signs:
             self._looks = deque(DEATH_LOOKS)
 

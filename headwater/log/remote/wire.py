@@ -25,6 +25,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 NEXT_HEADER = "headwater-next"
 #: Header of an answer with rows: whether there is more in the range that was asked for.
 MORE_HEADER = "headwater-more"
+#: Header of an answer with rows: the id of the topic that they are of, for one may be made anew under the same name.
+TOPIC_HEADER = "headwater-topic"
 
 _EXPECTED_START = "'earliest', 'latest', an offset, minus so many rows, a time or offsets such as 0:5,1:9"
 

@@ -1,0 +1,124 @@
+"""Rows as they come, as server-sent events. An event's id is a position, so that `Last-Event-ID` goes on behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from headwater.errors import HeadwaterError, TooManyRequests
+from headwater.log import Batch, Offsets
+from headwater.log.port import Cursor
+from headwater.log.remote.wire import offsets_from_text, offsets_to_text, start_from_text
+from headwater.server.bodies import Integers, lines_of
+from headwater.server.problems import problem
+from headwater.server.service import Service, caller_of
+
+KEEP_ALIVE_SECONDS = 15.0
+ROWS_AT_ONCE = 500
+
+
+def router(service: Service) -> APIRouter:
+    """The route of tails."""
+    routes = APIRouter(prefix="/topics", tags=["rows"])
+
+    @routes.get(
+        "/{topic}/tail",
+        response_class=Response,
+        responses={200: {"description": "Events without end.", "content": {"text/event-stream": {}}}},
+    )
+    async def tail(
+        request: Request,
+        topic: str,
+        start: str = "latest",
+        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
+        column: Annotated[list[str] | None, Query()] = None,
+        integers: Integers = "number",
+        last_event_id: str | None = Header(default=None),
+    ) -> Response:
+        """Rows from a place on, and then each row as it is appended, as server-sent events.
+
+        Every event is a row, and its id says the position of each partition behind it. A comment comes every now and
+        then, so that a connection that is gone is noticed.
+        """
+        caller_of(request).require("read", topic)
+        if service.streams >= service.settings.streams_max:
+            raise TooManyRequests(seconds=KEEP_ALIVE_SECONDS)
+        begin = offsets_from_text(last_event_id, name="Last-Event-ID") if last_event_id else start_from_text(start)
+        reader = await service.run(lambda: service.log.read(topic, start=begin, partitions=partition, columns=column))
+        positions = {number: span[0] for number, span in reader.ranges.items()}
+        stream = Tail(service, topic, positions, column, integers).events(request)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    return routes
+
+
+class Tail:
+    """One subscriber."""
+
+    def __init__(
+        self, service: Service, topic: str, positions: Offsets, columns: Sequence[str] | None, integers: Integers
+    ) -> None:
+        self._service = service
+        self._topic = topic
+        self._positions = positions
+        self._columns = columns
+        self._integers: Integers = integers
+        self._cursors: dict[int, Cursor] = {}
+
+    async def events(self, request: Request) -> AsyncIterator[bytes]:
+        """Events until the client has gone; between them nothing runs, and no thread waits."""
+        service = self._service
+        service.streams += 1
+        try:
+            path = service.log.handle(self._topic).state.path
+            with service.bell.waiting({path: "rows"}) as waiter:
+                # At once, so that a client knows that it is connected, and from where it would go on.
+                yield b": tail of %s\nid: %s\n\n" % (self._topic.encode(), self._id())
+                while not service.closing:
+                    while text := await service.run(self._read):
+                        yield text
+                    if not await waiter.wait(seconds=KEEP_ALIVE_SECONDS):
+                        if await request.is_disconnected():
+                            return
+                        yield b": still here\n\n"
+        except HeadwaterError as error:  # rows have expired, or the topic was deleted
+            import orjson
+
+            yield b"event: failure\ndata: %s\n\n" % orjson.dumps(problem(error))
+        finally:
+            service.streams -= 1
+
+    def _read(self) -> bytes:
+        """The next events, some at once; nothing when there are no more."""
+        if not self._cursors:
+            for number, offset in self._positions.items():
+                self._cursors[number] = self._service.log.cursor(self._topic, number, offset, columns=self._columns)
+        if any(cursor.deleted for cursor in self._cursors.values()):
+            self._service.log.topic(self._topic)  # says that it is gone; one made anew has other rows, from the start
+            self._positions = dict.fromkeys(self._positions, 0)
+            self._cursors.clear()
+            return b": the topic was made anew\n\n"
+        parts = []
+        for cursor in self._cursors.values():
+            for batch in cursor.read(rows_max=ROWS_AT_ONCE):
+                parts += self._written(batch)
+        return b"".join(parts)
+
+    def _written(self, batch: Batch) -> list[bytes]:
+        dense = batch.offset_next - batch.offset == batch.data.num_rows
+        parts = []
+        event = b"event: punctuation\n" if batch.punctuation_us is not None else b""
+        for number, line in enumerate(lines_of(batch, integers=self._integers), start=1):
+            # Where compaction left gaps, only the end of the batch is a position for sure.
+            reached = batch.offset + number if dense else batch.offset_next
+            if batch.punctuation_us is None and (dense or number == batch.data.num_rows):
+                self._positions[batch.partition] = reached
+            parts.append(b"%sid: %s\ndata: %s\n\n" % (event, self._id(), line))
+        return parts
+
+    def _id(self) -> bytes:
+        return offsets_to_text(self._positions).encode()
