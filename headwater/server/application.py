@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -23,6 +23,7 @@ from headwater.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
+    from headwater.runtime.status import QueryStatus
 
 #: Something that adds pages or routes of its own to the application, behind the same guard.
 Mount = Callable[[FastAPI], None]
@@ -36,17 +37,20 @@ def application(
     tokens: Tokens | None = None,
     host: str = "127.0.0.1",
     master: str = "",
+    guarded: bool = False,
     routers: Iterable[APIRouter] = (),
     mount: Iterable[Mount] = (),
+    statuses: Callable[[], Sequence[QueryStatus]] = tuple,
 ) -> FastAPI:
     """A log as an ASGI application.
 
     `routers` are served beside the log's own routes, under the same prefix; whoever uses them needs `read:*`, and
     `admin:*` for what is not a look-up. `mount` are functions that add whatever else to the application, such as pages;
     they find who has asked in `request.state.caller`. `host` is the name that requests must ask for besides loopback,
-    "" for any; `master` is a token that is good for everything and is kept nowhere.
+    "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
+    token, also while none has been made; without it that begins with the first one.
     """
-    service = Service(log=log, settings=settings or Settings())
+    service = Service(log=log, settings=settings or Settings(), statuses=statuses)
     members = groups.Members(service)
 
     @contextlib.asynccontextmanager
@@ -75,6 +79,7 @@ def application(
         audit=None if log.read_only else Audit(log),
         host=host,
         master=master,
+        guarded=guarded,
     )
     return app
 

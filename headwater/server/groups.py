@@ -6,6 +6,8 @@ lives. When the client is silent, or the server ends, the group gives its partit
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -96,11 +98,12 @@ class Members:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._members: Kept[Membership] = Kept(
-            count_max=service.settings.members_max, seconds_max=_SILENT_SECONDS_MAX, drop=Membership.abandon
+        self._members: Kept[tuple[Membership, str]] = Kept(
+            count_max=service.settings.members_max, seconds_max=_SILENT_SECONDS_MAX, drop=lambda one: one[0].abandon()
         )
 
-    def join(self, group: str, asked: Join, caller: Caller) -> Membership:
+    def join(self, group: str, asked: Join, caller: Caller) -> tuple[Membership, str]:
+        """A member, and a key that only its client knows: one that joins later under its name has another."""
         log = self._service.log
         from headwater.log.embedded.topics import check_name
 
@@ -126,21 +129,21 @@ class Members:
         )
         start = start_from_text(asked.start)
         membership.join(lambda topics: self._begin(group, topics, start))
-        self._members.put(f"{group}/{membership.id}", membership, evict=False)
-        return membership
+        key = secrets.token_urlsafe(16)
+        self._members.put(f"{group}/{membership.id}", (membership, key), evict=False)
+        return membership, key
 
-    def get(self, group: str, member: str) -> Membership:
+    def get(self, group: str, member: str, key: str) -> Membership:
         found = self._members.get(f"{group}/{member}")
         if found is None:
-            raise MemberFenced(
-                group=group, member=member, why="the server does not know it; it was silent for too long"
-            )
-        return found
+            raise MemberFenced(group=group, member=member, why="the server has not heard of it")
+        if not hmac.compare_digest(found[1].encode(), key.encode()):
+            raise MemberFenced(group=group, member=member, why="another process has joined under this member's name")
+        return found[0]
 
-    def leave(self, group: str, member: str) -> None:
-        found = self._members.pop(f"{group}/{member}")
-        if found is not None:
-            found.leave()
+    def leave(self, group: str, member: str, key: str) -> None:
+        self.get(group, member, key).leave()
+        self._members.pop(f"{group}/{member}")
 
     def close(self) -> None:
         self._members.clear()
@@ -164,33 +167,34 @@ def member_router(service: Service, members: Members) -> APIRouter:
     @routes.post("", status_code=201)
     def join(request: Request, group: str, asked: Join) -> dict[str, Any]:
         """Join a group. The member must be heard of within its session, or its partitions go to others."""
-        return _told(members.join(group, asked, caller_of(request)))
+        found, key = members.join(group, asked, caller_of(request))
+        return {**_told(found), "key": key}
 
     @routes.post("/{member}/refresh")
-    def refresh(request: Request, group: str, member: str, look: bool = False) -> dict[str, Any]:
+    def refresh(request: Request, group: str, member: str, key: str, look: bool = False) -> dict[str, Any]:
         """Say that the member lives, and learn what it owns and what it shall give up."""
         caller_of(request).require_somewhere("read")
-        found = members.get(group, member)
+        found = members.get(group, member, key)
         found.beat()
         found.refresh(look=look)
         return _told(found)
 
     @routes.post("/{member}/beat", status_code=204)
-    def beat(request: Request, group: str, member: str) -> None:
+    def beat(request: Request, group: str, member: str, key: str) -> None:
         """Say that the member lives."""
         caller_of(request).require_somewhere("read")
-        members.get(group, member).beat()
+        members.get(group, member, key).beat()
 
     @routes.post("/{member}/release")
-    def release(request: Request, group: str, member: str, asked: Release) -> dict[str, Any]:
+    def release(request: Request, group: str, member: str, key: str, asked: Release) -> dict[str, Any]:
         """Give up partitions that others wait for."""
         caller_of(request).require_somewhere("read")
-        found = members.get(group, member)
+        found = members.get(group, member, key)
         found.release({Place(topic, number) for topic, numbers in asked.places.items() for number in numbers})
         return _told(found)
 
     @routes.post("/{member}/commit", status_code=204)
-    def commit(request: Request, group: str, member: str, asked: MemberCommit) -> None:
+    def commit(request: Request, group: str, member: str, key: str, asked: MemberCommit) -> None:
         """Record how far the group has come, if all of these partitions are still the member's."""
         for topic, offsets in asked.offsets.items():
             caller_of(request).require("read", topic)
@@ -201,15 +205,13 @@ def member_router(service: Service, members: Members) -> APIRouter:
             for topic, offsets in asked.offsets.items():
                 log.commit_offsets(group, topic, offsets)
 
-        members.get(group, member).commit(places, record)
+        members.get(group, member, key).commit(places, record)
 
     @routes.delete("/{member}", status_code=204)
-    def leave(request: Request, group: str, member: str, quietly: bool = False) -> None:
-        """Leave the group; `quietly`, as a process that was killed does."""
+    def leave(request: Request, group: str, member: str, key: str) -> None:
+        """Leave the group."""
         caller_of(request).require_somewhere("read")
-        if quietly:
-            members.get(group, member).abandon()
-        members.leave(group, member)
+        members.leave(group, member, key)
 
     return routes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -34,7 +35,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OPEN_PATHS = ("/livez", "/readyz")
 CLIENTS_MAX = 10_000
 #: What these paths do is in the log anyhow, or changes nothing.
-_NOT_AUDITED = ("/rows", "/wait", "/punctuate", "/flush", "/members", "/transactions", "/get", "/sql", "/producers")
+_NOT_AUDITED = re.compile(
+    r"/api/v1/(topics/[^/]+/(rows|punctuate|flush)|wait|sql|producers/.*|transactions.*"
+    r"|groups/[^/]+/members.*|groups/[^/]+/offsets|views/[^/]+/(get|rows))"
+    r"|/v1/(sql|views/[^/]+/(get|rows))|/compatibility/.*|/subjects/[^/]+"
+)
 
 logger = logging.getLogger("headwater.server")
 
@@ -75,6 +80,8 @@ class Guard:
     host: str = ""
     #: A token that is good for everything, and is not kept: that of a running app.
     master: str = ""
+    #: Whether a token is asked for also where none has been made: other machines can reach the server.
+    guarded: bool = False
     _requests: Buckets = field(init=False)
     _failures: Buckets = field(init=False)
 
@@ -121,7 +128,9 @@ class Guard:
         given = text.strip() if scheme.lower() == "bearer" else ""
         if self.master and given and hmac.compare_digest(given.encode(), self.master.encode()):
             return LOCAL
-        if not self.master and not self.tokens:
+        # Once asked for, tokens stay asked for: whoever revokes the last one does not mean to let everybody in.
+        self.guarded = self.guarded or bool(self.master) or bool(self.tokens)
+        if not self.guarded:
             return LOCAL
         if seconds := self._failures.wait_seconds(address, take=False):
             raise TooManyRequests(seconds=seconds)
@@ -174,7 +183,7 @@ class Guard:
         logger.info("%s %s %s %s", caller.name, scope["method"], scope["path"], status)
         if self.audit is None or scope["method"] in ("GET", "HEAD", "OPTIONS") or status in (404, 405, 422):
             return
-        if any(part in scope["path"] for part in _NOT_AUDITED):
+        if scope["method"] == "POST" and _NOT_AUDITED.fullmatch(scope["path"]):
             return
         address = (scope.get("client") or ("unknown", 0))[0]
         target = "/".join(filter(None, [scope["path"], scope["state"].get("target")]))

@@ -13,7 +13,7 @@ from headwater.server.service import Service
 
 def scrape(service: Service) -> str:
     """The text of a scrape: topics, groups, and the server itself."""
-    text = metrics([], service.log)
+    text = metrics(service.statuses(), service.log)
     own = [Metric(name="headwater_server_streams", help="Tails that are open."), *_of_kafka(service)]
     own[0].add(service.streams)
     return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"

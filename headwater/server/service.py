@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headwater.log import EmbeddedLog
     from headwater.log.port import Cursor
+    from headwater.runtime.status import QueryStatus
     from headwater.server.tokens import Caller
 
 T = TypeVar("T")
@@ -90,6 +91,8 @@ class Service:
     closing: bool = False
     cursors: Kept[Cursor] = field(init=False)
     workers: anyio.CapacityLimiter | None = None
+    #: How the queries of a running app do; none where the log is served alone.
+    statuses: Callable[[], Sequence[QueryStatus]] = tuple
 
     def __post_init__(self) -> None:
         self.cursors = Kept(count_max=self.settings.cursors_max, seconds_max=600.0)

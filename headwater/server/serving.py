@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,30 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+def run_server(
+    log: EmbeddedLog, address: Address, *, settings: Settings, tokens: Tokens, tell: Callable[[str], None], **more: Any
+) -> None:
+    """Serve a log in this thread until the process is asked to end; `tell` gets the address once it is bound."""
+    from headwater.server.application import application
+
+    listening = bound(address)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if address.is_any else address.host,
+        guarded=not address.is_local,
+        **more,
+    )
+    server = server_of(app, address)
+    tell(address.url(listening.getsockname()[1]))
+    try:
+        server.run(sockets=[listening])
+    finally:
+        app.state.service.closing = True
+        listening.close()
+
+
 @contextlib.contextmanager
 def served(
     log: EmbeddedLog, address: Address | None = None, *, settings: Settings | None = None, **more: Any
@@ -121,7 +145,14 @@ def served(
     if not more.get("master"):
         check(where, tokens)
     listening = bound(where)
-    app = application(log, settings=settings, tokens=tokens, host="" if where.is_any else where.host, **more)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if where.is_any else where.host,
+        guarded=not where.is_local,
+        **more,
+    )
     server = server_of(app, where)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-server", daemon=True)
     thread.start()

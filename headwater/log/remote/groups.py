@@ -88,6 +88,7 @@ class RemoteMembership:
         self.owned: set[Place] = set()
         self.releasing: set[Place] = set()
         self._stale = False
+        self._key = ""
 
     def join(self, begin: Callable[[set[str]], None]) -> None:  # noqa: ARG002  # the server begins for us
         """Become a member."""
@@ -141,7 +142,7 @@ class RemoteMembership:
         """Give everything up. A static member keeps its partitions until its session ends, to come back to them."""
         if self.id and not self._connection.closed:
             with contextlib.suppress(MemberFenced):
-                self._connection.delete(f"/groups/{self._group}/members/{self.id}")
+                self._connection.delete(f"/groups/{self._group}/members/{self.id}", key=self._key)
         self.owned, self.releasing = set(), set()
 
     def abandon(self) -> None:
@@ -151,10 +152,11 @@ class RemoteMembership:
     # Any: JSON.
     def _ask(self, what: str, body: dict[str, Any] | None = None, **parameters: Any) -> Any:
         path = f"/groups/{self._group}/members/{self.id}/{what}"
-        return self._connection.post(path, body, again=True, **parameters)
+        return self._connection.post(path, body, again=True, key=self._key, **parameters)
 
     def _adopt(self, told: dict[str, Any]) -> None:
         self.id = told["member"]
+        self._key = told.get("key", self._key)
         self.owned = _places(told["owned"])
         self.releasing = _places(told["releasing"])
 
