@@ -55,6 +55,7 @@ def application(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.open()
         yield
         members.close()
         service.close()
@@ -73,7 +74,7 @@ def application(
         add(app)
     _describe(app)
     app.add_middleware(
-        Guard,  # type: ignore[arg-type]  # a dataclass that takes what follows by name
+        Guard,
         tokens=tokens or Tokens(log.path, clock=log.clock),
         settings=service.settings,
         audit=None if log.read_only else Audit(log),
@@ -140,7 +141,9 @@ def _describe(app: FastAPI) -> None:
         if app.openapi_schema is None:
             made = get_openapi(title="Headwater", version="1", routes=app.routes)
             components = made.setdefault("components", {})
-            components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+            schemas = components.setdefault("schemas", {})
+            schemas["Problem"] = Problem.model_json_schema()
+            schemas["RegistryError"] = registry.RegistryError.model_json_schema()
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             made["security"] = [{"token": []}, {}]
             app.openapi_schema = made

@@ -40,9 +40,9 @@ def _lag(log: EmbeddedLog) -> Iterable[Metric]:
     seconds = Metric(name="kafka_consumergroup_group_lag_seconds", help="How long the oldest such row has waited.")
     for group in log.groups.names():
         with contextlib.suppress(NotFound):
-            for one in log.groups.lag(group):
-                labels = {"consumergroup": group, "topic": one.topic, "partition": str(one.partition)}
-                lag.add(one.rows, **labels)
-                current.add(one.committed, **labels)
-                seconds.add(one.seconds, group=group, topic=one.topic, partition=str(one.partition))
+            for behind in log.groups.lag(group):
+                where = {"topic": behind.topic, "partition": str(behind.partition)}
+                lag.add(behind.rows, consumergroup=group, **where)
+                current.add(behind.committed, consumergroup=group, **where)
+                seconds.add(behind.seconds, group=group, **where)
     return partitions, ends, starts, lag, current, seconds

@@ -8,7 +8,8 @@ appends on the condition that nobody else was quicker.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,8 @@ class Registry:
             made = Registered(subject=subject, version=version, id=identity, schema=schema)
             return [_row(made)], made
 
-        return self._change(decide)
+        made: Registered = self._change(decide)
+        return made
 
     def delete(self, subject: str, versions: list[int], *, permanent: bool) -> None:
         """Hide versions; for good, if `permanent`, and then they must have been hidden before."""
@@ -139,14 +141,11 @@ class Registry:
 
     # -- the table ----------------------------------------------------------------------------------------------------
 
-    def _caught_up(self) -> Any:
-        self._lock.acquire()
-        try:
+    @contextmanager
+    def _caught_up(self) -> Iterator[None]:
+        with self._lock:
             self._catch_up()
-        except BaseException:
-            self._lock.release()
-            raise
-        return _Release(self._lock)
+            yield
 
     def _catch_up(self) -> None:
         if not self._log.topics(SCHEMAS_TOPIC, internal=True):
@@ -191,19 +190,6 @@ class Registry:
                     created_us=self._log.clock.now_us(),
                 )
             )
-
-
-class _Release:
-    """Gives a lock back at the end of a block."""
-
-    def __init__(self, lock: threading.RLock) -> None:  # type: ignore[valid-type]  # a function, says its stub
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def canonical(schema: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from headwater.errors import HeadwaterError, ReadOnly, SchemaInvalid
@@ -49,6 +49,12 @@ class LevelForm(BaseModel):
     compatibility: str
 
 
+class Answer(JSONResponse):
+    """JSON under the registry's own media type."""
+
+    media_type = MEDIA
+
+
 class _Refused(Exception):
     """An answer that says no."""
 
@@ -69,7 +75,7 @@ def refusal(error: _Refused) -> Response:
 def router(service: Service) -> APIRouter:
     """The routes of the registry."""
     registry = Registry(service.log)
-    routes = APIRouter(tags=["schema registry"], route_class=_route_class())
+    routes = APIRouter(tags=["schema registry"], route_class=_route_class(), default_response_class=Answer)
     for add in (_schemas, _subjects, _registering, _levels):
         add(routes, registry, service)
     return routes

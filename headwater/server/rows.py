@@ -78,7 +78,8 @@ def router(service: Service) -> APIRouter:
         """Append rows. With a producer and a sequence, sending them again changes nothing."""
         caller_of(request).require("write", topic)
         body = await request.body()
-        details = {
+        # Any: arguments of `append`, each of its own type.
+        details: dict[str, Any] = {
             "partition": partition,
             "expected_offset": expected_offset,
             "expected_key_offset": expected_key_offset,

@@ -107,6 +107,11 @@ class Service:
         """How long a request may wait: what it asks for, up to the bound."""
         return min(max(0.0, asked), self.settings.wait_seconds_max)
 
+    def open(self) -> None:
+        """Begin to serve, for the first time or again."""
+        if self.closing:
+            self.closing, self.bell = False, Bell()
+
     def close(self) -> None:
         self.closing = True
         self.bell.close()

@@ -46,7 +46,7 @@ def test_a_schema_is_registered_once_and_found_by_every_name(registry: SchemaReg
     second = registry.register_schema("orders-value", Schema(SECOND, "AVRO"))
     assert second == first + 1
     assert registry.register_schema("copies-value", Schema(FIRST, "AVRO")) == first
-    registry.clear_caches()
+    registry.clear_caches()  # type: ignore[no-untyped-call]
     assert json.loads(registry.get_schema(first).schema_str or "") == json.loads(FIRST)
     assert registry.get_subjects() == ["copies-value", "orders-value"]
     assert registry.get_versions("orders-value") == [1, 2]
@@ -110,7 +110,7 @@ def test_a_deleted_subject_is_hidden_and_then_forgotten(registry: SchemaRegistry
     assert registry.delete_subject("orders-value") == [1]
     assert registry.get_subjects() == []
     assert registry.get_subjects(deleted=True) == ["orders-value"]
-    registry.clear_caches()
+    registry.clear_caches()  # type: ignore[no-untyped-call]
     assert registry.get_schema(identity).schema_str is not None  # rows written with it can still be read
     assert registry.delete_subject("orders-value", permanent=True) == [1]
     assert registry.get_subjects(deleted=True) == []
@@ -157,7 +157,7 @@ def test_a_subject_is_for_those_who_may_use_its_topic(log: EmbeddedLog, tokens: 
             lambda: client.set_compatibility(level="NONE"),
         ):
             with pytest.raises(SchemaRegistryError) as caught:
-                forbidden()
+                forbidden()  # type: ignore[no-untyped-call]
             assert caught.value.http_status_code == 403
         with pytest.raises(SchemaRegistryError) as caught:
             client.get_schema(secret)

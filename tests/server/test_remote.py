@@ -121,7 +121,12 @@ def test_a_member_whose_name_another_has_taken_cannot_commit(log: EmbeddedLog, r
 def test_a_producer_waits_for_a_slow_group(log: EmbeddedLog, remote: EmbeddedLog) -> None:
     log.create("t", "id int64")
     with remote.producer("t", limit=Limit(rows=10, group="slow"), linger_seconds=0) as producer:
-        sender = threading.Thread(target=lambda: [producer.send({"id": number}) for number in range(30)])
+
+        def send() -> None:
+            for number in range(30):
+                producer.send({"id": number})
+
+        sender = threading.Thread(target=send)
         sender.start()
         with log.consumer("t", "slow", auto_commit_seconds=0) as consumer:
             seen: list[int] = []

@@ -23,8 +23,9 @@ def kept(log: EmbeddedLog) -> EmbeddedLog:
     store = DuckStore(home / "views.duckdb")
     keeper = ViewKeeper(log, store)
     keeper.add(ViewSpec(name="spend", topic="spend", key=topic.key, schema=topic.schema))
-    with keeper:
-        keeper.view("spend").rows(at_least={"spend": log.end_offsets("spend")})
+    keeper.start()
+    keeper.view("spend").rows(at_least={"spend": log.end_offsets("spend")})
+    keeper.stop()
     store.close()
     return log
 

@@ -52,7 +52,7 @@ def bytes_to_batches(body: bytes, *, topic: str) -> Iterator[Batch]:
         except StopIteration:
             return
         about = {key.decode(): int(value) for key, value in (found.custom_metadata or {}).items()}
-        yield Batch(topic=topic, data=found.batch, **about)  # type: ignore[arg-type]  # the names are those of the fields
+        yield Batch(topic=topic, data=found.batch, **about)
 
 
 def _place_of(batch: Batch) -> dict[str, str]:
