@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, Response
 
+from headwater import errors
 from headwater.errors import Closed
 from headwater.server import groups, letters, registry, rows, tails, topics, transactions
 from headwater.server.audit import Audit
@@ -40,13 +41,15 @@ def application(
     guarded: bool = False,
     routers: Iterable[APIRouter] = (),
     mount: Iterable[Mount] = (),
+    public: Iterable[str] = (),
     statuses: Callable[[], Sequence[QueryStatus]] = tuple,
 ) -> FastAPI:
     """A log as an ASGI application.
 
     `routers` are served beside the log's own routes, under the same prefix; whoever uses them needs `read:*`, and
     `admin:*` for what is not a look-up. `mount` are functions that add whatever else to the application, such as pages;
-    they find who has asked in `request.state.caller`. `host` is the name that requests must ask for besides loopback,
+    they find who has asked in `request.state.caller`. Under the paths in `public` no token is asked for, and what is there
+    must ask by itself, as pages with a login do. `host` is the name that requests must ask for besides loopback,
     "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
     token, also while none has been made; without it that begins with the first one.
     """
@@ -81,6 +84,7 @@ def application(
         host=host,
         master=master,
         guarded=guarded,
+        public=tuple(public),
     )
     return app
 
@@ -105,7 +109,22 @@ def _own(service: Service, members: groups.Members) -> list[APIRouter]:
         groups.router(service),
         transactions.router(service, transactions.Transactions(service)),
         letters.router(service),
+        _problems(),
     ]
+
+
+def _problems() -> APIRouter:
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/problems/{name}")
+    async def problem_type(name: str) -> dict[str, Any]:
+        """What a type of problem means, and what can be done about it; facts stand in braces."""
+        kind = getattr(errors, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, errors.HeadwaterError):
+            raise errors.PathNotFound(path=f"{PREFIX}/problems/{name}")
+        return {"error": name, "title": (kind.__doc__ or ""), "problem": kind.problem, "remedy": kind.remedy}
+
+    return routes
 
 
 def _health(service: Service) -> APIRouter:

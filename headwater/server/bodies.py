@@ -6,7 +6,7 @@ those of 64 bits as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -16,11 +16,12 @@ from headwater.errors import EncodingInvalid, MediaTypeUnknown
 from headwater.log import Batch, Topic
 from headwater.log.remote.wire import ARROW, batches_to_bytes, bytes_to_table
 from headwater.schema.encodings import json as json_lines
+from headwater.server.events import is_event, rows_of_events
 
 JSON_LINES = "application/x-ndjson"
 JSON = "application/json"
 _LINES = (JSON_LINES, "application/jsonl", "application/json-lines", "application/jsonlines")
-KNOWN = f"{JSON_LINES}, {JSON}, {ARROW}"
+KNOWN = f"{JSON_LINES}, {JSON}, {ARROW}, application/cloudevents+json, application/cloudevents-batch+json"
 Integers = Literal["number", "text"]
 
 
@@ -28,9 +29,11 @@ Integers = Literal["number", "text"]
 
 
 # Any: rows in a shape that `Log.append` takes.
-def rows_of(body: bytes, content_type: str, topic: Topic) -> Any:
+def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic) -> Any:
     """The rows of a request."""
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if is_event(kind, headers):
+        return rows_of_events(kind, headers, body, topic)
     if kind == ARROW:
         return bytes_to_table(body)
     if kind in _LINES:

@@ -37,12 +37,13 @@ Read = Callable[[], Piece]
 class Listener:
     """A subscriber that listens to a follower."""
 
-    pieces: asyncio.Queue[Piece] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
-    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    #: None is the last one.
+    pieces: asyncio.Queue[Piece | None] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
+    was_let_go: bool = False
 
     async def next(self, *, seconds: float) -> Piece | None:
         """The next piece; None after so many seconds, or when the follower is no longer to be listened to."""
-        if self.pieces.empty() and self.let_go.is_set():
+        if self.is_over:
             return None
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(self.pieces.get(), seconds)
@@ -50,7 +51,13 @@ class Listener:
 
     @property
     def is_over(self) -> bool:
-        return self.let_go.is_set() and self.pieces.empty()
+        return self.was_let_go and self.pieces.empty()
+
+    def let_go(self) -> None:
+        """Tell no more. What was told already can still be had; whoever waits is woken."""
+        self.was_let_go = True
+        with contextlib.suppress(asyncio.QueueFull):  # then nobody waits
+            self.pieces.put_nowait(None)
 
 
 class Follower:
@@ -77,7 +84,7 @@ class Follower:
             pass  # each subscriber finds the same when it reads by itself, and says it
         finally:
             for listener in self.listeners:
-                listener.let_go.set()
+                listener.let_go()
 
     def _tell(self, piece: Piece) -> None:
         self.positions = dict(piece.positions)
@@ -86,7 +93,7 @@ class Follower:
                 listener.pieces.put_nowait(piece)
             except asyncio.QueueFull:
                 self.listeners.discard(listener)
-                listener.let_go.set()
+                listener.let_go()
 
 
 class Followers:

@@ -64,7 +64,7 @@ def router(service: Service) -> APIRouter:
     def commit(request: Request, group: str, asked: Commit) -> None:
         """Record how far a group has come."""
         caller_of(request).require("read", asked.topic)
-        _check_offsets(asked.offsets, log.topic(asked.topic).partitions)
+        check_offsets(asked.offsets, log.topic(asked.topic).partitions)
         log.commit_offsets(group, asked.topic, asked.offsets, metadata=asked.metadata)
 
     @routes.delete("/{group}/offsets", status_code=204)
@@ -198,7 +198,7 @@ def member_router(service: Service, members: Members) -> APIRouter:
         """Record how far the group has come, if all of these partitions are still the member's."""
         for topic, offsets in asked.offsets.items():
             caller_of(request).require("read", topic)
-            _check_offsets(offsets, log.topic(topic).partitions)
+            check_offsets(offsets, log.topic(topic).partitions)
         places = [Place(topic, number) for topic, offsets in asked.offsets.items() for number in offsets]
 
         def record() -> None:
@@ -267,7 +267,8 @@ def _is_pattern(name: str) -> bool:
     return not frozenset("*?[").isdisjoint(name)
 
 
-def _check_offsets(offsets: Mapping[int, int], partitions: int) -> None:
+def check_offsets(offsets: Mapping[int, int], partitions: int) -> None:
+    """Refuse offsets of partitions that do not exist."""
     for number, offset in offsets.items():
         if not 0 <= number < partitions or not 0 <= offset < 2**63:
             expected = f"partitions from 0 to {partitions - 1}, and offsets that are not negative"

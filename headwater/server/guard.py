@@ -22,7 +22,7 @@ from headwater.errors import BodyTooLarge, HeadwaterError, HostUnknown, OriginRe
 from headwater.server.audit import Audit
 from headwater.server.problems import answer
 from headwater.server.settings import Settings
-from headwater.server.tokens import LOCAL, Caller, Tokens
+from headwater.server.tokens import ANYBODY, LOCAL, Caller, Tokens
 
 # Any: the shapes of ASGI.
 Scope = MutableMapping[str, Any]
@@ -52,18 +52,17 @@ class Buckets:
         self._burst = max(1.0, per_second if burst is None else burst)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait_seconds(self, client: str, *, take: bool = True) -> float:
+    def wait_seconds(self, client: str) -> float:
         """How long a client must wait before its next event; 0 where it may go on, and then the event is counted."""
         now = time.monotonic()
         left, since = self._left.get(client, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._rate)
         if left < 1.0:
             return (1.0 - left) / self._rate
-        if take:
-            self._left[client] = (left - 1.0, now)
-            self._left.move_to_end(client)
-            if len(self._left) > CLIENTS_MAX:
-                self._left.popitem(last=False)
+        self._left[client] = (left - 1.0, now)
+        self._left.move_to_end(client)
+        if len(self._left) > CLIENTS_MAX:
+            self._left.popitem(last=False)
         return 0.0
 
 
@@ -82,6 +81,8 @@ class Guard:
     master: str = ""
     #: Whether a token is asked for also where none has been made: other machines can reach the server.
     guarded: bool = False
+    #: Paths, with all below them, that ask callers by themselves who they are.
+    public: tuple[str, ...] = ()
     _requests: Buckets = field(init=False)
     _failures: Buckets = field(init=False)
 
@@ -114,14 +115,17 @@ class Guard:
         self._check_host(headers)
         self._check_origin(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
-        caller = LOCAL if scope["path"] in OPEN_PATHS else self._identify(headers, address)
-        client = address if caller is LOCAL else f"token {caller.name}"
+        caller = ANYBODY if self._is_public(scope["path"]) else self._identify(headers, address)
+        client = address if caller in (LOCAL, ANYBODY) else f"token {caller.name}"
         if seconds := self._requests.wait_seconds(client):
             raise TooManyRequests(seconds=seconds)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:18]) > self.settings.body_bytes_max:
             raise BodyTooLarge(size_max=self.settings.body_bytes_max)
         return caller
+
+    def _is_public(self, path: str) -> bool:
+        return path in OPEN_PATHS or any(path == one or path.startswith(f"{one}/") for one in self.public)
 
     def _identify(self, headers: Headers, address: str) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
@@ -132,12 +136,12 @@ class Guard:
         self.guarded = self.guarded or bool(self.master) or bool(self.tokens)
         if not self.guarded:
             return LOCAL
-        if seconds := self._failures.wait_seconds(address, take=False):
-            raise TooManyRequests(seconds=seconds)
         try:
             return self.tokens.check(given)
         except TokenInvalid:
-            self._failures.wait_seconds(address)
+            # Only those who are wrong are slowed down: others may share their address, behind a proxy.
+            if seconds := self._failures.wait_seconds(address):
+                raise TooManyRequests(seconds=seconds) from None
             raise
 
     def _check_host(self, headers: Headers) -> None:
@@ -151,7 +155,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is None:
             return
-        if urlsplit(origin).netloc.lower() != headers.get("host", "").lower() or origin == "null":
+        try:
+            own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:
+            own = False
+        if not own or origin == "null":
             raise OriginRefused(origin=origin[:200])
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:

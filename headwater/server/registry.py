@@ -11,12 +11,27 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 from headwater.errors import HeadwaterError, ReadOnly, SchemaInvalid
-from headwater.server.compatibility import DEFAULT_LEVEL, LEVELS, conflicts, parsed
-from headwater.server.registered import EVERY, Registered, Registry
+from headwater.server.compatibility import DEFAULT_LEVEL, conflicts
+from headwater.server.registered import EVERY, Registered, Registry, canonical
 from headwater.server.service import Service, caller_of
+from headwater.server.subjects import (
+    LevelForm,
+    Refused,
+    SchemaForm,
+    check_subject,
+    checked_level,
+    known_versions,
+    level_of_subject,
+    require,
+    schema_of,
+    sees,
+    text_of,
+    version_of,
+    written,
+)
 
 MEDIA = "application/vnd.schemaregistry.v1+json"
 # Any: FastAPI's own form for it.
@@ -35,39 +50,17 @@ class RegistryError(BaseModel):
     message: str
 
 
-class SchemaForm(BaseModel):
-    """A schema to register or to look for; what else a client may send says nothing here."""
-
-    model_config = ConfigDict(extra="ignore")
-    text: str = Field(alias="schema")
-    kind: str | None = Field(default="AVRO", alias="schemaType")
-    references: list[Any] | None = None
-
-
-class LevelForm(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    compatibility: str
-
-
 class Answer(JSONResponse):
     """JSON under the registry's own media type."""
 
     media_type = MEDIA
 
 
-class _Refused(Exception):
-    """An answer that says no."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def answer(body: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(body), status, media_type=MEDIA)
 
 
-def refusal(error: _Refused) -> Response:
+def refusal(error: Refused) -> Response:
     status = error.code if error.code < 1_000 else error.code // 100
     return answer({"error_code": error.code, "message": str(error)}, status)
 
@@ -93,17 +86,17 @@ def _route_class() -> Any:
             async def told(request: Request) -> Response:
                 try:
                     found: Response = await handle(request)
-                except _Refused as error:
+                except Refused as error:
                     return refusal(error)
                 except SchemaInvalid as error:
-                    return refusal(_Refused(42201, str(error)))
+                    return refusal(Refused(42201, str(error)))
                 except RequestValidationError as error:
-                    return refusal(_Refused(422, str(error.errors()[0].get("msg"))))
+                    return refusal(Refused(422, str(error.errors()[0].get("msg"))))
                 except ReadOnly as error:
-                    return refusal(_Refused(42205, str(error)))
+                    return refusal(Refused(42205, str(error)))
                 except HeadwaterError as error:
                     if error.exit_code == 4:
-                        return refusal(_Refused(403, str(error)))
+                        return refusal(Refused(403, str(error)))
                     raise
                 return found
 
@@ -123,23 +116,23 @@ def _schemas(routes: APIRouter, registry: Registry, service: Service) -> None:
     @routes.get("/schemas/ids/{identity}")
     def by_id(request: Request, identity: int) -> Response:
         """The schema that has a number."""
-        return answer({"schema": _text(registry, request, identity)})
+        return answer({"schema": text_of(registry, request, identity)})
 
     @routes.get("/schemas/ids/{identity}/schema")
     def text_by_id(request: Request, identity: int) -> Response:
         """The schema that has a number, as it is."""
-        return Response(_text(registry, request, identity), media_type=MEDIA)
+        return Response(text_of(registry, request, identity), media_type=MEDIA)
 
     @routes.get("/schemas/ids/{identity}/subjects")
     def subjects_of(request: Request, identity: int) -> Response:
         """The subjects under which a schema is registered."""
-        _text(registry, request, identity)
+        text_of(registry, request, identity)
         return answer(sorted({found.subject for found in registry.used_by(identity)}))
 
     @routes.get("/schemas/ids/{identity}/versions")
     def versions_of(request: Request, identity: int) -> Response:
         """The subjects and versions under which a schema is registered."""
-        _text(registry, request, identity)
+        text_of(registry, request, identity)
         return answer([{"subject": found.subject, "version": found.version} for found in registry.used_by(identity)])
 
 
@@ -152,50 +145,50 @@ def _subjects(routes: APIRouter, registry: Registry, service: Service) -> None:
     ) -> Response:
         """The subjects."""
         names = registry.subjects(deleted=deleted)
-        return answer([name for name in names if name.startswith(prefix) and _sees(request, name)])
+        return answer([name for name in names if name.startswith(prefix) and sees(request, name)])
 
     @routes.get("/subjects/{subject}/versions")
     def versions(request: Request, subject: str, deleted: bool = False) -> Response:
         """The versions of a subject."""
-        _require(request, "read", subject)
-        return answer(list(_known(registry, subject, deleted=deleted)))
+        require(request, "read", subject)
+        return answer(list(known_versions(registry, subject, deleted=deleted)))
 
     @routes.get("/subjects/{subject}/versions/{version}")
     def version(request: Request, subject: str, version: str, deleted: bool = False) -> Response:
         """One version of a subject; `latest` is the last."""
-        _require(request, "read", subject)
-        return answer(_written(_version(registry, subject, version, deleted=deleted)))
+        require(request, "read", subject)
+        return answer(written(version_of(registry, subject, version, deleted=deleted)))
 
     @routes.get("/subjects/{subject}/versions/{version}/schema")
     def text(request: Request, subject: str, version: str, deleted: bool = False) -> Response:
         """The schema of one version, as it is."""
-        _require(request, "read", subject)
-        return Response(_version(registry, subject, version, deleted=deleted).schema, media_type=MEDIA)
+        require(request, "read", subject)
+        return Response(version_of(registry, subject, version, deleted=deleted).schema, media_type=MEDIA)
 
     @routes.get("/subjects/{subject}/versions/{version}/referencedby")
     def referenced(request: Request, subject: str, version: str) -> Response:
         """Schemas that refer to this one: none, for references are not known here."""
-        _require(request, "read", subject)
-        _version(registry, subject, version)
+        require(request, "read", subject)
+        version_of(registry, subject, version)
         return answer([])
 
     @routes.delete("/subjects/{subject}")
     def delete(request: Request, subject: str, permanent: bool = False) -> Response:
         """Hide a subject, or forget one that is hidden."""
-        _require(request, "admin", subject)
-        known = _known(registry, subject, deleted=permanent)
+        require(request, "admin", subject)
+        known = known_versions(registry, subject, deleted=permanent)
         if permanent and not all(found.deleted for found in known.values()):
-            raise _Refused(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+            raise Refused(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
         registry.delete(subject, list(known), permanent=permanent)
         return answer(list(known))
 
     @routes.delete("/subjects/{subject}/versions/{version}")
     def delete_version(request: Request, subject: str, version: str, permanent: bool = False) -> Response:
         """Hide a version, or forget one that is hidden."""
-        _require(request, "admin", subject)
-        found = _version(registry, subject, version, deleted=permanent)
+        require(request, "admin", subject)
+        found = version_of(registry, subject, version, deleted=permanent)
         if permanent and not found.deleted:
-            raise _Refused(40407, f"Subject '{subject}' Version {found.version} was not deleted first")
+            raise Refused(40407, f"Subject '{subject}' Version {found.version} was not deleted first")
         registry.delete(subject, [found.version], permanent=permanent)
         return answer(found.version)
 
@@ -206,14 +199,14 @@ def _registering(routes: APIRouter, registry: Registry, service: Service) -> Non
     @routes.post("/subjects/{subject}/versions")
     def register(request: Request, subject: str, asked: SchemaForm) -> Response:
         """Register a schema; the same one again gets the number that it has."""
-        _check_subject(subject)
-        _require(request, "write", subject)
-        schema = _schema(asked)
+        check_subject(subject)
+        require(request, "write", subject)
+        schema = schema_of(asked)
 
         def check(live: list[Registered]) -> None:
-            found = conflicts(_level(registry, subject), schema, [orjson.loads(one.schema) for one in live])
+            found = conflicts(level_of_subject(registry, subject), schema, [orjson.loads(one.schema) for one in live])
             if found:
-                raise _Refused(
+                raise Refused(
                     409, f"Schema being registered is incompatible with an earlier schema: {'; '.join(found)}"
                 )
 
@@ -223,33 +216,31 @@ def _registering(routes: APIRouter, registry: Registry, service: Service) -> Non
     @routes.post("/subjects/{subject}")
     def look_up(request: Request, subject: str, asked: SchemaForm, deleted: bool = False) -> Response:
         """The version under which a subject has a schema."""
-        from headwater.server.registered import canonical
-
-        _require(request, "read", subject)
-        _schema(asked)
+        require(request, "read", subject)
+        schema_of(asked)
         key = canonical(asked.text)
-        for found in _known(registry, subject, deleted=deleted).values():
+        for found in known_versions(registry, subject, deleted=deleted).values():
             if canonical(found.schema) == key:
-                return answer(_written(found))
-        raise _Refused(40403, "Schema not found")
+                return answer(written(found))
+        raise Refused(40403, "Schema not found")
 
     @routes.post("/compatibility/subjects/{subject}/versions/{version}")
     def fits_version(
         request: Request, subject: str, version: str, asked: SchemaForm, verbose: bool = False
     ) -> Response:
         """Whether a schema may follow one version."""
-        _require(request, "read", subject)
-        schema = _schema(asked)
-        other = _version(registry, subject, version)
-        return _verdict(conflicts(_level(registry, subject), schema, [orjson.loads(other.schema)]), verbose)
+        require(request, "read", subject)
+        schema = schema_of(asked)
+        other = version_of(registry, subject, version)
+        return _verdict(conflicts(level_of_subject(registry, subject), schema, [orjson.loads(other.schema)]), verbose)
 
     @routes.post("/compatibility/subjects/{subject}/versions")
     def fits(request: Request, subject: str, asked: SchemaForm, verbose: bool = False) -> Response:
         """Whether a schema may follow all that the subject's level asks about."""
-        _require(request, "read", subject)
-        schema = _schema(asked)
+        require(request, "read", subject)
+        schema = schema_of(asked)
         known = [orjson.loads(found.schema) for found in registry.versions(subject).values()]
-        return _verdict(conflicts(_level(registry, subject), schema, known), verbose)
+        return _verdict(conflicts(level_of_subject(registry, subject), schema, known), verbose)
 
 
 def _levels(routes: APIRouter, registry: Registry, service: Service) -> None:
@@ -264,7 +255,7 @@ def _levels(routes: APIRouter, registry: Registry, service: Service) -> None:
     def set_level(request: Request, asked: LevelForm) -> Response:
         """Set the level of subjects that have none of their own."""
         caller_of(request).require("admin", "*")
-        registry.set_level(EVERY, _checked_level(asked))
+        registry.set_level(EVERY, checked_level(asked))
         return answer({"compatibility": asked.compatibility.upper()})
 
     @routes.get("/config/{subject}")
@@ -272,27 +263,27 @@ def _levels(routes: APIRouter, registry: Registry, service: Service) -> None:
         request: Request, subject: str, default: bool = Query(default=False, alias="defaultToGlobal")
     ) -> Response:
         """The level of a subject."""
-        _require(request, "read", subject)
+        require(request, "read", subject)
         own = registry.level(subject)
         if own is None and not default:
-            raise _Refused(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
-        return answer({"compatibilityLevel": own or _level(registry, subject)})
+            raise Refused(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+        return answer({"compatibilityLevel": own or level_of_subject(registry, subject)})
 
     @routes.put("/config/{subject}")
     def set_level_of(request: Request, subject: str, asked: LevelForm) -> Response:
         """Set the level of a subject."""
-        _check_subject(subject)
-        _require(request, "admin", subject)
-        registry.set_level(subject, _checked_level(asked))
+        check_subject(subject)
+        require(request, "admin", subject)
+        registry.set_level(subject, checked_level(asked))
         return answer({"compatibility": asked.compatibility.upper()})
 
     @routes.delete("/config/{subject}")
     def forget_level(request: Request, subject: str) -> Response:
         """Let a subject have the level of all."""
-        _require(request, "admin", subject)
+        require(request, "admin", subject)
         own = registry.level(subject)
         if own is None:
-            raise _Refused(40401, f"Subject '{subject}' not found.")
+            raise Refused(40401, f"Subject '{subject}' not found.")
         registry.set_level(subject, None)
         return answer({"compatibilityLevel": own})
 
@@ -300,85 +291,6 @@ def _levels(routes: APIRouter, registry: Registry, service: Service) -> None:
     def mode() -> Response:
         """Whether schemas may be registered: always."""
         return answer({"mode": "READWRITE"})
-
-
-# -- what the routes share --------------------------------------------------------------------------------------------
-
-
-def topic_of(subject: str) -> str:
-    """The topic that a subject is named for.
-
-    >>> topic_of("orders-value"), topic_of("orders-key"), topic_of("com.example.Order")
-    ('orders', 'orders', 'com.example.Order')
-    """
-    for ending in ("-value", "-key"):
-        if subject.endswith(ending) and len(subject) > len(ending):
-            return subject.removesuffix(ending)
-    return subject
-
-
-def _require(request: Request, action: Any, subject: str) -> None:
-    caller_of(request).require(action, topic_of(subject))
-
-
-def _sees(request: Request, subject: str) -> bool:
-    return caller_of(request).sees(topic_of(subject))
-
-
-def _check_subject(subject: str) -> None:
-    if not subject.strip() or len(subject) > 500 or not subject.isprintable() or subject == EVERY:
-        raise _Refused(42208, f"The specified subject '{subject[:100]}' is not a valid.")
-
-
-def _schema(asked: SchemaForm) -> Any:
-    if (asked.kind or "AVRO").upper() != "AVRO":
-        raise _Refused(42201, f"Schemas of the type {asked.kind} are not known here; AVRO is")
-    if asked.references:
-        raise _Refused(42201, "References to other schemas are not known here")
-    return parsed(asked.text)
-
-
-def _checked_level(asked: LevelForm) -> str:
-    level = asked.compatibility.upper()
-    if level not in LEVELS:
-        raise _Refused(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
-    return level
-
-
-def _level(registry: Registry, subject: str) -> str:
-    return registry.level(subject) or registry.level(EVERY) or DEFAULT_LEVEL
-
-
-def _known(registry: Registry, subject: str, *, deleted: bool = False) -> dict[int, Registered]:
-    found = registry.versions(subject, deleted=deleted)
-    if not found:
-        raise _Refused(40401, f"Subject '{subject}' not found.")
-    return found
-
-
-def _version(registry: Registry, subject: str, version: str, *, deleted: bool = False) -> Registered:
-    known = _known(registry, subject, deleted=deleted)
-    if version in ("latest", "-1"):
-        return known[max(known)]
-    if not (version.isascii() and version.isdecimal()) or not 1 <= int(version[:12]) < 2**31:
-        allowed = 'Allowed values are between [1, 2^31-1] and the string "latest"'
-        raise _Refused(42202, f"The specified version '{version[:50]}' is not a valid version id. {allowed}")
-    if int(version) not in known:
-        raise _Refused(40402, f"Version {version} not found.")
-    return known[int(version)]
-
-
-def _text(registry: Registry, request: Request, identity: int) -> str:
-    found = registry.text(identity)
-    # A number that is used only by topics that the caller may not see is as one that is not used.
-    uses = registry.used_by(identity)
-    if found is None or (uses and not any(_sees(request, one.subject) for one in uses)):
-        raise _Refused(40403, f"Schema {identity} not found")
-    return found
-
-
-def _written(found: Registered) -> dict[str, Any]:
-    return {"subject": found.subject, "version": found.version, "id": found.id, "schema": found.schema}
 
 
 def _verdict(found: list[str], verbose: bool) -> Response:

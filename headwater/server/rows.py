@@ -26,6 +26,7 @@ from headwater.log.remote.wire import (
     start_from_text,
     time_from_text,
 )
+from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
 from headwater.server.bodies import JSON, JSON_LINES, Integers, encoded, form_of, rows_of
 from headwater.server.forms import BIG_MAX, AppendedForm, OffsetsForm, Punctuation, Waiting
 from headwater.server.paging import Page, read_page
@@ -39,6 +40,8 @@ ROWS_BODY = {
             JSON_LINES: {"schema": {"type": "string"}, "example": '{"id": 1}\n{"id": 2}\n'},
             JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
             ARROW: {"schema": {"type": "string", "format": "binary"}},
+            CONTENT_TYPE: {"schema": {"type": "object"}},
+            CONTENT_TYPE_BATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
         },
     }
 }
@@ -73,7 +76,6 @@ def router(service: Service) -> APIRouter:
         epoch: Number = None,
         sent_at_us: Number = None,
         durable: bool = True,
-        content_type: str = Header(default="", include_in_schema=False),
     ) -> Response:
         """Append rows. With a producer and a sequence, sending them again changes nothing."""
         caller_of(request).require("write", topic)
@@ -91,7 +93,7 @@ def router(service: Service) -> APIRouter:
         }
 
         def work() -> bytes:
-            rows = rows_of(body, content_type, log.topic(topic))
+            rows = rows_of(body, request.headers, log.topic(topic))
             return orjson.dumps(appended_to_json(log.append(topic, rows, **details)))
 
         return Response(await service.run(work), media_type=JSON)

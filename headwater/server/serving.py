@@ -93,6 +93,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         log_level="error",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # whoever sends them could claim any address
         timeout_graceful_shutdown=1,
         timeout_keep_alive=75,  # longer than clients keep a connection, so that none is closed under a request
         h11_max_incomplete_event_size=64 * 1024,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Annotated
 
 import orjson
@@ -90,8 +91,9 @@ class Tail:
                 if (piece := await service.run(self._reading.read)).text:
                     yield piece.text
                     continue
-                async for text in self._listening(request):
-                    yield text
+                async with aclosing(self._listening(request)) as texts:
+                    async for text in texts:
+                        yield text
                 if await request.is_disconnected():
                     return
         except HeadwaterError as error:  # rows have expired, or the topic was deleted
@@ -99,7 +101,7 @@ class Tail:
         finally:
             service.streams -= 1
 
-    async def _listening(self, request: Request) -> AsyncIterator[bytes]:
+    async def _listening(self, request: Request) -> AsyncGenerator[bytes, None]:
         """Events that the follower tells, until it is no longer to be listened to or the client has gone."""
         found = self._followers.listen(
             self._service, self._key, self._topic, self._hand_over, dict(self._reading.positions)

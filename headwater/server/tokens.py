@@ -93,6 +93,8 @@ class Caller:
 
 #: Whoever reaches a server on this machine that no token was made for.
 LOCAL = Caller(name="local", scopes=(Scope(action="admin"),))
+#: Whoever asks for a path that is open to all.
+ANYBODY = Caller(name="anybody", scopes=())
 
 
 @dataclass(frozen=True, kw_only=True)

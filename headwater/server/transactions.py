@@ -11,13 +11,14 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from headwater.errors import TransactionFinished, TransactionNotFound
 from headwater.log import Appended, Transaction
 from headwater.log.remote.wire import appended_to_json
 from headwater.server.bodies import rows_of
 from headwater.server.forms import BIG_MAX, Begin, Commit
+from headwater.server.groups import check_offsets
 from headwater.server.rows import ROWS_BODY
 from headwater.server.service import Kept, Service, caller_of
 from headwater.server.tokens import Caller
@@ -110,7 +111,6 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
         transaction: str,
         topic: str,
         partition: int | None = Query(default=None, ge=-BIG_MAX, le=BIG_MAX),
-        content_type: str = Header(default="", include_in_schema=False),
     ) -> None:
         """Add rows."""
         caller = caller_of(request)
@@ -119,7 +119,7 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
         body = await request.body()
 
         def work() -> None:
-            rows = rows_of(body, content_type, log.topic(topic))
+            rows = rows_of(body, request.headers, log.topic(topic))
             with found.lock:
                 found.transaction.append(topic, rows, partition=partition)
 
@@ -131,7 +131,7 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
         caller = caller_of(request)
         caller.require("read", asked.topic)
         found = transactions.get(transaction, caller)
-        log.topic(asked.topic)
+        check_offsets(asked.offsets, log.topic(asked.topic).partitions)
         with found.lock:
             found.transaction.commit_offsets(group, asked.topic, asked.offsets)
 

@@ -140,6 +140,12 @@ def test_what_fails_says_why_as_problem_details(
     assert told["detail"]
 
 
+def test_the_type_of_a_problem_can_be_looked_up(client: TestClient) -> None:
+    told = client.get("/api/v1/topics/nope").json()
+    assert "{topic" in client.get(told["type"]).json()["problem"]
+    assert client.get("/api/v1/problems/dataclass").status_code == 404
+
+
 def test_bytes_that_are_no_rows_are_refused(client: TestClient) -> None:
     make(client)
     for kind, body in (

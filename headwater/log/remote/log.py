@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-from headwater.clock import Clock, SystemClock
 from headwater.config import Config
-from headwater.errors import Closed, PartitionNotFound, RowInvalid
 from headwater.log.embedded.topics import check_name
-from headwater.log.embedded.writing import micros
-from headwater.log.lag import Expiry
-from headwater.log.port import Appended, Codec, Description, Durability, Offsets, Retention, Rows, Start, Topic
-from headwater.log.remote.connection import Connection
-from headwater.log.remote.groups import RemoteGroups, RemoteMembership, RemoteWatch
-from headwater.log.remote.reading import RemoteCursor, RemoteReader
-from headwater.log.remote.rows import table_of
-from headwater.log.remote.transaction import RemoteTransaction
-from headwater.log.remote.wire import (
-    appended_from_json,
-    description_from_json,
-    offsets_from_json,
-    offsets_to_json,
-    start_to_text,
-    table_to_bytes,
-    text_to_schema,
-    topic_from_json,
-)
-from headwater.log.retention import parse_retention
-from headwater.schema import parse_schema, schema_from_json, schema_to_json
+from headwater.log.port import Offsets, Rows, Start
+from headwater.log.remote.core import named, quoted
+from headwater.log.remote.groups import RemoteGroups, RemoteMembership
+from headwater.log.remote.reading import Reading
+from headwater.log.remote.wire import offsets_from_json, offsets_to_json
 from headwater.units import MIB
 
 if TYPE_CHECKING:
@@ -45,327 +23,13 @@ if TYPE_CHECKING:
     from headwater.log.limits import Limit
     from headwater.log.producer import Overload, Producer
 
-#: One call waits for so long at most; a longer wait asks again.
-WAIT_SECONDS_MAX = 20.0
-#: Consumers look for new partitions this often.
-TOPIC_SECONDS = 1.0
 
-
-class RemoteLog:
+class RemoteLog(Reading):
     """A log that another process serves. Rows travel as Arrow; errors come back as the classes they were raised as."""
 
-    read_only = False
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        token: str | None = None,
-        certificates: str | Path | None = None,
-        config: Config | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self.config = config or Config()
-        self.clock = clock or SystemClock()
-        self.path = address.rstrip("/")
-        self._token = token
-        self._certificates = certificates
-        self._connection = Connection(address, token=token, certificates=certificates)
-        self._lock = threading.Lock()
-        self._topics: dict[str, tuple[float, Topic]] = {}
+    def _start(self) -> None:
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
-
-    def __repr__(self) -> str:
-        return f"Log({self.path!r})"
-
-    @property
-    def closed(self) -> bool:
-        return self._connection.closed
-
-    # -- topics -------------------------------------------------------------------------------------------------------
-
-    def create(
-        self,
-        topic: str,
-        schema: Any = None,
-        *,
-        partitions: int | None = None,
-        key: str | Sequence[str] | None = None,
-        time: str | None = None,
-        retention: Retention | timedelta | str | None = None,
-        compact: bool = False,
-        durability: Durability | None = None,
-        codec: Codec | None = None,
-        segment_bytes_max: int | str | None = None,
-        segment_seconds_max: float | str | None = None,
-        tombstone_seconds_max: float | str | None = None,
-        archive: bool = False,
-        exist_ok: bool = False,
-    ) -> Topic:
-        """Make a topic. Without a schema its rows are `key` and `value`, both bytes."""
-        check_name("topic", topic)
-        body = {
-            "name": topic,
-            "schema": None if schema is None else schema_to_json(parse_schema(schema)),
-            "partitions": partitions,
-            "key": key if key is None or isinstance(key, str) else list(key),
-            "time": time,
-            "retention": _retention(retention),
-            "compact": compact,
-            "durability": durability,
-            "codec": codec,
-            "segment_bytes_max": segment_bytes_max,
-            "segment_seconds_max": segment_seconds_max,
-            "tombstone_seconds_max": tombstone_seconds_max,
-            "archive": archive,
-            "exist_ok": exist_ok,
-        }
-        return self._remember(self._connection.post("/topics", _given(body), again=exist_ok))
-
-    def alter(
-        self,
-        topic: str,
-        *,
-        schema: Any = None,
-        force: bool = False,
-        partitions: int | None = None,
-        retention: Retention | timedelta | str | None = None,
-        compact: bool | None = None,
-        segment_bytes_max: int | str | None = None,
-        segment_seconds_max: float | str | None = None,
-        tombstone_seconds_max: float | str | None = None,
-        archive: bool | None = None,
-        codec: Codec | None = None,
-    ) -> Topic:
-        """Change a topic while it is in use; other processes see it at their next call."""
-        body = {
-            "schema": None if schema is None else schema_to_json(parse_schema(schema)),
-            "force": force,
-            "partitions": partitions,
-            "retention": _retention(retention),
-            "compact": compact,
-            "segment_bytes_max": segment_bytes_max,
-            "segment_seconds_max": segment_seconds_max,
-            "tombstone_seconds_max": tombstone_seconds_max,
-            "archive": archive,
-            "codec": codec,
-        }
-        response = self._connection.ask("PATCH", f"/topics/{_named(topic)}", json=_given(body))
-        return self._remember(response.json())
-
-    def delete(self, topic: str) -> None:
-        """Remove a topic and all its rows."""
-        self._connection.delete(f"/topics/{_named(topic)}")
-        self._topics.pop(topic, None)
-
-    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
-        """The names of all topics that match a pattern such as `orders.*`."""
-        found: list[str] = []
-        after: str | None = None
-        while True:
-            page = self._connection.get("/topics", pattern=pattern, internal=internal, limit=1_000, after=after)
-            found += page["topics"]
-            after = page["next"]
-            if after is None:
-                return found
-
-    def topic(self, name: str) -> Topic:
-        return self._remember(self._connection.get(f"/topics/{_named(name)}"))
-
-    def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has, as of a second ago."""
-        return self._recent(topic, seconds=TOPIC_SECONDS).partitions
-
-    def describe(self, topic: str) -> Description:
-        """What the topic is and what each partition holds."""
-        return description_from_json(self._connection.get(f"/topics/{_named(topic)}/describe"))
-
-    def schema(self, topic: str, version: int | None = None) -> pa.Schema:
-        if version is None:
-            return self.topic(topic).schema
-        return schema_from_json(self._connection.get(f"/topics/{_named(topic)}/schemas/{version}"))
-
-    # -- rows in ------------------------------------------------------------------------------------------------------
-
-    def append(
-        self,
-        topic: str,
-        rows: Rows,
-        *,
-        partition: int | None = None,
-        headers: Any = None,
-        expected_offset: int | None = None,
-        expected_key_offset: int | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        epoch: int | None = None,
-        sent_at_us: int | None = None,
-        durable: bool = True,
-    ) -> Appended:
-        """Append rows; on return they are as durable as the topic promises, and readers see them.
-
-        Where the answer is lost, `ServerUnreachable` says that nobody knows whether they are there. With a producer and
-        a sequence, or an expected offset, the call asks again by itself, for then sending twice does no harm.
-        """
-        table = self._table_of(topic, rows, headers)
-        found = self._connection.send_rows(
-            f"/topics/{_named(topic)}/rows",
-            table_to_bytes(table),
-            again=producer is not None and sequence is not None,
-            partition=partition,
-            expected_offset=expected_offset,
-            expected_key_offset=expected_key_offset,
-            producer=producer,
-            sequence=sequence,
-            epoch=epoch,
-            sent_at_us=sent_at_us,
-            durable=durable,
-        )
-        return appended_from_json(found)
-
-    def flush(self, topic: str) -> None:
-        """Wait until every row written so far is as durable as the topic promises."""
-        self._connection.post(f"/topics/{_named(topic)}/flush", again=True)
-
-    def punctuate(
-        self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
-    ) -> None:
-        """Promise that no row earlier than `time` follows from this producer."""
-        body = _given({"time_us": micros(time), "producer": producer, "partition": partition})
-        self._connection.post(f"/topics/{_named(topic)}/punctuate", body)
-
-    def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused."""
-        check_name("producer", name)
-        epoch: int = self._connection.post(f"/producers/{name}/open", holder=holder)["epoch"]
-        return epoch
-
-    def last_sequence(self, topic: str, producer: str) -> int:
-        """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
-        found: int = self._connection.get(f"/topics/{_named(topic)}/producers/{_quoted(producer)}")["sequence"]
-        return found
-
-    def _table_of(self, topic: str, rows: Rows, headers: Any = None) -> pa.Table:
-        known = self._recent(topic)
-        try:
-            return table_of(known, rows, headers)
-        except RowInvalid:
-            # The topic may have changed since we last looked, or be another one of the same name.
-            now = self.topic(topic)
-            if now.id == known.id and now.schema_version == known.schema_version:
-                raise
-            return table_of(now, rows, headers)
-
-    # -- rows out -----------------------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        topic: str,
-        *,
-        start: Start = "earliest",
-        stop: Start | None = None,
-        partitions: Sequence[int] | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        archived: bool = False,
-    ) -> RemoteReader:
-        """Read what is there now; see `Log.read`."""
-        found = self._connection.get(
-            f"/topics/{_named(topic)}/positions",
-            start=start_to_text("" if start is None else start),
-            stop=start_to_text(stop),
-            partition=None if partitions is None else list(partitions),
-            column=None if columns is None else list(columns),
-            archived=archived,
-        )
-        starts, stops = offsets_from_json(found["start"]), offsets_from_json(found["stop"])
-        return RemoteReader(
-            self._connection,
-            topic,
-            text_to_schema(found["arrow_schema"]),
-            {number: (starts[number], stops[number]) for number in starts},
-            columns=columns,
-            limit=limit,
-            archived=archived,
-        )
-
-    def start_offsets(self, topic: str) -> Offsets:
-        """The oldest offset that each partition still has."""
-        return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/start")["offsets"])
-
-    def end_offsets(self, topic: str) -> Offsets:
-        """The offset that the next row of each partition will get."""
-        return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/end")["offsets"])
-
-    def offset_at(self, topic: str, time: datetime | int) -> Offsets:
-        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
-        found = self._connection.get(f"/topics/{_named(topic)}/offsets/at", time=micros(time))
-        return offsets_from_json(found["offsets"])
-
-    def wait(
-        self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
-    ) -> bool:
-        """Sleep until a partition has rows at or behind the given offsets. The server holds the call until then."""
-        positions: Mapping[str, Offsets]
-        if isinstance(topics, str):
-            positions = {topics: self.end_offsets(topics) if after is None else after}
-        else:
-            positions = topics
-        wanted = {topic: offsets_to_json(offsets) for topic, offsets in positions.items()}
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            left = WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
-            held = min(left, WAIT_SECONDS_MAX)
-            body = {"topics": wanted, "seconds": held}
-            told = self._connection.ask("POST", "/wait", json=body, again=True, patience=held).json()
-            if told["signs"] or (deadline is not None and left <= WAIT_SECONDS_MAX):
-                return bool(told["signs"])
-
-    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> RemoteCursor:
-        """A place in one partition from which to read on, again and again."""
-        found = self._recent(topic, seconds=TOPIC_SECONDS)
-        if not 0 <= partition < found.partitions:
-            raise PartitionNotFound(topic=topic, partition=partition, partitions=found.partitions)
-        return RemoteCursor(self._connection, topic, found.id, partition, offset, columns)
-
-    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
-        """When retention will delete the segment that holds an offset."""
-        return Expiry(**self._connection.get(f"/topics/{_named(topic)}/expiry", partition=partition, offset=offset))
-
-    def watch(self) -> RemoteWatch:
-        """What a consumer waits with."""
-        return RemoteWatch(self._connection)
-
-    def settle(self) -> None:
-        """The server finishes what died in the middle."""
-
-    # -- transactions -------------------------------------------------------------------------------------------------
-
-    def transaction(
-        self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
-    ) -> RemoteTransaction:
-        """Append to many topics at once: `with log.transaction() as t: t.append(...)`."""
-        return RemoteTransaction(self._connection, self._table_of, producer=producer, epoch=epoch, sequence=sequence)
-
-    def prepared(self) -> list[str]:
-        """The ids of transactions that are durable but neither committed nor rolled back."""
-        found: list[str] = self._connection.get("/transactions/prepared")["transactions"]
-        return found
-
-    def commit(self, transaction: str) -> dict[str, Appended]:
-        """Commit a prepared transaction by its id; a second call changes nothing."""
-        found = self._connection.post(f"/transactions/{_quoted(transaction)}/commit", again=True)
-        return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
-
-    def rollback(self, transaction: str) -> None:
-        """Forget a prepared transaction."""
-        self._connection.delete(f"/transactions/{_quoted(transaction)}")
-
-    def committed_sequence(self, producer: str) -> int:
-        """The sequence of the last transaction that `producer` committed, -1 for none."""
-        found: int = self._connection.get(f"/producers/{_quoted(producer)}")["sequence"]
-        return found
 
     # -- producers, consumers, groups ---------------------------------------------------------------------------------
 
@@ -481,7 +145,7 @@ class RemoteLog:
 
     def committed(self, group: str, topic: str) -> Offsets:
         """How far a group has come, for the partitions in which it ever committed."""
-        found = self._connection.get(f"/groups/{_quoted(group)}/offsets/{_named(topic)}")
+        found = self._connection.get(f"/groups/{quoted(group)}/offsets/{named(topic)}")
         return offsets_from_json(found["offsets"])
 
     def committed_groups(self) -> dict[str, set[str]]:
@@ -491,7 +155,7 @@ class RemoteLog:
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
         """Remove a group's commits."""
-        self._connection.delete(f"/groups/{_quoted(group)}/offsets", topic=topic)
+        self._connection.delete(f"/groups/{quoted(group)}/offsets", topic=topic)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -517,53 +181,6 @@ class RemoteLog:
         # A log crosses a process border as its address.
         return (_reopen, (self.path, self._token, self._certificates, self.config))
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise Closed(what="log")
-
-    def _remember(self, body: Mapping[str, Any]) -> Topic:
-        found = topic_from_json(body)
-        with self._lock:
-            known = self._topics.get(found.name)
-            # The same value, so that what others keep by its schema's identity is found again.
-            if known is not None and known[1] == found:
-                found = known[1]
-            self._topics[found.name] = (time.monotonic(), found)
-        return found
-
-    def _recent(self, topic: str, *, seconds: float | None = None) -> Topic:
-        """A topic as it was when last asked for, however long ago, or at most so many seconds."""
-        self._check_open()
-        known = self._topics.get(topic)
-        if known is None or (seconds is not None and time.monotonic() - known[0] > seconds):
-            return self.topic(topic)
-        return known[1]
-
 
 def _reopen(address: str, token: str | None, certificates: str | Path | None, config: Config) -> RemoteLog:
     return RemoteLog(address, token=token, certificates=certificates, config=config)
-
-
-# Any: JSON.
-def _given(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _retention(given: Retention | timedelta | str | None) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    found = parse_retention(given)
-    return {"seconds_max": found.seconds_max, "bytes_max": found.bytes_max}
-
-
-def _named(topic: str) -> str:
-    """A topic's name as part of an address; one that could leave its place there is refused."""
-    check_name("topic", topic, internal=True)
-    return topic
-
-
-def _quoted(text: str) -> str:
-    """Any text as one part of an address."""
-    from urllib.parse import quote
-
-    return quote(text, safe="") if text.strip(".") else "-"

@@ -1,162 +1,106 @@
-"""Reading a log that is elsewhere: pages of rows, each fetched when it is asked for."""
+"""Rows of a log that is elsewhere: bounded reads, positions, and waiting for more."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-import pyarrow as pa
+from headwater.errors import PartitionNotFound
+from headwater.log.embedded.writing import micros
+from headwater.log.lag import Expiry
+from headwater.log.port import Offsets, Start
+from headwater.log.remote.core import named
+from headwater.log.remote.declaring import TOPIC_SECONDS
+from headwater.log.remote.groups import RemoteWatch
+from headwater.log.remote.pages import RemoteCursor, RemoteReader
+from headwater.log.remote.wire import offsets_from_json, offsets_to_json, start_to_text, text_to_schema
+from headwater.log.remote.writing import Writing
 
-from headwater.log.port import Batch
-from headwater.log.remote.connection import Connection
-from headwater.log.remote.wire import (
-    ARROW,
-    MORE_HEADER,
-    NEXT_HEADER,
-    TOPIC_HEADER,
-    bytes_to_batches,
-    offsets_from_text,
-)
-
-PAGE_ROWS_MAX = 100_000
+#: One call waits for so long at most; a longer wait asks again.
+WAIT_SECONDS_MAX = 20.0
 
 
-class RemoteReader:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+class Reading(Writing):
+    """How rows come out."""
 
-    def __init__(
+    def read(
         self,
-        connection: Connection,
         topic: str,
-        schema: pa.Schema,
-        ranges: dict[int, tuple[int, int]],
         *,
-        columns: Sequence[str] | None,
-        limit: int | None,
-        archived: bool,
-    ) -> None:
-        self._connection = connection
-        self._topic = topic
-        self._schema = schema
-        self._ranges = ranges
-        self._columns = None if columns is None else list(columns)
-        self._limit = limit
-        self._archived = archived
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
-        return dict(self._ranges)
-
-    def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
-        left = self._limit
-        for number, (start, stop) in self._ranges.items():
-            while start < stop and (left is None or left > 0):
-                page, following, more = self._page(number, start, stop, left)
-                for batch in page:
-                    left = None if left is None else left - batch.data.num_rows
-                    yield batch
-                if not more or following <= start:
-                    break
-                start = following
-
-    def _page(self, number: int, start: int, stop: int, left: int | None) -> tuple[list[Batch], int, bool]:
-        response = self._connection.ask(
-            "GET",
-            f"/topics/{self._topic}/rows",
-            parameters={
-                "partition": number,
-                "start": f"{number}:{start}",
-                "stop": f"{number}:{stop}",
-                "limit": PAGE_ROWS_MAX if left is None else min(left, PAGE_ROWS_MAX),
-                "column": self._columns,
-                "archived": self._archived,
-            },
-            headers={"Accept": ARROW},
+        start: Start = "earliest",
+        stop: Start | None = None,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        archived: bool = False,
+    ) -> RemoteReader:
+        """Read what is there now; see `Log.read`."""
+        found = self._connection.get(
+            f"/topics/{named(topic)}/positions",
+            start=start_to_text("" if start is None else start),
+            stop=start_to_text(stop),
+            partition=None if partitions is None else list(partitions),
+            column=None if columns is None else list(columns),
+            archived=archived,
         )
-        following = offsets_from_text(response.headers[NEXT_HEADER])[number]
-        batches = list(bytes_to_batches(response.content, topic=self._topic))
-        return batches, following, response.headers[MORE_HEADER] == "true"
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
-
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
-
-    # Any: rows, and frames of libraries that are loaded when they are asked for.
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
-
-
-class RemoteCursor:
-    """A place in one partition from which a consumer reads on.
-
-    The server remembers it under a name of its own, so that reading on finds the place at once, and so that a
-    punctuation at the end is told once. What the server has forgotten it finds again by the offset.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        topic: str,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        columns: Sequence[str] | None,
-    ) -> None:
-        self._connection = connection
-        self._topic = topic
-        self._topic_id = topic_id
-        self._partition = partition
-        self._offset = offset
-        self._columns = None if columns is None else list(columns)
-        self._name = secrets.token_hex(8)
-        self._deleted = False
-
-    @property
-    def offset(self) -> int:
-        """The first offset not yet handed out."""
-        return self._offset
-
-    @property
-    def deleted(self) -> bool:
-        """Whether the topic has been made anew, as far as the last read has seen."""
-        return self._deleted
-
-    def read(self, *, rows_max: int) -> list[Batch]:
-        """Up to `rows_max` rows that are there now, in order, and the punctuations among them; never waits."""
-        response = self._connection.ask(
-            "GET",
-            f"/topics/{self._topic}/rows",
-            parameters={
-                "start": f"{self._partition}:{self._offset}",
-                "limit": rows_max,
-                "column": self._columns,
-                "cursor": self._name,
-                "topic_id": self._topic_id,
-            },
-            headers={"Accept": ARROW},
+        starts, stops = offsets_from_json(found["start"]), offsets_from_json(found["stop"])
+        return RemoteReader(
+            self._connection,
+            topic,
+            text_to_schema(found["arrow_schema"]),
+            {number: (starts[number], stops[number]) for number in starts},
+            columns=columns,
+            limit=limit,
+            archived=archived,
         )
-        if response.headers.get(TOPIC_HEADER) != self._topic_id:
-            self._deleted = True
-            return []
-        self._offset = offsets_from_text(response.headers[NEXT_HEADER])[self._partition]
-        return list(bytes_to_batches(response.content, topic=self._topic))
+
+    def start_offsets(self, topic: str) -> Offsets:
+        """The oldest offset that each partition still has."""
+        return offsets_from_json(self._connection.get(f"/topics/{named(topic)}/offsets/start")["offsets"])
+
+    def end_offsets(self, topic: str) -> Offsets:
+        """The offset that the next row of each partition will get."""
+        return offsets_from_json(self._connection.get(f"/topics/{named(topic)}/offsets/end")["offsets"])
+
+    def offset_at(self, topic: str, time: datetime | int) -> Offsets:
+        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
+        found = self._connection.get(f"/topics/{named(topic)}/offsets/at", time=micros(time))
+        return offsets_from_json(found["offsets"])
+
+    def wait(
+        self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
+    ) -> bool:
+        """Sleep until a partition has rows at or behind the given offsets. The server holds the call until then."""
+        positions: Mapping[str, Offsets]
+        if isinstance(topics, str):
+            positions = {topics: self.end_offsets(topics) if after is None else after}
+        else:
+            positions = topics
+        wanted = {topic: offsets_to_json(offsets) for topic, offsets in positions.items()}
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+            held = min(left, WAIT_SECONDS_MAX)
+            body = {"topics": wanted, "seconds": held}
+            told = self._connection.ask("POST", "/wait", json=body, again=True, patience=held).json()
+            if told["signs"] or (deadline is not None and left <= WAIT_SECONDS_MAX):
+                return bool(told["signs"])
+
+    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> RemoteCursor:
+        """A place in one partition from which to read on, again and again."""
+        found = self._recent(topic, seconds=TOPIC_SECONDS)
+        if not 0 <= partition < found.partitions:
+            raise PartitionNotFound(topic=topic, partition=partition, partitions=found.partitions)
+        return RemoteCursor(self._connection, topic, found.id, partition, offset, columns)
+
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
+        """When retention will delete the segment that holds an offset."""
+        return Expiry(**self._connection.get(f"/topics/{named(topic)}/expiry", partition=partition, offset=offset))
+
+    def watch(self) -> RemoteWatch:
+        """What a consumer waits with."""
+        return RemoteWatch(self._connection)
+
+    def settle(self) -> None:
+        """The server finishes what died in the middle."""
