@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from headwater.config import Config
 from headwater.log import open as open_log
-from headwater.server import Settings, application
+from headwater.server import Settings, application, views
 
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
 
@@ -34,7 +34,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
         log.commit_offsets("billing", "orders", {0: 0})
         # Nothing may hold the run up: waits end at once, tails are not followed, and all requests are let through.
         bounds = Settings(wait_seconds_max=0.001, requests_per_second_max=1e9, streams_max=10**9)
-        yield schemathesis.openapi.from_asgi("/api/openapi.json", application(log, settings=bounds, host=""))
+        yield schemathesis.openapi.from_asgi(
+            "/api/openapi.json", application(log, settings=bounds, host="", routers=[views.router(log)])
+        )
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -61,7 +63,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_promise(api: Any, 
 
 def test_every_path_says_what_it_does(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
-        document = application(log).openapi()
+        document = application(log, routers=[views.router(log)]).openapi()
     silent = [
         f"{method} {path}"
         for path, methods in document["paths"].items()
