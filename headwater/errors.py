@@ -3,13 +3,15 @@
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound
+    ├── NotAllowed            the caller may not do this: ask with a token that may, or from where it is allowed
+    │   ├── TokenInvalid, ScopeMissing, HostUnknown, OriginRefused
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, ServerUnreachable, TooManyRequests
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
@@ -342,6 +344,34 @@ class SinkMisfit(UsageError):
     remedy = "Select, rename or cast it in the query, or change the other side. Nothing was written."
 
 
+@dataclass(eq=False, kw_only=True)
+class MediaTypeUnknown(UsageError):
+    """A request has a body in a form that this path does not take."""
+
+    given: str
+    known: str
+    problem = "A body of the type {given!r} is not understood here."
+    remedy = "Send one of: {known}."
+
+
+@dataclass(eq=False, kw_only=True)
+class BodyTooLarge(UsageError):
+    """A request is larger than the server takes."""
+
+    size_max: int
+    problem = "The body of this request is larger than {size_max} bytes. Nothing of it was used."
+    remedy = "Send it in several parts, or raise the server's `body_bytes_max`."
+
+
+@dataclass(eq=False, kw_only=True)
+class ServerUnguarded(UsageError):
+    """A server would be open to other machines without asking who they are."""
+
+    host: str
+    problem = "{host} can be reached from other machines, and no token has been made for this log."
+    remedy = "Make one with `headwater token create NAME`, or serve on 127.0.0.1."
+
+
 # -- the thing named does not exist -----------------------------------------------------------------------------------
 
 
@@ -459,6 +489,71 @@ class PackageMissing(NotFound):
     extra: str
     problem = "The package {package!r} is not installed."
     remedy = "Run `pip install 'headwater[{extra}]'`."
+
+
+@dataclass(eq=False, kw_only=True)
+class TokenNotFound(NotFound):
+    """There is no token of this name."""
+
+    token: str
+    problem = "There is no token {token!r}."
+    remedy = "List the tokens with `headwater token list`."
+
+
+@dataclass(eq=False, kw_only=True)
+class PathNotFound(NotFound):
+    """A server has nothing at this path."""
+
+    path: str
+    problem = "There is nothing at {path}."
+    remedy = "See /api/openapi.json for what there is."
+
+
+# -- the caller may not do this ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class NotAllowed(HeadwaterError):
+    """The caller may not do this."""
+
+    exit_code: ClassVar[int] = 4
+
+
+@dataclass(eq=False, kw_only=True)
+class TokenInvalid(NotAllowed):
+    """A request has no token, or one that is wrong, expired or revoked."""
+
+    why: str = "missing"
+    problem = "The token is {why}."
+    remedy = "Send `Authorization: Bearer …` with a token that `headwater token create` has made."
+
+
+@dataclass(eq=False, kw_only=True)
+class ScopeMissing(NotAllowed):
+    """A token is good, but not for this."""
+
+    token: str
+    scope: str
+    problem = "Token {token!r} lacks the scope {scope!r}."
+    remedy = "Make a token that has it: `headwater token create NAME --scope {scope}`."
+
+
+@dataclass(eq=False, kw_only=True)
+class HostUnknown(NotAllowed):
+    """A request names a host that this server is not: a page elsewhere may have pointed its name at this machine."""
+
+    host: str
+    problem = "This server is not {host!r}."
+    remedy = "Use the address that it was started with, or name this one with `--allow-host`."
+
+
+@dataclass(eq=False, kw_only=True)
+class OriginRefused(NotAllowed):
+    """A page of another site has sent this request."""
+
+    origin: str
+    problem = "Pages of {origin} may not use this server."
+    remedy = "Use the pages that the server itself serves."
 
 
 # -- somebody else was first ------------------------------------------------------------------------------------------
@@ -662,6 +757,25 @@ class ViewBehind(LogError):
     waited: float
     problem = "View {view!r} reflects {topic!r} up to {reached}, not yet up to {wanted}, after {waited:.1f} s."
     remedy = "Wait longer with `timeout`, read without `at_least`, or see `headwater query list` for what holds it up."
+
+
+@dataclass(eq=False, kw_only=True)
+class ServerUnreachable(LogError):
+    """The server of a log does not answer, or not in a way that can be understood."""
+
+    address: str
+    why: str
+    problem = "The log at {address} cannot be reached: {why}."
+    remedy = "Start it with `headwater serve`, or mend the address; whether the last change was made is not known."
+
+
+@dataclass(eq=False, kw_only=True)
+class TooManyRequests(LogError):
+    """A client asks more often than the server allows."""
+
+    seconds: float
+    problem = "Too many requests; the next one is taken in {seconds:.1f} s."
+    remedy = "Send larger batches, or raise the server's `requests_per_second_max`."
 
 
 # -- the machine or the bytes are at fault ----------------------------------------------------------------------------

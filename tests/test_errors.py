@@ -106,6 +106,7 @@ def test_the_exit_codes_are_those_that_the_command_line_promises() -> None:
     assert {branch.__name__: branch.exit_code for branch in BRANCHES} == {
         "UsageError": 2,
         "NotFound": 3,
+        "NotAllowed": 4,
         "Conflict": 5,
         "LogError": 1,
         "QueryError": 1,

@@ -19,9 +19,11 @@ from headwater.cli import (
     produce,
     query,
     schema,
+    serve,
     sql,
     state,
     tail,
+    token,
     topic,
     version,
     view,
@@ -42,7 +44,24 @@ def build() -> typer.Typer:
     )
     app.callback()(remember_flags())
     everyday = (produce, consume, tail, topic, group, schema)
-    for module in (*everyday, sql, running, dev, query, ask, view, dlq, state, log, config, doctor, demo, version):
+    for module in (
+        *everyday,
+        sql,
+        running,
+        dev,
+        serve,
+        token,
+        query,
+        ask,
+        view,
+        dlq,
+        state,
+        log,
+        config,
+        doctor,
+        demo,
+        version,
+    ):
         module.register(app)
     return app
 

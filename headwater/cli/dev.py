@@ -33,12 +33,15 @@ def dev(session: Session, file: File, master: Master = None, only: Only = None, 
     """
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
+    from headwater.server.running import served_app
 
     let_pandas_in()
     app: App | None = load_app(file)
     spark = None
     while app is not None:
-        runner = Runner(app, log=session.flags.log, master=master, only=only or (), port=port, spark=spark)
+        runner = Runner(
+            app, log=session.flags.log, master=master, only=only or (), port=port, served=served_app, spark=spark
+        )
         saves = Saves(session, file, runner)
         with interruptible(session, runner):
             saves.start()

@@ -32,7 +32,7 @@ Master = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option("--only", help="Run this query alone; may be repeated.", metavar="QUERY")
 ]
-Port = Annotated[int, typer.Option("--port", help="Port of the local API; 0 takes a free one.", min=0, max=65535)]
+Port = Annotated[int, typer.Option("--port", help="Port of the server; 0 takes a free one.", min=0, max=65535)]
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +63,7 @@ def run(
     """
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
+    from headwater.server.running import served_app
 
     let_pandas_in()
     app = load_app(file)
@@ -75,6 +76,7 @@ def run(
         until_caught_up=until_caught_up,
         standby=standby,
         port=port,
+        served=served_app,
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")

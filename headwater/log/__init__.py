@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from headwater.clock import Clock
 from headwater.config import Config
@@ -28,6 +29,7 @@ from headwater.log.port import (
     Transaction,
 )
 from headwater.log.producer import Failure, Producer, ProducerStats
+from headwater.log.remote import RemoteLog
 
 
 def open(
@@ -37,8 +39,13 @@ def open(
     create: bool = True,
     read_only: bool = False,
     clock: Clock | None = None,
+    token: str | None = None,
+    certificates: str | Path | None = None,
 ) -> EmbeddedLog:
     """Open the log at an address, and make it where there is none.
+
+    An address that begins with `http://` or `https://` is a server's; a `token` says who asks, and `certificates` is a
+    file with those to trust besides the system's. What it gives then is a `RemoteLog`, with the same methods.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open(folder) as log:
@@ -47,6 +54,10 @@ def open(
     ...     [row["text"] for row in log.read("greetings").rows()]
     ['hello']
     """
+    if str(address).startswith(("http://", "https://")):
+        # Any: what programs do with a log works on both, and the embedded one's type is the wider.
+        remote: Any = RemoteLog(str(address), token=token, certificates=certificates, config=config, clock=clock)
+        return cast("EmbeddedLog", remote)
     return EmbeddedLog(address, config=config, create=create, read_only=read_only, clock=clock)
 
 
@@ -70,6 +81,7 @@ __all__ = [
     "Producer",
     "ProducerStats",
     "Reader",
+    "RemoteLog",
     "Retention",
     "Rows",
     "SeekStep",

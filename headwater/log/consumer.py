@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from headwater.errors import ArgumentInvalid, Closed, MemberFenced, OffsetExpired, ReadOnly, TopicNotFound
 from headwater.log.assignment import Place
 from headwater.log.lag import NEAR_EXPIRY, NearExpiry, lag_of
-from headwater.log.membership import GroupFolder, Membership
+from headwater.log.membership import Membership
 from headwater.log.port import Batch, Cursor, Lag, Offsets, Start
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Consumer:
         self._polled = time.monotonic()
         deadline = None if seconds is None else self._polled + seconds
         self._commit_if_due()
-        self._notice(self._watch.wait(seconds=0))
+        self._notice(self._watch.wait(seconds=0, cursors=self._cursors))
         while True:
             self._refresh()
             if not self._ready:
@@ -223,11 +223,13 @@ class Consumer:
         if self._looks:
             seconds = min(seconds, self._looks.popleft())
         self._log.settle()
-        self._notice(self._watch.wait(seconds=seconds))
+        self._notice(self._watch.wait(seconds=seconds, cursors=self._cursors))
 
     def _notice(self, signs: set[Sign]) -> None:
         if "topics" in signs:
             self._catalogue = None
+        if self._membership is not None and signs & {"topics", "state"}:
+            self._membership.notice()
         if "members" in signs:
             self._looks = deque(DEATH_LOOKS)
 
@@ -373,25 +375,23 @@ class Consumer:
                 raise ArgumentInvalid(name="member", value=member, expected="a group along with it")
 
     def _join(self, member: str | None, session: float | None, heartbeat: float | None, background: bool) -> None:
-        self._watch.add(self._log.path / "topics", "topics")
+        self._watch.add_topics()
         if self.group is None:
             self._begin_alone()
             return
         config = self._log.config
         heartbeat_seconds = config.heartbeat_seconds if heartbeat is None else heartbeat
-        folder = GroupFolder(self._log.path, self.group)
-        self._membership = Membership(
-            folder,
-            clock=self._log.clock,
+        self._membership = self._log.membership(
+            self.group,
             member=member,
             topics=self._names,
             partitions=self._partitions,
+            start=self._start,
             session_seconds_max=config.session_seconds_max if session is None else session,
             heartbeat_seconds=heartbeat_seconds,
         )
         self._membership.join(self._begin)
-        self._watch.add(folder.path, "state")
-        self._watch.add(folder.members, "members")
+        self._watch.add_group(self.group)
         self._adopt(self._membership.owned)
         if background:
             beat = _beats(weakref.ref(self), self._beating, heartbeat_seconds)
@@ -443,7 +443,7 @@ class Consumer:
             self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
         for place in list(self._cursors):
             if self._cursors[place].deleted:  # and a topic was made anew under the same name
-                self._watch.forget(self._log.handle(place.topic).state.path)
+                self._watch.forget_rows(place.topic)
                 self._place(place, 0)
         fresh = owned - self._cursors.keys()
         for topic in sorted({place.topic for place in fresh}):
@@ -457,14 +457,14 @@ class Consumer:
         self._cursors[place] = self._log.cursor(place.topic, place.partition, offset, columns=self._columns)
         self._positions[place] = offset
         self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
-        self._watch.add(self._log.handle(place.topic).state.path, "rows")
+        self._watch.add_rows(place.topic)
 
     def _partitions(self, anew: bool) -> dict[str, int]:
         """The topics that this consumer wants, with their numbers of partitions; `anew` also lists the topics."""
         if self._catalogue is None or anew:
             self._catalogue = sorted({topic for name in self._names for topic in self._named(name)})
         try:
-            return {name: self._log.topic(name).partitions for name in self._catalogue}
+            return {name: self._log.partitions_of(name) for name in self._catalogue}
         except TopicNotFound:
             if not any(_is_pattern(name) for name in self._names):
                 raise

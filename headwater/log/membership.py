@@ -249,6 +249,9 @@ class Membership:
         else:
             self._adopt(state, seen)
 
+    def notice(self) -> None:
+        """Something has changed in the group. `refresh` sees that by itself; one whose group is elsewhere does not."""
+
     def release(self, places: set[Place]) -> None:
         """Give up partitions that others wait for."""
         with self.folder.exclusive():

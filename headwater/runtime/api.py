@@ -88,13 +88,14 @@ def application(runner: Runner, *, token: str) -> FastAPI:
         body = {"error": type(error).__name__, "message": str(error), "facts": _plain(error.facts())}
         return JSONResponse(body, _STATUS_OF_EXIT.get(error.exit_code, 500))
 
-    app.include_router(_routes(runner))
+    app.include_router(routes_of(runner))
     app.include_router(view_routes(runner.keeper))
     return app
 
 
 # Any: FastAPI's own router.
-def _routes(runner: Runner) -> Any:
+def routes_of(runner: Runner) -> Any:
+    """The routes over a running app, for this API and for a server that has more."""
     from fastapi import APIRouter
     from fastapi.responses import JSONResponse, PlainTextResponse, Response
 

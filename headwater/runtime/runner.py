@@ -19,6 +19,7 @@ from headwater.runtime.asking import Answering
 from headwater.runtime.declared import Query
 from headwater.runtime.graph import ordered, picture
 from headwater.runtime.home import Home, Version
+from headwater.runtime.home import Runner as Announced
 from headwater.runtime.keeping import add_view, kept_views, rebuild
 from headwater.runtime.loading import send_by_value
 from headwater.runtime.planning import Planned, Planner, schemas_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+#: How the API of a runner is served; a server that has more than that API brings its own.
+Served = Callable[..., contextlib.AbstractContextManager[Announced]]
 LOOK_SECONDS = 0.2
 #: Between the end of the JVM's connections and that of its process.
 LOST_SECONDS_MAX = 2.0
@@ -63,6 +66,7 @@ class Runner:
         standby: bool = False,
         port: int = 0,
         serve: bool = True,
+        served: Served = served,
         spark: SparkSession | None = None,
         clock: str = "system",
     ) -> None:
@@ -76,6 +80,7 @@ class Runner:
         self._standby = standby
         self._port = port
         self._serve = serve
+        self._served = served
         self._clock = clock
         self._given = spark
         self._stop = threading.Event()
@@ -119,7 +124,7 @@ class Runner:
                 self.supervise_version(query, self.home.versions(query.name, topic=query.output).active)
             stack.callback(self._stop_queries)
             if self._serve:
-                self.announced = stack.enter_context(served(self, port=self._port))
+                self.announced = stack.enter_context(self._served(self, port=self._port))
             yield self
 
     def _declare_inputs(self) -> None:

@@ -70,8 +70,10 @@ class Sql:
     [{'card': 1, 'total': 6.5}]
     """
 
-    def __init__(self, log: EmbeddedLog, views: ViewTables | None = None) -> None:
+    def __init__(self, log: EmbeddedLog, views: ViewTables | None = None, *, files: bool = True) -> None:
+        """With `files=False` no file of this machine can be read: for statements that come from elsewhere."""
         self._log = log
+        self._files = files
         self._views: ViewTables = views or NoViews()
         self._duckdb = required("duckdb")
 
@@ -80,6 +82,8 @@ class Sql:
         with self._duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET python_enable_replacements = false")
+            if not self._files:
+                connection.execute("SET enable_external_access = false")
             check_single(connection, statement)
             parsed = parse(connection, statement)
             meant = {name: self._meaning(name) for name in parsed.tables}
@@ -119,7 +123,7 @@ class Sql:
             return ("current" if schema == "current" else "log"), name
         if str(table) in topics:  # a topic's name may have a dot in it
             return "log", str(table)
-        if not schema and name.lower().endswith(_FILES):
+        if self._files and not schema and name.lower().endswith(_FILES):
             return "file", name
         raise _unknown(table, [*topics, *views])
 

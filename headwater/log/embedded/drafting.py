@@ -92,7 +92,7 @@ def draft(
     topic = handle.topic
     batches = to_batches(rows, topic.schema, topic=topic.name, rows_max=config.frame_rows_max, key=topic.key)
     if headers is not None:
-        batches = _with_headers(batches, headers)
+        batches = with_headers(batches, headers)
     if topic.compact and topic.schemaless:
         batches = [_with_null_values_as_tombstones(batch) for batch in batches]
     drafts: dict[int, list[Draft]] = {}
@@ -156,7 +156,8 @@ def _sliced(batch: RowBatch, start: int, rows: int) -> RowBatch:
     )
 
 
-def _with_headers(batches: list[RowBatch], headers: Any) -> list[RowBatch]:
+def with_headers(batches: list[RowBatch], headers: Any) -> list[RowBatch]:
+    """The rows with further headers: one mapping for all, or one for each."""
     total = sum(batch.data.num_rows for batch in batches)
     given = [headers] * total if isinstance(headers, Mapping) else list(headers)
     if len(given) != total:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.log.consumer import Consumer, OnExpired
     from headwater.log.groups import Groups
     from headwater.log.limits import Limit
+    from headwater.log.membership import Membership
     from headwater.log.producer import Overload, Producer
 
 
@@ -118,6 +119,30 @@ class EmbeddedLog(Reading):
         )
         self._consumers.add(consumer)
         return consumer
+
+    def membership(
+        self,
+        group: str,
+        *,
+        member: str | None,
+        topics: tuple[str, ...],
+        partitions: Callable[[bool], dict[str, int]],
+        start: Start,  # noqa: ARG002  # a log that is elsewhere needs to know where a new group begins
+        session_seconds_max: float,
+        heartbeat_seconds: float,
+    ) -> Membership:
+        """A consumer's part in its group, not joined yet."""
+        from headwater.log.membership import GroupFolder, Membership
+
+        return Membership(
+            GroupFolder(self.path, group),
+            clock=self.clock,
+            member=member,
+            topics=topics,
+            partitions=partitions,
+            session_seconds_max=session_seconds_max,
+            heartbeat_seconds=heartbeat_seconds,
+        )
 
     @property
     def groups(self) -> Groups:

@@ -417,6 +417,11 @@ class LogReader:
     def schema(self) -> pa.Schema:
         return self._projection.output
 
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The first offset and the one behind the last, in each partition that is read."""
+        return {number: (start, stop) for number, (_, start, stop) in self._ranges.items()}
+
     def batches(self) -> Iterator[Batch]:
         """Batches with their place, punctuations among them."""
         left = self._limit

@@ -16,7 +16,7 @@ from headwater.log.embedded.expiry import expiry_of
 from headwater.log.embedded.notify import wait_for
 from headwater.log.embedded.reader import LogReader, Projection, check_range, offset_at
 from headwater.log.embedded.topics import TopicHandle
-from headwater.log.embedded.watch import Watch
+from headwater.log.embedded.watch import LogWatch
 from headwater.log.lag import Expiry
 from headwater.log.port import (
     Offsets,
@@ -119,9 +119,13 @@ class Reading(Transacting):
         handle = self._handle(topic)
         return expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
 
-    def watch(self) -> Watch:
+    def watch(self) -> LogWatch:
         """A sleeper that files of this log can wake."""
-        return Watch()
+        return LogWatch(self.path, lambda topic: self._handle(topic).state.path)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; asked by consumers at every poll."""
+        return self._handle(topic).current().partitions
 
     def settle(self) -> None:
         """Finish the commit of a process that died in the middle of it, if there is one."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import (
     ArgumentInvalid,
     ReadOnly,
+    TransactionNotFound,
 )
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.frame import Draft
@@ -63,10 +64,12 @@ class Transacting(Writing):
 
     def commit(self, transaction: str) -> dict[str, Appended]:
         """Commit a prepared transaction by its id; a second call changes nothing."""
+        _check_id(transaction)
         return self._checked_commits.commit_prepared(transaction)
 
     def rollback(self, transaction: str) -> None:
         """Forget a prepared transaction."""
+        _check_id(transaction)
         self._checked_commits.rollback_prepared(transaction)
 
     def committed_sequence(self, producer: str) -> int:
@@ -142,8 +145,15 @@ class Transacting(Writing):
         return self._draft(self._handle(topic), rows, partition=partition, headers=headers)
 
     def _offset_rows(self, group: str, topic: str, offsets: Offsets, metadata: str) -> list[dict[str, Any]]:
+        check_name("group", group)
         at = datetime.fromtimestamp(self.clock.now_us() / 1e6, tz=UTC)
         return [
             {"group": group, "topic": topic, "partition": partition, "offset": offset, "metadata": metadata, "at": at}
             for partition, offset in offsets.items()
         ]
+
+
+def _check_id(transaction: str) -> None:
+    # An id is the name of a file, and may come from another machine: one that could leave the folder names nothing.
+    if transaction.strip(".") == "" or not transaction.isprintable() or "/" in transaction or len(transaction) > 255:
+        raise TransactionNotFound(transaction=transaction)

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +64,17 @@ class Watch:
             return {"rows", "topics", "state", "members"}
         return self._read(max(1, int(seconds * 1000)))
 
+    def touched(self, *, seconds: float) -> set[Path] | None:
+        """Sleep until something happens, and say where; None where anything may have happened."""
+        inotify = self._inotify
+        if inotify is None:
+            time.sleep(min(seconds, NAP_SECONDS_MAX))
+            return None
+        events = inotify.read(timeout=max(1, int(seconds * 1000)))
+        if any(event.wd < 0 for event in events):
+            return None
+        return {self._signs[event.wd][0] for event in events if event.wd in self._signs}
+
     def close(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
@@ -80,6 +92,36 @@ class Watch:
             elif event.wd < 0:  # the kernel's queue overflowed: anything may have happened
                 signs |= {"rows", "topics", "state", "members"}
         return signs
+
+
+class LogWatch:
+    """What a consumer waits for: rows of its topics, new topics, and changes of its group."""
+
+    def __init__(self, root: Path, state_of: Callable[[str], Path]) -> None:
+        self._root = root
+        self._state_of = state_of
+        self._watch = Watch()
+
+    def add_topics(self) -> None:
+        self._watch.add(self._root / "topics", "topics")
+
+    def add_group(self, group: str) -> None:
+        self._watch.add(self._root / "groups" / group, "state")
+        self._watch.add(self._root / "groups" / group / "members", "members")
+
+    def add_rows(self, topic: str) -> None:
+        self._watch.add(self._state_of(topic), "rows")
+
+    def forget_rows(self, topic: str) -> None:
+        """Watch a topic no longer: one made anew under its name has another file."""
+        self._watch.forget(self._state_of(topic))
+
+    # Any: cursors by place; a log that is elsewhere needs to know how far they are.
+    def wait(self, *, seconds: float, cursors: Mapping[Any, Any]) -> set[Sign]:  # noqa: ARG002
+        return self._watch.wait(seconds=seconds)
+
+    def close(self) -> None:
+        self._watch.close()
 
 
 def _mask(sign: Sign) -> int:

@@ -93,6 +93,7 @@ class Writing(Declaring):
         draft = draft_punctuation(micros(time), schema_version=current.schema_version, sent_at_us=now_us)
         identity = None
         if producer is not None:
+            check_name("producer", producer)
             identity = Identity(producer_id(producer), self._registry.epoch(producer), 0, producer)
         numbers = range(current.partitions) if partition is None else [partition]
         for number in numbers:

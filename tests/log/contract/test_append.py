@@ -31,7 +31,7 @@ ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     "rows",
     [
         ROWS,
-        (row for row in ROWS),
+        lambda: (row for row in ROWS),  # made anew for each adapter, for it can be read once
         pd.DataFrame(ROWS),
         pl.DataFrame(ROWS),
         pa.Table.from_pylist(ROWS),
@@ -42,7 +42,7 @@ ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
 )
 def test_rows_go_in_in_every_shape(log: EmbeddedLog, rows: Any) -> None:
     log.create("t", SCHEMA)
-    appended = log.append("t", rows)
+    appended = log.append("t", rows() if callable(rows) else rows)
     assert appended.ranges == {0: (0, 2)}
     assert log.read("t", columns=["id", "name"]).rows() == ROWS
 

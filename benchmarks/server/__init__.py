@@ -1,0 +1,1 @@
+"""How fast a log is over HTTP, beside the embedded one in the same run."""

@@ -1,0 +1,83 @@
+"""`headwater serve`: the log over HTTP, for programs and people on this machine and on others."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.commands import command
+from headwater.cli.session import Session
+from headwater.errors import PackageMissing
+from headwater.units import parse_bytes
+
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; any but this machine's own needs tokens.", metavar="HOST")
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A further name under which requests may ask; may be repeated.", metavar="NAME"),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "serve")(serve)
+
+
+def serve(
+    session: Session,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.", min=0, max=65535)] = 8080,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="Certificate for HTTPS (PEM).", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key (PEM).", metavar="FILE")] = None,
+    allow_host: AllowHost = None,
+    body_max: Annotated[
+        str, typer.Option("--body-max", help="The largest body of a request.", metavar="SIZE")
+    ] = "128 MiB",
+    rate_max: Annotated[
+        float, typer.Option("--rate-max", help="Requests per second and client.", min=0.001, metavar="N")
+    ] = 2_000.0,
+    kafka_names: Annotated[
+        bool, typer.Option("--kafka-names", help="Tell lag also under the names of Kafka's exporters.")
+    ] = False,
+) -> None:
+    """Serve the log over HTTP until Ctrl-C.
+
+    Programs open it with `headwater.open("http://…")`. On this machine it is open to whoever may use it, until the first
+    token is made with `headwater token create`; other machines always need one.
+    """
+    try:
+        from headwater.server import views
+        from headwater.server.serving import Address, check, run_server
+        from headwater.server.settings import Settings
+        from headwater.server.tokens import Tokens
+    except ImportError as error:
+        raise PackageMissing(package=error.name or "fastapi", extra="server") from error
+
+    address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
+    settings = Settings(
+        body_bytes_max=parse_bytes(body_max),
+        requests_per_second_max=rate_max,
+        hosts=tuple(allow_host or ()),
+        kafka_names=kafka_names,
+    )
+    with session.log(create=True) as log:
+        tokens = Tokens(log.path)
+        check(address, tokens)
+
+        def tell(url: str) -> None:
+            asks = "asking for tokens" if tokens else "open to this machine; `headwater token create` changes that"
+            session.say(f"Serving {log.path} at {url}, {asks}. Ctrl-C ends it.")
+            session.show({"address": url, "log": str(log.path), "tokens": bool(tokens)})
+
+        routers = [views.router(log)]
+        # The server ends in order by itself; our own handler would end it in the middle of an answer.
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            run_server(log, address, settings=settings, tokens=tokens, tell=tell, routers=routers)
+        finally:
+            signal.signal(signal.SIGTERM, before)

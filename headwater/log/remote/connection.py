@@ -1,0 +1,124 @@
+"""The way to a server: one pool of connections, errors raised as what they are, and calls that may be repeated repeated."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import Closed, PackageMissing, ServerUnreachable
+from headwater.log.remote.wire import ARROW, error_from_json
+
+PREFIX = "/api/v1"
+#: Beyond what a server may take to answer, however long it was told to wait.
+PATIENCE_SECONDS = 60.0
+ATTEMPTS_MAX = 5
+RETRY_SECONDS = 0.05
+#: Statuses that say that the same request may be met later.
+_LATER = (429, 502, 503, 504)
+
+
+class Connection:
+    """Calls a server. Safe to use from many threads."""
+
+    def __init__(self, address: str, *, token: str | None = None, certificates: str | Path | None = None) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise PackageMissing(package="httpx", extra="server") from None
+        self._httpx = httpx
+        self.address = address.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.Client(
+            base_url=self.address,
+            headers=headers,
+            timeout=PATIENCE_SECONDS,
+            verify=_trusted(certificates),
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
+        )
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        self._client.close()
+
+    # Any: JSON, and the response of a library that is loaded when it is needed; here and below.
+    def get(self, path: str, **parameters: Any) -> Any:
+        return self.ask("GET", path, parameters=parameters).json()
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, again: bool = False, **parameters: Any) -> Any:
+        """Send a body; `again` says that the server may get it twice without harm."""
+        response = self.ask("POST", path, parameters=parameters, json={} if body is None else body, again=again)
+        return response.json() if response.content else None
+
+    def delete(self, path: str, **parameters: Any) -> None:
+        self.ask("DELETE", path, parameters=parameters)
+
+    def send_rows(self, path: str, rows: bytes, *, again: bool, **parameters: Any) -> Any:
+        """Send an Arrow stream."""
+        headers = {"Content-Type": ARROW}
+        response = self.ask("POST", path, parameters=parameters, content=rows, headers=headers, again=again)
+        return response.json() if response.content else None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        again: bool = False,
+        patience: float = 0.0,
+        **settings: Any,
+    ) -> Any:
+        """One call. What never reached the server is sent again; what may have, only where that does no harm."""
+        given = {name: _written(value) for name, value in (parameters or {}).items() if value is not None}
+        again = again or method == "GET"
+        for attempt in range(ATTEMPTS_MAX):
+            if self.closed:
+                raise Closed(what="log")
+            last = attempt == ATTEMPTS_MAX - 1
+            try:
+                response = self._client.request(
+                    method, PREFIX + path, params=given, timeout=PATIENCE_SECONDS + patience, **settings
+                )
+            except (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.PoolTimeout) as error:
+                if last:
+                    raise self._unreachable(error) from error
+            except self._httpx.TransportError as error:
+                if last or not again:
+                    raise self._unreachable(error) from error
+            except RuntimeError as error:  # the client was closed by another thread meanwhile
+                raise Closed(what="log") from error
+            else:
+                if not response.is_error:
+                    return response
+                if last or not (response.status_code == 429 or (again and response.status_code in _LATER)):
+                    raise error_from_json(response.status_code, _json(response), address=self.address)
+            time.sleep(RETRY_SECONDS * 2**attempt * (1 + random.random()))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        return ServerUnreachable(address=self.address, why=str(error) or type(error).__name__)
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+def _json(response: Any) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return {}
+
+
+def _trusted(certificates: str | Path | None) -> Any:
+    if certificates is None:
+        return True
+    import ssl
+
+    return ssl.create_default_context(cafile=str(certificates))

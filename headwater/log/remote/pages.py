@@ -1,0 +1,162 @@
+"""Reading a log that is elsewhere: pages of rows, each fetched when it is asked for."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.log.port import Batch
+from headwater.log.remote.connection import Connection
+from headwater.log.remote.wire import (
+    ARROW,
+    MORE_HEADER,
+    NEXT_HEADER,
+    TOPIC_HEADER,
+    bytes_to_batches,
+    offsets_from_text,
+)
+
+PAGE_ROWS_MAX = 100_000
+
+
+class RemoteReader:
+    """A bounded read of some partitions of a topic, one after the other, lazily."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        schema: pa.Schema,
+        ranges: dict[int, tuple[int, int]],
+        *,
+        columns: Sequence[str] | None,
+        limit: int | None,
+        archived: bool,
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._schema = schema
+        self._ranges = ranges
+        self._columns = None if columns is None else list(columns)
+        self._limit = limit
+        self._archived = archived
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The first offset and the one behind the last, in each partition that is read."""
+        return dict(self._ranges)
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches with their place, punctuations among them."""
+        left = self._limit
+        for number, (start, stop) in self._ranges.items():
+            while start < stop and (left is None or left > 0):
+                page, following, more = self._page(number, start, stop, left)
+                for batch in page:
+                    left = None if left is None else left - batch.data.num_rows
+                    yield batch
+                if not more or following <= start:
+                    break
+                start = following
+
+    def _page(self, number: int, start: int, stop: int, left: int | None) -> tuple[list[Batch], int, bool]:
+        response = self._connection.ask(
+            "GET",
+            f"/topics/{self._topic}/rows",
+            parameters={
+                "partition": number,
+                "start": f"{number}:{start}",
+                "stop": f"{number}:{stop}",
+                "limit": PAGE_ROWS_MAX if left is None else min(left, PAGE_ROWS_MAX),
+                "column": self._columns,
+                "archived": self._archived,
+            },
+            headers={"Accept": ARROW},
+        )
+        following = offsets_from_text(response.headers[NEXT_HEADER])[number]
+        batches = list(bytes_to_batches(response.content, topic=self._topic))
+        return batches, following, response.headers[MORE_HEADER] == "true"
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(iter(self), schema=self.schema)
+
+    # Any: rows, and frames of libraries that are loaded when they are asked for.
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+    def count(self) -> int:
+        return sum(batch.num_rows for batch in self)
+
+    def pandas(self) -> Any:
+        return self.table().to_pandas()
+
+    def polars(self) -> Any:
+        import polars
+
+        return polars.from_arrow(self.table())
+
+
+class RemoteCursor:
+    """A place in one partition from which a consumer reads on.
+
+    The server remembers it under a name of its own, so that reading on finds the place at once, and so that a
+    punctuation at the end is told once. What the server has forgotten it finds again by the offset.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        columns: Sequence[str] | None,
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._topic_id = topic_id
+        self._partition = partition
+        self._offset = offset
+        self._columns = None if columns is None else list(columns)
+        self._name = secrets.token_hex(8)
+        self._deleted = False
+
+    @property
+    def offset(self) -> int:
+        """The first offset not yet handed out."""
+        return self._offset
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the topic has been made anew, as far as the last read has seen."""
+        return self._deleted
+
+    def read(self, *, rows_max: int) -> list[Batch]:
+        """Up to `rows_max` rows that are there now, in order, and the punctuations among them; never waits."""
+        response = self._connection.ask(
+            "GET",
+            f"/topics/{self._topic}/rows",
+            parameters={
+                "start": f"{self._partition}:{self._offset}",
+                "limit": rows_max,
+                "column": self._columns,
+                "cursor": self._name,
+                "topic_id": self._topic_id,
+            },
+            headers={"Accept": ARROW},
+        )
+        if response.headers.get(TOPIC_HEADER) != self._topic_id:
+            self._deleted = True
+            return []
+        self._offset = offsets_from_text(response.headers[NEXT_HEADER])[self._partition]
+        return list(bytes_to_batches(response.content, topic=self._topic))

@@ -1,0 +1,171 @@
+"""The server as one application: routes of the log, of what else is mounted, and the guard in front of all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import PlainTextResponse, Response
+
+from headwater import errors
+from headwater.errors import Closed
+from headwater.server import groups, letters, registry, rows, tails, topics, transactions
+from headwater.server.audit import Audit
+from headwater.server.forms import PROBLEMS, Problem
+from headwater.server.guard import Guard
+from headwater.server.metrics import scrape
+from headwater.server.problems import handle
+from headwater.server.service import Service, caller_of
+from headwater.server.settings import Settings
+from headwater.server.tokens import Tokens
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+    from headwater.runtime.status import QueryStatus
+
+#: Something that adds pages or routes of its own to the application, behind the same guard.
+Mount = Callable[[FastAPI], None]
+PREFIX = "/api/v1"
+
+
+def application(
+    log: EmbeddedLog,
+    *,
+    settings: Settings | None = None,
+    tokens: Tokens | None = None,
+    host: str = "127.0.0.1",
+    master: str = "",
+    guarded: bool = False,
+    routers: Iterable[APIRouter] = (),
+    mount: Iterable[Mount] = (),
+    public: Iterable[str] = (),
+    statuses: Callable[[], Sequence[QueryStatus]] = tuple,
+) -> FastAPI:
+    """A log as an ASGI application.
+
+    `routers` are served beside the log's own routes, under the same prefix; whoever uses them needs `read:*`, and
+    `admin:*` for what is not a look-up. `mount` are functions that add whatever else to the application, such as pages;
+    they find who has asked in `request.state.caller`. Under the paths in `public` no token is asked for, and what is there
+    must ask by itself, as pages with a login do. `host` is the name that requests must ask for besides loopback,
+    "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
+    token, also while none has been made; without it that begins with the first one.
+    """
+    service = Service(log=log, settings=settings or Settings(), statuses=statuses)
+    members = groups.Members(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.open()
+        yield
+        members.close()
+        service.close()
+
+    app = FastAPI(title="Headwater", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=lifespan)
+    app.state.service = service
+    handle(app)
+    app.include_router(_health(service))
+    for routes in _own(service, members):
+        app.include_router(routes, prefix=PREFIX, responses=PROBLEMS)
+    app.include_router(registry.router(service), responses=registry.ERRORS)
+    for routes in routers:
+        app.include_router(routes, dependencies=[Depends(_allowed)], include_in_schema=False)
+        app.include_router(routes, prefix="/api", dependencies=[Depends(_allowed)], responses=PROBLEMS)
+    for add in mount:
+        add(app)
+    _describe(app)
+    app.add_middleware(
+        Guard,
+        tokens=tokens or Tokens(log.path, clock=log.clock),
+        settings=service.settings,
+        audit=None if log.read_only else Audit(log),
+        host=host,
+        master=master,
+        guarded=guarded,
+        public=tuple(public),
+    )
+    return app
+
+
+async def _allowed(request: Request) -> None:
+    """Whether a caller may use a route that knows nothing of scopes: looking is reading, the rest is for admins."""
+    caller, path = caller_of(request), request.url.path
+    view = request.path_params.get("name", "*") if "/views/" in path else "*"
+    if request.method in ("GET", "HEAD") or path.endswith(("/get", "/rows", "/sql")):
+        caller.require("read", view)
+    else:
+        caller.require("admin", "*")
+
+
+def _own(service: Service, members: groups.Members) -> list[APIRouter]:
+    return [
+        topics.router(service),
+        rows.router(service),
+        rows.waiting_router(service),
+        tails.router(service),
+        groups.member_router(service, members),
+        groups.router(service),
+        transactions.router(service, transactions.Transactions(service)),
+        letters.router(service),
+        _problems(),
+    ]
+
+
+def _problems() -> APIRouter:
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/problems/{name}")
+    async def problem_type(name: str) -> dict[str, Any]:
+        """What a type of problem means, and what can be done about it; facts stand in braces."""
+        kind = getattr(errors, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, errors.HeadwaterError):
+            raise errors.PathNotFound(path=f"{PREFIX}/problems/{name}")
+        return {"error": name, "title": (kind.__doc__ or ""), "problem": kind.problem, "remedy": kind.remedy}
+
+    return routes
+
+
+def _health(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/livez", response_class=PlainTextResponse)
+    async def live() -> str:
+        """Whether the process answers."""
+        return "ok\n"
+
+    @routes.get("/readyz", response_class=PlainTextResponse, responses=PROBLEMS)
+    async def ready() -> str:
+        """Whether the log can be read."""
+        if service.closing:
+            raise Closed(what="server")
+        await service.run(service.log.topics)
+        return "ok\n"
+
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=PROBLEMS)
+    def prometheus(request: Request) -> Response:
+        """How the log and the server do, for Prometheus."""
+        caller_of(request).require("read", "*")
+        return PlainTextResponse(scrape(service), media_type="text/plain; version=0.0.4")
+
+    return routes
+
+
+def _describe(app: FastAPI) -> None:
+    """Give the OpenAPI document the form of errors, and say how to authenticate."""
+
+    # Any: JSON.
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(title="Headwater", version="1", routes=app.routes)
+            components = made.setdefault("components", {})
+            schemas = components.setdefault("schemas", {})
+            schemas["Problem"] = Problem.model_json_schema()
+            schemas["RegistryError"] = registry.RegistryError.model_json_schema()
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            made["security"] = [{"token": []}, {}]
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # as FastAPI's documentation has it

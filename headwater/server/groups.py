@@ -1,0 +1,275 @@
+"""Consumer groups over HTTP: how far they are, where they go on, and members that other machines are.
+
+The server holds the place of such a member in its group, as a process of this machine would; the client says that it
+lives. When the client is silent, or the server ends, the group gives its partitions to others.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from headwater.errors import ArgumentInvalid, GroupNotFound, MemberFenced, TopicNotFound
+from headwater.log import GroupInfo, Place, Start
+from headwater.log.consumer import resolve
+from headwater.log.membership import Membership
+from headwater.log.remote.wire import lag_to_json, offsets_to_json, start_from_text
+from headwater.server.forms import Commit, Join, MemberCommit, OffsetsForm, Release, Seek
+from headwater.server.service import Kept, Service, caller_of
+from headwater.server.tokens import Caller
+
+#: A member is kept for so many of its sessions, so that one that was only slow finds out what has become of it.
+_SILENT_SECONDS_MAX = 3_600.0
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of groups."""
+    routes = APIRouter(prefix="/groups", tags=["groups"])
+    log = service.log
+
+    @routes.get("")
+    def listed(request: Request) -> dict[str, Any]:
+        """Every group that ever had a member or a commit, and the topics in which each has committed."""
+        caller = caller_of(request)
+        caller.require_somewhere("read")
+        committed = {
+            group: sorted(topic for topic in topics if caller.sees(topic))
+            for group, topics in sorted(log.committed_groups().items())
+        }
+        return {"groups": log.groups.names(), "committed": committed}
+
+    @routes.get("/{group}")
+    def describe(request: Request, group: str) -> dict[str, Any]:
+        """Who is in a group, and how far it has come."""
+        return info_to_json(_seen(log.groups.describe(group), caller_of(request)))
+
+    @routes.get("/{group}/lag")
+    def lag(request: Request, group: str) -> dict[str, Any]:
+        """How far a group is behind, in rows and in seconds."""
+        caller = caller_of(request)
+        return {"lag": [lag_to_json(one) for one in log.groups.lag(group) if caller.sees(one.topic)]}
+
+    @routes.get("/{group}/offsets/{topic}", response_model=OffsetsForm)
+    def committed(request: Request, group: str, topic: str) -> dict[str, Any]:
+        """What a group has committed in a topic."""
+        caller_of(request).require_sight(topic)
+        return {"offsets": offsets_to_json(log.committed(group, topic))}
+
+    @routes.post("/{group}/offsets", status_code=204)
+    def commit(request: Request, group: str, asked: Commit) -> None:
+        """Record how far a group has come."""
+        caller_of(request).require("read", asked.topic)
+        check_offsets(asked.offsets, log.topic(asked.topic).partitions)
+        log.commit_offsets(group, asked.topic, asked.offsets, metadata=asked.metadata)
+
+    @routes.delete("/{group}/offsets", status_code=204)
+    def forget(request: Request, group: str, topic: str | None = None) -> None:
+        """Forget what a group has committed, in one topic or in all."""
+        topics = [topic] if topic is not None else sorted(log.committed_groups().get(group, ()))
+        for name in topics:
+            caller_of(request).require("admin", name)
+        log.forget_offsets(group, topic)
+
+    @routes.post("/{group}/seek")
+    def seek(request: Request, group: str, asked: Seek) -> dict[str, Any]:
+        """Move a group that nobody reads for; with `dry_run`, only say what would happen."""
+        caller_of(request).require("read" if asked.dry_run else "admin", asked.topic)
+        steps = log.groups.seek(group, asked.topic, start_from_text(asked.to, name="to"), dry_run=asked.dry_run)
+        return {"steps": [{**asdict(step), "rows": step.rows} for step in steps], "moved": not asked.dry_run}
+
+    @routes.delete("/{group}", status_code=204)
+    def delete(request: Request, group: str) -> None:
+        """Forget a group that nobody reads for."""
+        for topic in {one.topic for one in log.groups.lag(group)}:
+            caller_of(request).require("admin", topic)
+        caller_of(request).require_somewhere("admin")
+        log.groups.delete(group)
+
+    return routes
+
+
+class Members:
+    """The members that this server speaks for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._members: Kept[tuple[Membership, str]] = Kept(
+            count_max=service.settings.members_max, seconds_max=_SILENT_SECONDS_MAX, drop=lambda one: one[0].abandon()
+        )
+
+    def join(self, group: str, asked: Join, caller: Caller) -> tuple[Membership, str]:
+        """A member, and a key that only its client knows: one that joins later under its name has another."""
+        log = self._service.log
+        from headwater.log.embedded.topics import check_name
+
+        check_name("group", group)
+        if asked.member is not None:
+            check_name("member", asked.member)
+        for name in asked.topics:
+            if not _is_pattern(name):
+                caller.require("read", name)
+                log.topic(name)
+
+        def partitions(_: bool) -> dict[str, int]:
+            return _partitions(self._service, asked.topics, caller)
+
+        membership = log.membership(
+            group,
+            member=asked.member,
+            topics=tuple(asked.topics),
+            partitions=partitions,
+            start=start_from_text(asked.start),
+            session_seconds_max=asked.session_seconds_max,
+            heartbeat_seconds=asked.heartbeat_seconds,
+        )
+        start = start_from_text(asked.start)
+        membership.join(lambda topics: self._begin(group, topics, start))
+        key = secrets.token_urlsafe(16)
+        self._members.put(f"{group}/{membership.id}", (membership, key), evict=False)
+        return membership, key
+
+    def get(self, group: str, member: str, key: str) -> Membership:
+        found = self._members.get(f"{group}/{member}")
+        if found is None:
+            raise MemberFenced(group=group, member=member, why="the server has not heard of it")
+        if not hmac.compare_digest(found[1].encode(), key.encode()):
+            raise MemberFenced(group=group, member=member, why="another process has joined under this member's name")
+        return found[0]
+
+    def leave(self, group: str, member: str, key: str) -> None:
+        self.get(group, member, key).leave()
+        self._members.pop(f"{group}/{member}")
+
+    def close(self) -> None:
+        self._members.clear()
+
+    def _begin(self, group: str, topics: set[str], start: Start) -> None:
+        """Fix where a group begins in topics new to it, as `Consumer` does."""
+        if start == "earliest":
+            return
+        log = self._service.log
+        for topic in sorted(topics):
+            offsets, committed = resolve(log, topic, start), log.committed(group, topic)
+            fresh = {number: offset for number, offset in offsets.items() if number not in committed}
+            log.commit_offsets(group, topic, fresh)
+
+
+def member_router(service: Service, members: Members) -> APIRouter:
+    """The routes of members."""
+    routes = APIRouter(prefix="/groups/{group}/members", tags=["groups"])
+    log = service.log
+
+    @routes.post("", status_code=201)
+    def join(request: Request, group: str, asked: Join) -> dict[str, Any]:
+        """Join a group. The member must be heard of within its session, or its partitions go to others."""
+        found, key = members.join(group, asked, caller_of(request))
+        return {**_told(found), "key": key}
+
+    @routes.post("/{member}/refresh")
+    def refresh(request: Request, group: str, member: str, key: str, look: bool = False) -> dict[str, Any]:
+        """Say that the member lives, and learn what it owns and what it shall give up."""
+        caller_of(request).require_somewhere("read")
+        found = members.get(group, member, key)
+        found.beat()
+        found.refresh(look=look)
+        return _told(found)
+
+    @routes.post("/{member}/beat", status_code=204)
+    def beat(request: Request, group: str, member: str, key: str) -> None:
+        """Say that the member lives."""
+        caller_of(request).require_somewhere("read")
+        members.get(group, member, key).beat()
+
+    @routes.post("/{member}/release")
+    def release(request: Request, group: str, member: str, key: str, asked: Release) -> dict[str, Any]:
+        """Give up partitions that others wait for."""
+        caller_of(request).require_somewhere("read")
+        found = members.get(group, member, key)
+        found.release({Place(topic, number) for topic, numbers in asked.places.items() for number in numbers})
+        return _told(found)
+
+    @routes.post("/{member}/commit", status_code=204)
+    def commit(request: Request, group: str, member: str, key: str, asked: MemberCommit) -> None:
+        """Record how far the group has come, if all of these partitions are still the member's."""
+        for topic, offsets in asked.offsets.items():
+            caller_of(request).require("read", topic)
+            check_offsets(offsets, log.topic(topic).partitions)
+        places = [Place(topic, number) for topic, offsets in asked.offsets.items() for number in offsets]
+
+        def record() -> None:
+            for topic, offsets in asked.offsets.items():
+                log.commit_offsets(group, topic, offsets)
+
+        members.get(group, member, key).commit(places, record)
+
+    @routes.delete("/{member}", status_code=204)
+    def leave(request: Request, group: str, member: str, key: str) -> None:
+        """Leave the group."""
+        caller_of(request).require_somewhere("read")
+        members.leave(group, member, key)
+
+    return routes
+
+
+# Any: JSON.
+def info_to_json(found: GroupInfo) -> dict[str, Any]:
+    members = [{**asdict(one), "topics": list(one.topics)} for one in found.members]
+    return {
+        "group": found.group,
+        "generation": found.generation,
+        "rows": found.rows,
+        "members": members,
+        "partitions": [lag_to_json(one) for one in found.partitions],
+    }
+
+
+def _seen(found: GroupInfo, caller: Caller) -> GroupInfo:
+    partitions = [one for one in found.partitions if caller.sees(one.topic)]
+    if found.partitions and not partitions:
+        raise GroupNotFound(group=found.group)
+    return GroupInfo(group=found.group, generation=found.generation, members=found.members, partitions=partitions)
+
+
+def _told(found: Membership) -> dict[str, Any]:
+    return {
+        "member": found.id,
+        "owned": _by_topic(found.owned),
+        "releasing": _by_topic(found.releasing),
+    }
+
+
+def _by_topic(places: set[Place]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place in sorted(places):
+        found.setdefault(place.topic, []).append(place.partition)
+    return found
+
+
+def _partitions(service: Service, names: list[str], caller: Caller) -> dict[str, int]:
+    log, found = service.log, dict[str, int]()
+    for name in names:
+        for topic in log.topics(name) if _is_pattern(name) else [name]:
+            if caller.may("read", topic):
+                try:
+                    found[topic] = log.topic(topic).partitions
+                except TopicNotFound:
+                    if not _is_pattern(name):
+                        raise
+    return dict(sorted(found.items()))
+
+
+def _is_pattern(name: str) -> bool:
+    return not frozenset("*?[").isdisjoint(name)
+
+
+def check_offsets(offsets: Mapping[int, int], partitions: int) -> None:
+    """Refuse offsets of partitions that do not exist."""
+    for number, offset in offsets.items():
+        if not 0 <= number < partitions or not 0 <= offset < 2**63:
+            expected = f"partitions from 0 to {partitions - 1}, and offsets that are not negative"
+            raise ArgumentInvalid(name="offsets", value=f"{number}: {offset}", expected=expected)

@@ -1,0 +1,48 @@
+"""How a log and its server do, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from headwater.errors import NotFound
+from headwater.log import EmbeddedLog
+from headwater.runtime.metrics import Metric, metrics
+from headwater.server.service import Service
+
+
+def scrape(service: Service) -> str:
+    """The text of a scrape: topics, groups, and the server itself."""
+    text = metrics(service.statuses(), service.log)
+    own = [Metric(name="headwater_server_streams", help="Tails that are open."), *_of_kafka(service)]
+    own[0].add(service.streams)
+    return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
+
+
+def _of_kafka(service: Service) -> Iterable[Metric]:
+    """The names that dashboards for Kafka know, behind a switch: two families of one number would be confusing."""
+    return _lag(service.log) if service.settings.kafka_names else ()
+
+
+def _lag(log: EmbeddedLog) -> Iterable[Metric]:
+    partitions = Metric(name="kafka_topic_partitions", help="Partitions of a topic.")
+    ends = Metric(name="kafka_topic_partition_current_offset", help="The first offset not yet used.")
+    starts = Metric(name="kafka_topic_partition_oldest_offset", help="The oldest offset that is kept.")
+    for topic in log.topics():
+        with contextlib.suppress(NotFound):  # deleted while we looked
+            found = log.describe(topic).partitions
+            partitions.add(len(found), topic=topic)
+            for one in found:
+                ends.add(one.offset_next, topic=topic, partition=str(one.partition))
+                starts.add(one.offset_start, topic=topic, partition=str(one.partition))
+    lag = Metric(name="kafka_consumergroup_lag", help="Rows that a group has not committed.")
+    current = Metric(name="kafka_consumergroup_current_offset", help="What a group has committed.")
+    seconds = Metric(name="kafka_consumergroup_group_lag_seconds", help="How long the oldest such row has waited.")
+    for group in log.groups.names():
+        with contextlib.suppress(NotFound):
+            for behind in log.groups.lag(group):
+                where = {"topic": behind.topic, "partition": str(behind.partition)}
+                lag.add(behind.rows, consumergroup=group, **where)
+                current.add(behind.committed, consumergroup=group, **where)
+                seconds.add(behind.seconds, group=group, **where)
+    return partitions, ends, starts, lag, current, seconds

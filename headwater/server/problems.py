@@ -1,0 +1,109 @@
+"""Errors as answers: problem details (RFC 9457) made from the one tree of errors.
+
+`error` and `facts` let a client raise the same class again. The status follows the exit code of the error's branch,
+and for some classes what HTTP has a word of its own for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headwater import errors
+from headwater.errors import ArgumentInvalid, HeadwaterError, PathNotFound
+from headwater.log.remote.wire import error_to_json
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+    from starlette.responses import Response
+
+PROBLEM = "application/problem+json"
+_STATUS_OF_EXIT = {2: 400, 3: 404, 4: 403, 5: 409}
+_STATUS_OF: dict[type[HeadwaterError], int] = {
+    errors.TokenInvalid: 401,
+    errors.HostUnknown: 421,
+    errors.MediaTypeUnknown: 415,
+    errors.BodyTooLarge: 413,
+    errors.RowTooLarge: 413,
+    errors.OffsetExpired: 410,
+    errors.OffsetAhead: 416,
+    errors.TooManyRequests: 429,
+    errors.ProducerOverloaded: 503,
+    errors.Closed: 503,
+    errors.ViewBehind: 503,
+    errors.StoreUnreachable: 503,
+    errors.Locked: 503,
+    errors.DiskFull: 507,
+}
+
+
+def status_of(error: HeadwaterError) -> int:
+    """The status of an answer that tells this error.
+
+    >>> status_of(errors.TopicNotFound(topic="orders")), status_of(errors.BodyTooLarge(size_max=1))
+    (404, 413)
+    """
+    return _STATUS_OF.get(type(error), _STATUS_OF_EXIT.get(error.exit_code, 500))
+
+
+# Any: JSON.
+def problem(error: HeadwaterError, *, status: int | None = None) -> dict[str, Any]:
+    """What an answer says of an error. `message` is `detail` once more, for clients of the runner's local API."""
+    about = (type(error).__doc__ or "").partition("\n")[0]
+    told = {
+        "type": f"/api/v1/problems/{type(error).__name__}",
+        "title": about.rstrip("."),
+        "status": status_of(error) if status is None else status,
+        "detail": str(error),
+        "message": str(error),
+    }
+    return told | error_to_json(error)
+
+
+def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
+    from starlette.responses import Response
+
+    body = problem(error, status=status)
+    headers = {}
+    if isinstance(error, errors.TooManyRequests):
+        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    if isinstance(error, errors.TokenInvalid):
+        headers["WWW-Authenticate"] = 'Bearer realm="headwater"'
+    return Response(orjson.dumps(body), body["status"], headers=headers, media_type=PROBLEM)
+
+
+def handle(app: FastAPI) -> None:
+    """Let an application tell every error in this form."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    @app.exception_handler(HeadwaterError)
+    async def refused(_: Request, error: HeadwaterError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first.get("loc", ())[1:]) or "body"
+        value = first.get("input")
+        shown = value if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+        expected = str(first.get("msg", "another value")).partition("Value error, ")[2] or str(first.get("msg"))
+        return answer(ArgumentInvalid(name=where, value=shown, expected=expected), status=422)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        if getattr(request.state, "body_too_large", None):
+            return answer(errors.BodyTooLarge(size_max=request.state.body_too_large))
+        if error.status_code == 404:
+            return answer(PathNotFound(path=request.url.path))
+        told = ArgumentInvalid(name="request", value=f"{request.method} {request.url.path}", expected=str(error.detail))
+        response = answer(told, status=error.status_code)
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        # The text of an unforeseen error may hold what a caller should not see: it goes to the server's own log only.
+        told = errors.ServerUnreachable(address="this server", why=f"it failed with {type(error).__name__}")
+        return answer(told, status=500)

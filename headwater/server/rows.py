@@ -1,0 +1,350 @@
+"""Rows over HTTP: appended, read from any place, and waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+
+from headwater.errors import ArgumentInvalid
+from headwater.log.embedded.watch import Sign
+from headwater.log.offsets import OFFSETS_TOPIC
+from headwater.log.remote.wire import (
+    ARROW,
+    MORE_HEADER,
+    NEXT_HEADER,
+    TOPIC_HEADER,
+    appended_to_json,
+    offsets_to_json,
+    offsets_to_text,
+    schema_to_text,
+    start_from_text,
+    time_from_text,
+)
+from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
+from headwater.server.bodies import JSON, JSON_LINES, Integers, encoded, form_of, rows_of
+from headwater.server.forms import BIG_MAX, AppendedForm, OffsetsForm, Punctuation, Waiting
+from headwater.server.paging import Page, read_page
+from headwater.server.service import Service, caller_of
+from headwater.server.waking import LOOK_AGAIN_SECONDS
+
+ROWS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON_LINES: {"schema": {"type": "string"}, "example": '{"id": 1}\n{"id": 2}\n'},
+            JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
+            CONTENT_TYPE: {"schema": {"type": "object"}},
+            CONTENT_TYPE_BATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
+        },
+    }
+}
+_ROWS_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Rows. The header `Headwater-Next` says where to go on, `Headwater-More` whether there is more.",
+        "content": {
+            JSON_LINES: {"schema": {"type": "string"}},
+            JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+Number = Annotated[int | None, Query(ge=-BIG_MAX, le=BIG_MAX)]
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of rows."""
+    routes = APIRouter(prefix="/topics", tags=["rows"])
+    log = service.log
+
+    @routes.post("/{topic}/rows", response_model=AppendedForm, openapi_extra=ROWS_BODY)
+    async def append(
+        request: Request,
+        topic: str,
+        partition: Number = None,
+        expected_offset: Number = None,
+        expected_key_offset: Number = None,
+        producer: str | None = None,
+        sequence: Number = None,
+        epoch: Number = None,
+        sent_at_us: Number = None,
+        durable: bool = True,
+    ) -> Response:
+        """Append rows. With a producer and a sequence, sending them again changes nothing."""
+        caller_of(request).require("write", topic)
+        body = await request.body()
+        # Any: arguments of `append`, each of its own type.
+        details: dict[str, Any] = {
+            "partition": partition,
+            "expected_offset": expected_offset,
+            "expected_key_offset": expected_key_offset,
+            "producer": producer,
+            "sequence": sequence,
+            "epoch": epoch,
+            "sent_at_us": sent_at_us,
+            "durable": durable,
+        }
+
+        def work() -> bytes:
+            rows = rows_of(body, request.headers, log.topic(topic))
+            return orjson.dumps(appended_to_json(log.append(topic, rows, **details)))
+
+        return Response(await service.run(work), media_type=JSON)
+
+    @routes.get("/{topic}/rows", responses=_ROWS_ANSWER, response_class=Response)
+    async def read(
+        request: Request,
+        topic: str,
+        start: str = "earliest",
+        stop: str | None = None,
+        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
+        column: Annotated[list[str] | None, Query()] = None,
+        limit: int = Query(default=1_000, ge=1, le=BIG_MAX),
+        archived: bool = False,
+        wait_seconds: float = Query(default=0.0, ge=0, le=3_600),
+        integers: Integers = "number",
+        cursor: str | None = Query(default=None, max_length=200),
+        topic_id: str | None = None,
+        accept: str = Header(default="", include_in_schema=False),
+    ) -> Response:
+        """Read rows from a place on; with `wait_seconds`, wait for the first where there is none yet."""
+        caller_of(request).require("read", topic)
+        page = Page(
+            topic=topic,
+            start=start_from_text(start),
+            stop=None if stop is None else start_from_text(stop, name="stop"),
+            partitions=partition,
+            columns=column,
+            limit=min(limit, service.settings.answer_rows_max),
+            bytes_max=service.settings.answer_bytes_max,
+            archived=archived,
+            cursor=cursor,
+            topic_id=topic_id,
+        )
+        found = await service.run(lambda: read_page(service, page))
+        if not found.batches and wait_seconds and stop is None:
+            # From where the first look ended: a start such as `latest` must not move on meanwhile.
+            page = page.going_on(found.next)
+            positions = {topic: found.next}
+            if await waited(service, positions, seconds=service.seconds(wait_seconds)):
+                found = await service.run(lambda: read_page(service, page))
+        form = form_of(accept)
+        body = await service.run(lambda: encoded(found.schema, found.batches, form, integers=integers))
+        headers = {NEXT_HEADER: offsets_to_text(found.next), MORE_HEADER: "true" if found.more else "false"}
+        if found.topic_id:
+            headers[TOPIC_HEADER] = found.topic_id
+        return Response(body, media_type=form, headers=headers)
+
+    @routes.get("/{topic}/positions")
+    def positions(
+        request: Request,
+        topic: str,
+        start: str = "earliest",
+        stop: str | None = None,
+        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
+        column: Annotated[list[str] | None, Query()] = None,
+        archived: bool = False,
+    ) -> dict[str, Any]:
+        """The offsets that a start and a stop mean now, and the Arrow schema in which rows will come."""
+        caller_of(request).require("read", topic)
+        reader = log.read(
+            topic,
+            start=start_from_text(start),
+            stop=None if stop is None else start_from_text(stop, name="stop"),
+            partitions=_checked(log.topic(topic).partitions, partition),
+            columns=column,
+            archived=archived,
+        )
+        return {
+            "start": {str(number): span[0] for number, span in reader.ranges.items()},
+            "stop": {str(number): span[1] for number, span in reader.ranges.items()},
+            "arrow_schema": schema_to_text(reader.schema),
+        }
+
+    @routes.get("/{topic}/offsets/start", response_model=OffsetsForm)
+    def start_offsets(request: Request, topic: str) -> dict[str, Any]:
+        """The oldest offset that each partition still has."""
+        _require_sight(request, topic)
+        return {"offsets": offsets_to_json(log.start_offsets(topic))}
+
+    @routes.get("/{topic}/offsets/end", response_model=OffsetsForm)
+    def end_offsets(request: Request, topic: str) -> dict[str, Any]:
+        """The offset that the next row of each partition will get."""
+        _require_sight(request, topic)
+        return {"offsets": offsets_to_json(log.end_offsets(topic))}
+
+    @routes.get("/{topic}/offsets/at", response_model=OffsetsForm)
+    def offset_at(request: Request, topic: str, time: str) -> dict[str, Any]:
+        """In each partition, the first offset appended at or after a time (ISO 8601, or microseconds since 1970)."""
+        _require_sight(request, topic)
+        asked = int(time) if time.lstrip("-").isdecimal() and len(time) < 19 else time_from_text(time)
+        return {"offsets": offsets_to_json(log.offset_at(topic, asked))}
+
+    @routes.get("/{topic}/expiry")
+    def expiry(
+        request: Request, topic: str, partition: int = Query(ge=0, le=BIG_MAX), offset: int = Query(ge=0, le=BIG_MAX)
+    ) -> dict[str, Any]:
+        """When retention will delete the rows around an offset."""
+        _require_sight(request, topic)
+        return vars(log.expiry(topic, partition, offset))
+
+    @routes.post("/{topic}/punctuate", status_code=204)
+    def punctuate(request: Request, topic: str, asked: Punctuation) -> None:
+        """Promise that no row earlier than a time follows."""
+        caller_of(request).require("write", topic)
+        log.punctuate(topic, asked.time_us, producer=asked.producer, partition=asked.partition)
+
+    @routes.post("/{topic}/flush", status_code=204)
+    def flush(request: Request, topic: str) -> None:
+        """Wait until every row written so far is as durable as the topic promises."""
+        caller_of(request).require("write", topic)
+        log.flush(topic)
+
+    @routes.get("/{topic}/producers/{producer}")
+    def last_sequence(request: Request, topic: str, producer: str) -> dict[str, Any]:
+        """The highest sequence that a producer has appended, -1 for none."""
+        caller_of(request).require("write", topic)
+        return {"topic": topic, "producer": producer, "sequence": log.last_sequence(topic, producer)}
+
+    return routes
+
+
+def waiting_router(service: Service) -> APIRouter:
+    """Waiting for rows, over many topics at once."""
+    routes = APIRouter(tags=["rows"])
+    log = service.log
+
+    @routes.post("/wait")
+    async def wait(request: Request, asked: Waiting) -> dict[str, Any]:
+        """Wait until a partition has rows behind a position, or until the catalogue or a group has changed.
+
+        `signs` says what has happened: rows, topics, state (of the group) or members. It is empty when the time is over.
+        """
+        for topic in asked.topics:
+            if topic != OFFSETS_TOPIC:  # that some group has committed is no secret
+                caller_of(request).require("read", topic)
+        watched = Watched(service, asked)
+        await service.run(watched.check)
+        signs = await watched.wait(seconds=service.seconds(asked.seconds))
+        return {"signs": sorted(signs), "catalogue": watched.catalogue, "state": watched.state}
+
+    @routes.post("/producers/{producer}/open")
+    def open_producer(request: Request, producer: str, holder: str | None = None) -> dict[str, Any]:
+        """Begin a new epoch of a producer: whoever uses an older one is refused from now on."""
+        caller_of(request).require_somewhere("write")
+        return {"producer": producer, "epoch": log.open_producer(producer, holder=holder)}
+
+    @routes.get("/producers/{producer}")
+    def producer(request: Request, producer: str) -> dict[str, Any]:
+        """The sequence of the last transaction that a producer has committed, -1 for none."""
+        caller_of(request).require_somewhere("write")
+        return {"producer": producer, "sequence": log.committed_sequence(producer)}
+
+    return routes
+
+
+class Watched:
+    """What one request waits for."""
+
+    def __init__(self, service: Service, asked: Waiting) -> None:
+        self._service = service
+        self._positions = asked.topics
+        self._group = asked.group
+        self._known = (asked.catalogue, asked.state)
+        self._follows = asked.group is not None or asked.catalogue is not None or not asked.topics
+        self._places: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.catalogue, self.state = "", ""
+
+    def check(self) -> None:
+        """Refuse what does not exist, and see where everything stands."""
+        from headwater.log.embedded.topics import check_name
+
+        if self._group is not None:
+            check_name("group", self._group)
+        log = self._service.log
+        self._handles = {topic: log.handle(topic) for topic in self._positions}
+        for topic, offsets in self._positions.items():
+            for number in offsets:
+                tail = self._handles[topic].partition(number).visible()
+                self._places[topic, number] = tuple(tail[1:3])
+
+    def paths(self) -> dict[Path, Sign]:
+        root = self._service.log.path
+        found: dict[Path, Sign] = {handle.state.path: "rows" for handle in self._handles.values()}
+        if self._follows:
+            found[root / "topics"] = "topics"
+        if self._group is not None:
+            found[root / "groups" / self._group] = "state"
+            found[root / "groups" / self._group / "members"] = "members"
+        return found
+
+    def signs(self) -> set[Sign]:
+        """What has happened by now."""
+        root, found = self._service.log.path, set[Sign]()
+        if self._have_rows():
+            found.add("rows")
+        if self._follows:
+            self.catalogue = _signature(root / "topics")
+            if self.catalogue != self._known[0]:
+                found.add("topics")
+        if self._group is not None:
+            self.state = _signature(root / "groups" / self._group / "state.json")
+            if self.state != self._known[1]:
+                found.add("state")
+        return found
+
+    def _have_rows(self) -> bool:
+        self._service.log.settle()
+        if any(handle.deleted for handle in self._handles.values()):
+            return True
+        for topic, offsets in self._positions.items():
+            for number, offset in offsets.items():
+                tail = self._handles[topic].partition(number).visible()
+                # A punctuation takes no offset: it shows by the place where the partition ends.
+                if tail.offset > offset or tuple(tail[1:3]) != self._places[topic, number]:
+                    return True
+        return False
+
+    async def wait(self, *, seconds: float) -> set[Sign]:
+        deadline = time.monotonic() + seconds
+        with self._service.bell.waiting(self.paths()) as waiter:
+            seen: set[Sign] = set()
+            while True:
+                found = await self._service.run(self.signs) | (seen & {"members"})
+                left = deadline - time.monotonic()
+                if found or left <= 0 or self._service.closing:
+                    return found
+                seen = await waiter.wait(seconds=min(left, LOOK_AGAIN_SECONDS))
+
+
+async def waited(service: Service, positions: Mapping[str, dict[int, int]], *, seconds: float) -> bool:
+    """Whether rows have come behind the positions in so many seconds."""
+    watched = Watched(service, Waiting(topics=dict(positions)))
+    await service.run(watched.check)
+    return bool(await watched.wait(seconds=seconds))
+
+
+def _signature(path: Path) -> str:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return "none"
+    return f"{stat.st_ino}.{stat.st_mtime_ns}"
+
+
+def _checked(count: int, partitions: list[int] | None) -> list[int] | None:
+    if partitions is not None and not all(0 <= number < count for number in partitions):
+        raise ArgumentInvalid(name="partition", value=partitions, expected=f"partitions from 0 to {count - 1}")
+    return partitions
+
+
+def _require_sight(request: Request, topic: str) -> None:
+    if topic != OFFSETS_TOPIC:
+        caller_of(request).require_sight(topic)

@@ -1,0 +1,47 @@
+"""A running app on the server's port: its queries and views beside the log that they read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from headwater.runtime.api import routes_of
+from headwater.server.application import Mount, application
+from headwater.server.serving import Address, bound, server_of
+
+if TYPE_CHECKING:
+    from headwater.runtime.home import Runner as Announced
+    from headwater.runtime.runner import Runner
+
+
+@contextlib.contextmanager
+def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) -> Iterator[Announced]:
+    """Serve an app and its log while the block runs; the address and the token stand in the app's home.
+
+    The token in the app's home is good for everything, and those of the log for what their scopes say.
+    """
+    from headwater.views.http import router as view_routes
+
+    address = Address(port=port)
+    listening = bound(address)
+    announced = runner.home.announce(address.url(listening.getsockname()[1]))
+    app = application(
+        runner.log,
+        master=announced.token,
+        routers=[routes_of(runner), view_routes(runner.keeper)],
+        statuses=runner.statuses,
+        mount=mount,
+    )
+    server = server_of(app, address)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-api", daemon=True)
+    thread.start()
+    try:
+        yield announced
+    finally:
+        runner.home.withdraw()
+        app.state.service.closing = True
+        server.should_exit = True
+        thread.join(5)
+        listening.close()

@@ -1,0 +1,166 @@
+"""Running a server: a socket, uvicorn, and the refusal to be open to the world."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import ArgumentInvalid, PortTaken, ServerUnguarded
+from headwater.server.settings import Settings
+from headwater.server.tokens import Tokens
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+    from headwater.log import EmbeddedLog
+
+PORT = 8080
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens, and with which certificate."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it.
+
+        >>> Address(host="127.0.0.1").is_local, Address(host="0.0.0.0").is_local, Address(host="example.org").is_local
+        (True, False, False)
+        """
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_any(self) -> bool:
+        return self.host in ("0.0.0.0", "::", "")
+
+    def url(self, port: int) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate else 'http'}://{host}:{port}"
+
+
+def check(address: Address, tokens: Tokens) -> None:
+    """Refuse to serve other machines that need not say who they are."""
+    if not address.is_local and not tokens:
+        raise ServerUnguarded(host=address.host)
+    if (address.certificate is None) != (address.key is None):
+        raise ArgumentInvalid(
+            name="--tls-certificate", value=str(address.certificate), expected="a certificate and its key, or neither"
+        )
+
+
+def bound(address: Address) -> socket.socket:
+    """A socket that listens; `PortTaken` where another program has the port."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # The protocol is named so that answers are sent at once: asyncio asks for that only where it is.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address.host.strip("[]"), address.port))
+    except OSError:
+        listening.close()
+        raise PortTaken(address=f"{address.host}:{address.port}") from None
+    listening.listen(512)
+    return listening
+
+
+def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
+    import uvicorn
+
+    # Any: settings of another library, of many types.
+    secure: dict[str, Any] = {}
+    if address.certificate is not None:
+        secure = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # whoever sends them could claim any address
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,  # longer than clients keep a connection, so that none is closed under a request
+        h11_max_incomplete_event_size=64 * 1024,
+        **secure,
+    )
+    return uvicorn.Server(config)
+
+
+def run_server(
+    log: EmbeddedLog, address: Address, *, settings: Settings, tokens: Tokens, tell: Callable[[str], None], **more: Any
+) -> None:
+    """Serve a log in this thread until the process is asked to end; `tell` gets the address once it is bound."""
+    from headwater.server.application import application
+
+    listening = bound(address)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if address.is_any else address.host,
+        guarded=not address.is_local,
+        **more,
+    )
+    server = server_of(app, address)
+    tell(address.url(listening.getsockname()[1]))
+    try:
+        server.run(sockets=[listening])
+    finally:
+        app.state.service.closing = True
+        listening.close()
+
+
+@contextlib.contextmanager
+def served(
+    log: EmbeddedLog, address: Address | None = None, *, settings: Settings | None = None, **more: Any
+) -> Iterator[str]:
+    """Serve a log while the block runs, from a thread; gives the address. For programs and tests.
+
+    >>> import headwater, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
+    ...     with served(log, Address(port=0)) as url, headwater.open(url) as remote:
+    ...         _ = remote.create("greetings", "text string")
+    ...         remote.topics()
+    ['greetings']
+    """
+    from headwater.server.application import application
+
+    where = address or Address()
+    tokens = Tokens(log.path, clock=log.clock)
+    if not more.get("master"):
+        check(where, tokens)
+    listening = bound(where)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if where.is_any else where.host,
+        guarded=not where.is_local,
+        **more,
+    )
+    server = server_of(app, where)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-server", daemon=True)
+    thread.start()
+    try:
+        yield where.url(listening.getsockname()[1])
+    finally:
+        app.state.service.closing = True
+        server.should_exit = True
+        thread.join(5)
+        listening.close()

@@ -1,0 +1,64 @@
+"""A log, and a server of it in this process that is asked without a network; and one that is asked over a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from headwater.config import Config
+from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.server import Address, Settings, Tokens, application, served
+
+Ask = Callable[..., TestClient]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tokens(log: EmbeddedLog) -> Tokens:
+    return Tokens(log.path)
+
+
+@pytest.fixture
+def client_of(log: EmbeddedLog) -> Iterator[Ask]:
+    """A client of an application over the log, with settings of its own."""
+    with ExitStack() as stack:
+
+        def make(*, token: str | None = None, settings: Settings | None = None, **more: Any) -> TestClient:
+            app = application(log, settings=settings, **more)
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            client = TestClient(app, base_url="http://127.0.0.1:8080", headers=headers, raise_server_exceptions=False)
+            return stack.enter_context(client)
+
+        yield make
+
+
+@pytest.fixture
+def client(client_of: Ask) -> TestClient:
+    return client_of()
+
+
+@pytest.fixture
+def address(log: EmbeddedLog) -> Iterator[str]:
+    """A real server on a free port."""
+    with served(log, Address(port=0)) as found:
+        yield found
+
+
+@pytest.fixture
+def remote(address: str) -> Iterator[EmbeddedLog]:
+    with open_log(address) as opened:
+        yield opened
+
+
+Opened = AbstractContextManager[EmbeddedLog]

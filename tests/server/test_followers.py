@@ -1,0 +1,67 @@
+"""Listening to a follower: what a slow listener was told is a beginning without gaps, and it knows that it is on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from headwater.server.followers import PIECES_MAX, Follower, Followers, Listener, Piece
+
+
+def follower() -> Follower:
+    # Any: only what reads would use the service, and nothing reads here.
+    service: Any = SimpleNamespace(closing=True)
+    return Follower(service, "t", lambda: Piece(text=b"", positions={0: 0}), {0: 0})
+
+
+def test_a_listener_that_is_too_slow_is_let_go_and_has_no_gap() -> None:
+    async def run() -> list[dict[int, int]]:
+        one, slow = follower(), Listener()
+        one.listeners.add(slow)
+        for number in range(1, PIECES_MAX + 50):
+            one._tell(Piece(text=b"%d" % number, positions={0: number}))
+        assert slow not in one.listeners
+        found = []
+        while not slow.is_over:
+            piece = await slow.next(seconds=30)
+            assert piece is not None
+            found.append(piece.positions)
+        return found
+
+    assert asyncio.run(run()) == [{0: number} for number in range(1, PIECES_MAX + 1)]
+
+
+def test_whoever_waits_is_woken_when_the_follower_ends() -> None:
+    async def run() -> None:
+        listener = Listener()
+        waiting = asyncio.create_task(listener.next(seconds=600))
+        await asyncio.sleep(0)
+        listener.let_go()
+        assert await waiting is None
+        assert listener.is_over
+
+    asyncio.run(run())
+
+
+def test_only_those_who_stand_where_the_follower_does_listen_to_it() -> None:
+    async def run() -> None:
+        followers = Followers()
+        service: Any = SimpleNamespace(closing=True)
+        made: list[str] = []
+
+        def make() -> Any:
+            made.append("follower")
+            return lambda: Piece(text=b"", positions={0: 5})
+
+        first = followers.listen(service, ("t",), "t", make, {0: 5})
+        assert first is not None
+        assert followers.listen(service, ("t",), "t", make, {0: 4}) is None
+        second = followers.listen(service, ("t",), "t", make, {0: 5})
+        assert second is not None
+        assert second[0] is first[0]
+        assert made == ["follower"]
+        for _, task in list(followers._running.values()):
+            task.cancel()
+
+    asyncio.run(run())

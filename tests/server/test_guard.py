@@ -1,0 +1,342 @@
+"""Trying to get in: without a token, with a wrong one, with one for other topics, from other pages, and with too much."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from starlette.testclient import TestClient
+
+from headwater.clock import ManualClock
+from headwater.errors import ArgumentInvalid, NameInvalid, ServerUnguarded, TokenInvalid, TokenNotFound
+from headwater.log import EmbeddedLog
+from headwater.server import Address, Settings, Tokens
+from headwater.server.serving import check
+from tests.server.conftest import Ask
+
+LINES = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture(autouse=True)
+def _topics(log: EmbeddedLog) -> None:
+    for name in ("orders.eu", "cards"):
+        log.create(name, "id int64")
+        log.append(name, [{"id": 1}])
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_kept_as_its_hash_in_a_file_for_its_user_alone(log: EmbeddedLog, tokens: Tokens) -> None:
+    text = tokens.create("ci", ["read:orders.*"])
+    file = log.path / "server" / "tokens.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = file.read_text()
+    assert text not in kept
+    assert text.rpartition("_")[2] not in kept
+    assert repr(tokens.list()[0]).find("hash=") == -1
+
+
+def test_only_the_whole_right_token_is_good(tokens: Tokens) -> None:
+    text = tokens.create("ci")
+    assert tokens.check(text).name == "ci"
+    other = Tokens(tokens._folder.parent)
+    other.create("second")
+    for wrong in (
+        "",
+        "hw_",
+        text[:-1],
+        text + "x",
+        text.upper(),
+        "hw__",
+        text.replace("hw_", ""),
+        "hw_" + "0" * 60,
+        "\udcff",
+    ):
+        if wrong == text.replace("hw_", ""):
+            continue
+        with pytest.raises(TokenInvalid):
+            tokens.check(wrong)
+
+
+def test_a_token_ends_when_it_expires_and_when_it_is_revoked(log: EmbeddedLog) -> None:
+    clock = ManualClock()
+    tokens = Tokens(log.path, clock=clock)
+    short, long = tokens.create("short", seconds=60), tokens.create("long")
+    clock.advance(seconds=61)
+    with pytest.raises(TokenInvalid, match="expired"):
+        tokens.check(short)
+    Tokens(log.path).revoke("long")  # by another process
+    with pytest.raises(TokenInvalid):
+        tokens.check(long)
+    with pytest.raises(TokenNotFound):
+        tokens.revoke("long")
+
+
+@pytest.mark.parametrize("scope", ["", "see:x", "read:", "Read:x", "admin orders"])
+def test_a_scope_that_means_nothing_is_refused(tokens: Tokens, scope: str) -> None:
+    with pytest.raises(ArgumentInvalid):
+        tokens.create("ci", [scope])
+    with pytest.raises(NameInvalid):
+        tokens.create("../x")
+    assert tokens.list() == []
+
+
+# -- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_token_this_machine_is_let_in(client: TestClient) -> None:
+    assert client.get("/api/v1/topics").status_code == 200
+
+
+def test_from_the_first_token_on_everybody_needs_one(client_of: Ask, tokens: Tokens) -> None:
+    client = client_of()
+    text = tokens.create("ci")
+    for headers in (
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer nope"},
+        {"Authorization": f"Basic {text}"},
+        {"Authorization": f"Bearer {text}x"},
+        {"X-Api-Key": text},
+        {"Cookie": f"token={text}"},
+    ):
+        answer = client.get("/api/v1/topics", headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (401, "TokenInvalid")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert client.get(f"/api/v1/topics?token={text}").status_code == 401
+    assert client.get("/api/v1/topics", headers={"Authorization": f"bearer {text}"}).status_code == 200
+    assert client.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "scope"),
+    [
+        ("GET", "/api/v1/topics/cards/rows", None, "read:cards"),
+        ("GET", "/api/v1/topics/cards", None, "read:cards"),
+        ("GET", "/api/v1/topics/cards/tail", None, "read:cards"),
+        ("GET", "/api/v1/topics/cards/positions", None, "read:cards"),
+        ("GET", "/api/v1/topics/__offsets/rows", None, "read:__offsets"),
+        ("GET", "/api/v1/topics/__audit/rows", None, "read:__audit"),
+        ("POST", "/api/v1/topics/orders.eu/rows", {"id": 1}, "write:orders.eu"),
+        ("POST", "/api/v1/topics", {"name": "orders.us"}, "admin:orders.us"),
+        ("PATCH", "/api/v1/topics/orders.eu", {"partitions": 2}, "admin:orders.eu"),
+        ("DELETE", "/api/v1/topics/orders.eu", None, "admin:orders.eu"),
+        ("POST", "/api/v1/wait", {"topics": {"cards": {"0": 0}}, "seconds": 0}, "read:cards"),
+        ("POST", "/api/v1/groups/g/offsets", {"topic": "cards", "offsets": {"0": 1}}, "read:cards"),
+        ("POST", "/api/v1/groups/g/seek", {"topic": "orders.eu", "to": "earliest"}, "admin:orders.eu"),
+        ("POST", "/api/v1/groups/g/members", {"topics": ["cards"]}, "read:cards"),
+        ("POST", "/api/v1/transactions", {}, "write:*"),
+        ("GET", "/api/v1/transactions/prepared", None, "admin:*"),
+        ("GET", "/metrics", None, "read:*"),
+    ],
+)
+def test_a_token_is_good_for_its_own_topics_and_no_others(
+    client_of: Ask, tokens: Tokens, method: str, path: str, body: Any, scope: str
+) -> None:
+    client = client_of(token=tokens.create("reader", ["read:orders.*"]))
+    answer = client.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (403, "ScopeMissing")
+    assert answer.json()["facts"]["scope"] == scope
+
+
+def test_what_a_token_may_not_see_is_not_listed(client_of: Ask, tokens: Tokens, log: EmbeddedLog) -> None:
+    log.commit_offsets("g", "cards", {0: 1})
+    client = client_of(token=tokens.create("reader", ["read:orders.*"]))
+    assert client.get("/api/v1/topics", params={"internal": True}).json()["topics"] == ["orders.eu"]
+    assert client.get("/api/v1/groups/g/lag").json()["lag"] == []
+    assert client.get("/api/v1/groups/g").status_code == 404
+    assert client.get("/api/v1/topics/orders.eu/rows").status_code == 200
+
+
+def test_revoking_the_last_token_lets_nobody_in(client_of: Ask, tokens: Tokens) -> None:
+    text = tokens.create("ci")
+    client = client_of()
+    assert client.get("/api/v1/topics", headers={"Authorization": f"Bearer {text}"}).status_code == 200
+    tokens.revoke("ci")
+    assert client.get("/api/v1/topics").status_code == 401
+    assert client_of(guarded=True).get("/api/v1/topics").status_code == 401
+
+
+def test_the_transaction_of_another_caller_is_not_there(client_of: Ask, tokens: Tokens) -> None:
+    ada = client_of(token=tokens.create("ada", ["write:*"]))
+    eve = client_of(token=tokens.create("eve", ["write:*"]))
+    begun = ada.post("/api/v1/transactions", json={}).json()["id"]
+    sent = eve.post(f"/api/v1/transactions/{begun}/rows/cards", content=b'{"id": 1}', headers=LINES)
+    assert sent.status_code == 404
+    assert eve.post(f"/api/v1/transactions/{begun}/commit").status_code == 403
+    assert eve.delete(f"/api/v1/transactions/{begun}").status_code == 403
+
+
+def test_a_group_by_pattern_reads_only_what_its_token_may(client_of: Ask, tokens: Tokens) -> None:
+    client = client_of(token=tokens.create("reader", ["read:orders.*"]))
+    joined = client.post("/api/v1/groups/g/members", json={"topics": ["*"]}).json()
+    assert joined["owned"] == {"orders.eu": [0]}
+
+
+def test_pages_that_ask_by_themselves_are_let_through_with_no_rights(client_of: Ask, tokens: Tokens) -> None:
+    tokens.create("ci")
+
+    def add_page(app: FastAPI) -> None:
+        @app.get("/console/login")
+        def login(request: Request) -> dict[str, bool]:
+            return {"sees": request.state.caller.sees("cards")}
+
+        @app.get("/consoles")
+        def other() -> str:
+            return "secret"
+
+    client = client_of(mount=[add_page], public=["/console"])
+    assert client.get("/console/login").json() == {"sees": False}
+    assert client.get("/consoles").status_code == 401
+    assert client.get("/console/../api/v1/topics").status_code == 401
+    assert client.get("/console/login", headers={"Host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "../../../etc/passwd", "a/b", "x" * 300, "\x00", " "])
+def test_no_name_leads_out_of_the_folder(client: TestClient, log: EmbeddedLog, name: str) -> None:
+    before = sorted(path for path in log.path.rglob("*") if "__audit" not in str(path))
+    quoted = name.replace("/", "%2F").replace(".", "%2E").replace("\x00", "%00")
+    answers = [
+        client.delete(f"/api/v1/transactions/{quoted}"),
+        client.post(f"/api/v1/transactions/{quoted}/commit"),
+        client.post("/api/v1/topics/cards/punctuate", json={"time_us": 1, "producer": name}),
+        client.post(f"/api/v1/producers/{quoted}/open"),
+        client.post("/api/v1/transactions", json={"producer": name}),
+        client.post("/api/v1/topics", json={"name": name}),
+        client.delete(f"/api/v1/topics/{quoted}"),
+        client.delete(f"/api/v1/groups/{quoted}"),
+        client.post(f"/api/v1/groups/{quoted}/members", json={"topics": ["cards"]}),
+        client.post("/api/v1/groups/g/members", json={"topics": ["cards"], "member": name}),
+        client.post(f"/api/v1/groups/{quoted}/seek", json={"topic": "cards", "to": "earliest"}),
+        client.post("/api/v1/wait", json={"group": name, "seconds": 0}),
+        client.get(f"/api/v1/dead-letters/{quoted}"),
+    ]
+    assert {answer.status_code for answer in answers} <= {400, 404, 405}
+    assert sorted(path for path in log.path.rglob("*") if "__audit" not in str(path)) == before
+
+
+# -- from where, how often, how much ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::2]:8080"])
+def test_a_name_that_was_pointed_at_this_machine_is_refused(client: TestClient, host: str) -> None:
+    answer = client.get("/api/v1/topics", headers={"Host": host})
+    assert (answer.status_code, answer.json()["error"]) == (421, "HostUnknown")
+
+
+def test_names_that_were_allowed_are_answered(client_of: Ask) -> None:
+    client = client_of(settings=Settings(hosts=("log.example",)))
+    for host in ("log.example", "LOG.example:443", "localhost:1", "[::1]:8080"):
+        assert client.get("/livez", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:9", "x", "http://["]
+)
+def test_pages_of_other_sites_are_refused(client: TestClient, origin: str) -> None:
+    answer = client.post("/api/v1/topics", json={"name": "x"}, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["error"]) == (403, "OriginRefused")
+    own = client.get("/api/v1/topics", headers={"Origin": "http://127.0.0.1:8080"})
+    assert own.status_code == 200
+    assert "access-control-allow-origin" not in own.headers
+
+
+def test_a_body_beyond_the_bound_is_refused_whether_it_says_so_or_not(client_of: Ask, log: EmbeddedLog) -> None:
+    client = client_of(settings=Settings(body_bytes_max=1_000))
+    path, body = "/api/v1/topics/cards/rows", b'{"id": 1}\n' * 200
+
+    def chunks() -> Iterator[bytes]:
+        yield body[:500]
+        yield body[500:]
+
+    for content in (body, chunks()):
+        answer = client.post(path, content=content, headers=LINES)
+        assert (answer.status_code, answer.json()["error"]) == (413, "BodyTooLarge")
+    answer = client.post("/api/v1/topics", content=chunks(), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+    assert log.end_offsets("cards") == {0: 1}
+
+
+def test_a_client_that_asks_too_often_must_wait(client_of: Ask) -> None:
+    client = client_of(settings=Settings(requests_per_second_max=3))
+    answers = [client.get("/api/v1/topics") for _ in range(20)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(refused) >= 10
+    assert refused[0].json()["error"] == "TooManyRequests"
+    assert int(refused[0].headers["retry-after"]) >= 1
+
+
+def test_whoever_guesses_tokens_must_wait_and_others_need_not(client_of: Ask, tokens: Tokens) -> None:
+    text = tokens.create("ci")
+    client = client_of(settings=Settings(failures_per_minute_max=5))
+    statuses = [client.get("/api/v1/topics", headers={"Authorization": "Bearer nope"}).status_code for _ in range(8)]
+    assert statuses == [401] * 5 + [429] * 3
+    assert client.get("/api/v1/topics", headers={"Authorization": f"Bearer {text}"}).status_code == 200
+
+
+def test_neither_tokens_nor_questions_reach_the_servers_log(
+    client_of: Ask, tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    text = tokens.create("ci")
+    client = client_of(token=text)
+    client.get("/api/v1/topics?pattern=private-things")
+    client.get("/api/v1/topics", headers={"Authorization": "Bearer hw_guess_guessed"})
+    own = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("headwater"))
+    assert "ci GET /api/v1/topics 200" in own
+    for secret in (text, text.rpartition("_")[2], "guessed", "private-things"):
+        assert secret not in own
+
+
+def test_an_error_that_nobody_foresaw_tells_nothing_of_the_inside(
+    client: TestClient, log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the secret path /srv/x")
+
+    monkeypatch.setattr(type(log), "describe", broken)
+    answer = client.get("/api/v1/topics/cards/describe")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+
+
+# -- what was done ----------------------------------------------------------------------------------------------------
+
+
+def test_changes_are_in_the_audit_topic_also_those_that_were_refused(
+    client_of: Ask, tokens: Tokens, log: EmbeddedLog
+) -> None:
+    admin = client_of(token=tokens.create("boss"))
+    reader = client_of(token=tokens.create("reader", ["read:*"]))
+    admin.post("/api/v1/topics", json={"name": "fresh"})
+    reader.delete("/api/v1/topics/fresh")
+    admin.post("/api/v1/topics/fresh/rows", content=b'{"value": "x"}', headers=LINES)
+    admin.get("/api/v1/topics/fresh")
+    admin.delete("/api/v1/topics/fresh")
+    found = [(row["caller"], row["action"], row["target"], row["status"]) for row in log.read("__audit").rows()]
+    assert found == [
+        ("boss", "POST", "/api/v1/topics/fresh", 201),
+        ("reader", "DELETE", "/api/v1/topics/fresh", 403),
+        ("boss", "DELETE", "/api/v1/topics/fresh", 204),
+    ]
+
+
+# -- where it listens -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
+def test_other_machines_are_not_served_without_tokens(tokens: Tokens, host: str) -> None:
+    with pytest.raises(ServerUnguarded, match="headwater token create"):
+        check(Address(host=host), tokens)
+    tokens.create("ci")
+    check(Address(host=host), tokens)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.0.1"])
+def test_this_machine_is_served_without_tokens(tokens: Tokens, host: str) -> None:
+    check(Address(host=host), tokens)

@@ -1,0 +1,81 @@
+"""An app and its log on one port. Spark is not needed for that: it serves before Spark is up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from headwater.errors import TokenInvalid
+from headwater.log import open as open_log
+from headwater.runtime import App
+from headwater.runtime.client import Client
+from headwater.runtime.runner import Runner
+from headwater.server import Tokens
+from headwater.server.running import served_app
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    with open_log(tmp_path / "log") as log:
+        log.create("payments", "card int64, amount float64")
+        log.append("payments", [{"card": 1, "amount": 2.5}])
+    app = App("fraud", log=str(tmp_path / "log"))
+
+    @app.topic(name="large")
+    def large(payments: DataFrame) -> DataFrame:
+        return payments.where("amount > 100")
+
+    with Runner(app, served=served_app).ready() as running:
+        yield running
+
+
+def test_the_log_and_the_app_are_served_on_one_port(runner: Runner) -> None:
+    address, token = runner.announced.address, runner.announced.token
+    with open_log(address, token=token) as remote:
+        assert remote.read("payments").count() == 1
+        remote.append("payments", [{"card": 2, "amount": 500.0}])
+    assert runner.log.read("payments").count() == 2
+    headers = {"Authorization": f"Bearer {token}"}
+    for prefix in ("/v1", "/api/v1"):
+        [query] = httpx.get(f"{address}{prefix}/queries", headers=headers).json()
+        assert query["name"] == "large"
+        assert httpx.get(f"{address}{prefix}/views", headers=headers).json() == []
+    scraped = httpx.get(f"{address}/metrics", headers=headers).text
+    assert 'headwater_query_restarts_total{query="large",version="1"} 0' in scraped
+    assert 'headwater_topic_end_offset{topic="payments",partition="0"} 2' in scraped
+
+
+def test_other_commands_find_the_app_as_before(runner: Runner) -> None:
+    found = Client("fraud", runner.home.path).get("/app")
+    assert (found["app"], found["spark"]) == ("fraud", False)
+
+
+def test_nobody_is_let_in_without_a_token(runner: Runner) -> None:
+    with open_log(runner.announced.address) as stranger, pytest.raises(TokenInvalid):
+        stranger.topics()
+    assert httpx.get(f"{runner.announced.address}/v1/queries").status_code == 401
+
+
+def test_tokens_of_the_log_are_good_for_what_they_say(runner: Runner) -> None:
+    reader = Tokens(runner.log.path).create("reader", ["read:*"])
+    headers = {"Authorization": f"Bearer {reader}"}
+    address = runner.announced.address
+    assert httpx.get(f"{address}/v1/queries", headers=headers).status_code == 200
+    assert httpx.post(f"{address}/v1/stop", headers=headers).status_code == 403
+    assert httpx.post(f"{address}/api/v1/queries/large/stop", headers=headers).status_code == 403
+    assert not runner.is_stopping
+
+
+def test_a_server_needs_no_spark() -> None:
+    script = "import headwater.server, sys; print({'pyspark', 'pandas', 'duckdb'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
