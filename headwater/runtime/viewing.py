@@ -91,10 +91,11 @@ class RunningViews:
 
 
 class StoredViews:
-    """Views as their app has left them."""
+    """Views as their app has left them, or as it keeps them in this process."""
 
-    def __init__(self, keeper: ViewKeeper) -> None:
+    def __init__(self, keeper: ViewKeeper, *, running: bool = False) -> None:
         self._keeper = keeper
+        self._running = running
 
     def names(self) -> list[str]:
         return self._keeper.names()
@@ -103,7 +104,7 @@ class StoredViews:
         return self._keeper.view(name)
 
     def describe(self, name: str) -> Record:
-        return {**self._keeper.view(name).describe(), "running": False}
+        return {**self._keeper.view(name).describe(), "running": self._running}
 
     def query(self, statement: str, parameters: Any) -> pa.Table:
         return self._keeper.store.query(statement, parameters)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) -> Iterator[Announced]:
+def served_app(
+    runner: Runner, *, port: int = 0, mount: Iterable[Mount] = (), public: Iterable[str] = ()
+) -> Iterator[Announced]:
     """Serve an app and its log while the block runs; the address and the token stand in the app's home.
 
     The token in the app's home is good for everything, and those of the log for what their scopes say.
@@ -33,6 +35,7 @@ def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) ->
         routers=[routes_of(runner), view_routes(runner.keeper)],
         statuses=runner.statuses,
         mount=mount,
+        public=public,
     )
     server = server_of(app, address)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-api", daemon=True)

@@ -1,0 +1,77 @@
+"""What every page knows: the log, the apps on it, what was measured of late, and who looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.console.apps import Apps
+from headwater.console.history import History
+from headwater.server.audit import Audit
+from headwater.server.tokens import LOCAL, Caller, Tokens
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+    from headwater.runtime.runner import Runner
+    from headwater.server.service import Service
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class Context:
+    """What the pages of one console share."""
+
+    service: Service
+    runner: Runner | None
+    tokens: Tokens
+    guarded: bool
+    apps: Apps
+    history: History
+    audit: Audit | None
+    #: Who has logged in, by the id in their cookie.
+    callers: dict[str, Caller] = field(default_factory=dict)
+    #: Whatever a screen wants to share between its visitors, by its own name. Any: each screen has its own.
+    shared: dict[str, Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def log(self) -> EmbeddedLog:
+        return self.service.log
+
+    def caller(self, visitor: str) -> Caller | None:
+        """Who looks; None for somebody who must log in first."""
+        if not self.guarded and not self.tokens:
+            return LOCAL
+        return self.callers.get(visitor)
+
+    def share(self, name: str, make: Callable[[], T]) -> T:
+        """What all visitors of a screen have in common, made when the first of them comes."""
+        with self._lock:
+            if name not in self.shared:
+                self.shared[name] = make()
+            found: T = self.shared[name]
+            return found
+
+    def note(self, caller: Caller, action: str, target: str) -> None:
+        """Write down that somebody has changed something, as the server does for requests."""
+        if self.audit is not None:
+            self.audit.record(caller=caller.name, address="console", action=action, target=target[:1_000], status=200)
+
+
+_current: Context | None = None
+
+
+def use(context: Context) -> None:
+    """The console that this process serves. NiceGUI knows one set of pages per process, so there is one context."""
+    global _current
+    _current = context
+
+
+def context() -> Context:
+    """What this console shows."""
+    if _current is None:
+        raise RuntimeError("no console is mounted in this process")
+    return _current

@@ -1,0 +1,175 @@
+"""What was measured in the last half hour: rates of topics, lag of groups, how queries did. Kept in memory, bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headwater.console.apps import Apps
+from headwater.errors import HeadwaterError
+from headwater.log.port import Lag
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+    from headwater.runtime.status import QueryStatus
+
+Kind = Literal["topic", "group", "query", "view"]
+LOOK_SECONDS = 2.0
+POINTS_MAX = 900
+#: Looking may take up to this share of the time; with ten thousand topics we look less often.
+SHARE_MAX = 0.1
+SERIES_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNow:
+    """A topic as it was last looked at."""
+
+    name: str
+    partitions: int
+    rows: int
+    bytes: int
+    offset_next: int
+    appended_at_us: int | None
+    rate: float = 0.0
+    """Rows a second since the look before."""
+
+
+class History:
+    """Looks at the log and the apps every now and then, from a thread of its own."""
+
+    def __init__(self, log: EmbeddedLog, apps: Apps) -> None:
+        self._log = log
+        self._apps = apps
+        self._series: dict[tuple[Kind, str, str], deque[tuple[float, float]]] = {}
+        self._stop = threading.Event()
+        self._looked = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._before: dict[str, tuple[float, int]] = {}
+        self.topics: dict[str, TopicNow] = {}
+        self.lags: list[Lag] = []
+        self.statuses: list[QueryStatus] = []
+        self.looked_at: float = 0.0
+        """When the last look ended, in seconds since 1970; 0 before the first."""
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="headwater-history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def wait(self, *, seconds: float = 5.0) -> None:
+        """Wait for the first look; pages that come before it would be empty."""
+        with self._looked:
+            self._looked.wait_for(lambda: self.looked_at > 0, timeout=seconds)
+
+    def series(self, kind: Kind, name: str, measure: str, *, points: int = POINTS_MAX) -> list[tuple[float, float]]:
+        """Times in seconds since 1970, and values; oldest first.
+
+        Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
+        `state_bytes`, `late`, `watermark_delay` and `busy`.
+        """
+        found = self._series.get((kind, name, measure), ())
+        with contextlib.suppress(RuntimeError):  # it grew while we copied
+            return list(found)[-points:]
+        return list(found)[-points:]
+
+    def values(self, kind: Kind, name: str, measure: str, *, points: int = 40) -> list[float]:
+        return [value for _, value in self.series(kind, name, measure, points=points)]
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            self.look()
+            pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
+
+    def look(self) -> None:
+        """Look once, now."""
+        for part in (self._look_at_topics, self._look_at_groups, self._look_at_queries):
+            with contextlib.suppress(HeadwaterError, OSError):  # deleted while we looked; the next look knows it
+                part()
+        with self._looked:
+            self.looked_at = time.time()
+            self._looked.notify_all()
+
+    def _look_at_topics(self) -> None:
+        found = {}
+        for name in self._log.topics(internal=True):
+            if self._stop.is_set():
+                return
+            with contextlib.suppress(HeadwaterError, OSError):
+                found[name] = self._topic(name)
+        for name in self.topics.keys() - found.keys():
+            self._before.pop(name, None)
+        self.topics = found
+
+    def _topic(self, name: str) -> TopicNow:
+        described, now = self._log.describe(name), time.time()
+        end = sum(one.offset_next for one in described.partitions)
+        before, end_before = self._before.get(name, (now, end))
+        rate = max(0.0, (end - end_before) / (now - before)) if now > before else 0.0
+        self._before[name] = (now, end)
+        appended = [one.appended_at_us for one in described.partitions if one.appended_at_us is not None]
+        self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
+        return TopicNow(
+            name=name,
+            partitions=len(described.partitions),
+            rows=described.rows,
+            bytes=described.bytes,
+            offset_next=end,
+            appended_at_us=max(appended) if appended else None,
+            rate=rate,
+        )
+
+    def _look_at_groups(self) -> None:
+        self.lags, now = self._log.groups.lag(), time.time()
+        totals: dict[str, tuple[int, float]] = {}
+        for lag in self.lags:
+            for name in (lag.group, f"{lag.group}/{lag.topic}"):
+                rows, seconds = totals.get(name, (0, 0.0))
+                totals[name] = (rows + lag.rows, max(seconds, lag.seconds))
+        for name, (rows, seconds) in totals.items():
+            self._note("group", name, now, {"lag": rows, "lag_seconds": seconds})
+
+    def _look_at_queries(self) -> None:
+        self.statuses, now = self._apps.statuses(), time.time()
+        for one in self.statuses:
+            values = {
+                "rate": one.rows_per_second,
+                "lag": float(one.lag_rows or 0),
+                "state_rows": one.state_rows,
+                "state_bytes": one.state_bytes,
+                "late": one.late,
+                "batch_ms": one.batch_ms or 0.0,
+            }
+            if one.watermark_us is not None:
+                values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
+            self._note("query", one.name, now, values)
+
+    def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
+        for measure, value in values.items():
+            key = (kind, name, measure)
+            if key not in self._series:
+                if len(self._series) >= SERIES_MAX:
+                    continue
+                self._series[key] = deque(maxlen=POINTS_MAX)
+            self._series[key].append((now, float(value)))
+
+
+def lag_by(lags: Iterable[Lag], field: Literal["group", "topic"]) -> dict[str, int]:
+    """Rows behind, summed by group or by topic."""
+    found: dict[str, int] = {}
+    for lag in lags:
+        name = getattr(lag, field)
+        found[name] = found.get(name, 0) + lag.rows
+    return found

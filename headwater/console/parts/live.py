@@ -1,0 +1,45 @@
+"""Keeping a page up to date: read away from the event loop, then show; quietly late when the server is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from nicegui import run, ui
+
+from headwater.errors import HeadwaterError
+
+T = TypeVar("T")
+
+
+async def read(work: Callable[[], T]) -> T:
+    """Do work that may touch the disk, in a thread."""
+    found = await run.io_bound(work)
+    return cast("T", found)  # None only while the server goes down
+
+
+# Any: showing gives nothing back, or something to wait for.
+def every(seconds: float, look: Callable[[], T], show: Callable[[T], Any]) -> ui.timer:
+    """Look and show now, and then every so many seconds. An error is told once, and the page keeps what it shows."""
+    told = ""
+
+    async def refresh() -> None:
+        nonlocal told
+        try:
+            found = await read(look)
+        except HeadwaterError as error:
+            if str(error) != told:
+                told = str(error)
+                ui.notify(told, position="bottom-right", timeout=8000)
+            return
+        told = ""
+        result = show(found)
+        if result is not None and hasattr(result, "__await__"):
+            await result
+
+    return ui.timer(seconds, refresh)
+
+
+def tell(text: str, *, good: bool = True) -> None:
+    """Say in a corner what has been done."""
+    ui.notify(text, position="bottom-right", timeout=5000, icon="check_circle" if good else "error")

@@ -1,0 +1,230 @@
+"""The frame of every page: navigation, the bar on top, the jump box, the panel that explains; and who may come in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
+from nicegui import app as pages
+from nicegui import ui
+
+from headwater.console.context import Context, context
+from headwater.console.parts import why
+from headwater.console.parts.layout import block
+from headwater.console.screen import GROUPS, Screen, screens
+from headwater.console.visit import Visit
+from headwater.errors import HeadwaterError, TokenInvalid
+
+STATIC = Path(__file__).with_name("static")
+ROOT = "/console"
+_LOGO = (
+    '<svg width="22" height="22" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" '
+    'aria-hidden="true"><path d="M3 7c3-3 6-3 9 0s6 3 9 0"/><path d="M3 13c3-3 6-3 9 0s6 3 9 0" opacity=".7"/>'
+    '<path d="M3 19c3-3 6-3 9 0s6 3 9 0" opacity=".4"/></svg>'
+)
+
+
+@cache
+def declare_pages() -> None:
+    """Make pages of all screens; once per process."""
+    for one in screens():
+        ui.page(one.path, title=f"{one.title or 'Headwater'} · Headwater", language="en-US", response_timeout=20.0)(
+            _page(one)
+        )
+    ui.page("/login", title="Log in · Headwater", language="en-US")(_login)
+
+
+def _page(one: Screen) -> Callable[..., Any]:
+    """The function that NiceGUI calls: the screen's own inside the frame, with the request in front."""
+    signature = inspect.signature(one.build)
+    given = [parameter for name, parameter in signature.parameters.items() if name != "visit"]
+
+    # Any: what the path and the query string hold.
+    async def page(request: Request, **arguments: Any) -> Any:
+        caller = context().caller(pages.storage.browser["id"])
+        if caller is None:
+            return RedirectResponse(f"{ROOT}/login?to={quote(str(request.url.path))}")
+        visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
+        _head()
+        with _frame(one, visit):
+            try:
+                result = one.build(visit, **arguments)
+                if inspect.isawaitable(result):
+                    await result
+            except HeadwaterError as error:
+                _trouble(error)
+        return None
+
+    request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in given]
+    page.__signature__ = signature.replace(parameters=[request, *keyword])  # type: ignore[attr-defined]  # FastAPI reads it
+    page.__annotations__ = {"request": Request, **{one.name: one.annotation for one in keyword}}
+    return page
+
+
+def _head() -> None:
+    version = int(max(path.stat().st_mtime for path in STATIC.iterdir()))
+    ui.add_head_html(f'<script src="{ROOT}/static-headwater/console.js?{version}"></script>')
+    ui.add_head_html(f'<link rel="stylesheet" href="{ROOT}/static-headwater/console.css?{version}">')
+    ui.dark_mode(None)
+
+
+def _trouble(error: HeadwaterError) -> None:
+    with block("note bad").props('role="alert"'), block("stack tight"):
+        ui.html(f"<strong>{type(error).__name__}</strong>", sanitize=False)
+        ui.label(str(error))
+
+
+def _frame(one: Screen, visit: Visit) -> Any:
+    ui.html('<a class="skip" href="#page">Skip to the page</a>', sanitize=False)
+    with block("hw"):
+        _navigation(one)
+        _bar(visit)
+        main = ui.element("main").classes("hw-page").props('id="page" tabindex="-1"')
+    why.panel()
+    return main
+
+
+def _navigation(current: Screen) -> None:
+    with ui.element("nav").classes("hw-nav").props('aria-label="Screens"'):
+        ui.html(f'<a class="hw-brand" href="{ROOT}/">{_LOGO}Headwater</a>', sanitize=False)
+        for group in GROUPS:
+            members = [one for one in screens() if one.group == group and one.title]
+            if group and members:
+                with block("group"):
+                    ui.label(group)
+            for one in members:
+                _item(one, is_on=one.path in (current.path, current.under))
+
+
+def _item(one: Screen, *, is_on: bool) -> None:
+    hint = f"g {one.key}" if one.key else ""
+    link = ui.element("a").classes(f"item{' on' if is_on else ''}")
+    link.props(
+        f'href="{ROOT}{one.path}" data-key="{one.key}" title="{hint}"' + (' aria-current="page"' if is_on else "")
+    )
+    with link:
+        ui.icon(one.icon).props('aria-hidden="true"')
+        ui.label(one.title or "")
+
+
+def _bar(visit: Visit) -> None:
+    with ui.element("header").classes("hw-bar"):
+        _tool("menu", "Open the navigation", "headwater.toggleNav()").classes("only-narrow")
+        with block("crumbs"):
+            ui.label(str(context().log.path)).classes("only-wide").tooltip("The log that is served")
+        block("grow")
+        _liveness()
+        palette = Palette(context(), visit)
+        ui.button("Jump to", icon="search", on_click=palette.open).classes("btn").props("flat data-jump no-caps")
+        _tool("contrast", "Light or dark", "headwater.toggleTheme()")
+        _shortcuts()
+        if visit.caller.name != "local":
+            ui.label(visit.caller.name).classes("pill plain")
+
+
+def _tool(icon: str, label: str, script: str) -> ui.button:
+    made = ui.button(icon=icon).classes("btn ghost icon").props(f'flat aria-label="{label}"').tooltip(label)
+    made.on("click", js_handler=f"() => {script}")
+    return made
+
+
+def _liveness() -> None:
+    """A dot that says whether what the page shows is of now."""
+    with block("row-flex small quiet").props('role="status"'):
+        ui.element("span").classes("live-dot")
+        ui.label("live").classes("only-wide")
+
+
+def _shortcuts() -> None:
+    with ui.dialog() as dialog, block("card narrow"):
+        ui.html("<h2>Keys</h2>", sanitize=False)
+        rows = [("Ctrl K", "jump to a topic, view or query"), ("/", "search on this page"), ("?", "these keys")]
+        rows += [(f"g {one.key}", one.title or "") for one in screens() if one.key]
+        for keys, meaning in rows:
+            with block("row-flex"):
+                ui.html("".join(f"<kbd>{key}</kbd> " for key in keys.split(" ")), sanitize=False).style("width: 96px")
+                ui.label(meaning)
+    button = ui.button(icon="keyboard", on_click=dialog.open).classes("btn ghost icon only-wide")
+    button.props('flat data-help aria-label="Keys"').tooltip("Keys")
+
+
+class Palette:
+    """The box that jumps to anything by its name."""
+
+    SHOWN_MAX = 12
+
+    def __init__(self, known: Context, visit: Visit) -> None:
+        self._known = known
+        self._visit = visit
+        with ui.dialog().props("position=top") as self._dialog, block("hw-palette").style("margin-top: 12vh"):
+            self._box = ui.input(placeholder="Topic, view, query or screen", on_change=self._show).classes("field")
+            self._box.props('outlined dense autofocus aria-label="Jump to"').on("keydown.enter", self._first)
+            self._found = block("stack tight")
+
+    def open(self) -> None:
+        self._box.set_value("")
+        self._show()
+        self._dialog.open()
+
+    def _first(self) -> None:
+        if found := self._matching():
+            ui.navigate.to(found[0][1])
+
+    def _matching(self) -> list[tuple[str, str, str]]:
+        text = (self._box.value or "").lower()
+        every = [(one.title or "", f"{ROOT}{one.path}", "screen") for one in screens() if one.title]
+        every += [
+            (one.name, f"{ROOT}/queries/{quote(one.name, safe='')}", "query") for one in self._known.history.statuses
+        ]
+        every += [
+            (name, f"{ROOT}/topics/{quote(name, safe='')}", "topic")
+            for name in self._known.history.topics
+            if self._visit.caller.sees(name)
+        ]
+        fit = [one for one in every if text in one[0].lower()]
+        return sorted(fit, key=lambda one: (not one[0].lower().startswith(text), len(one[0])))[: self.SHOWN_MAX]
+
+    def _show(self) -> None:
+        self._found.clear()
+        with self._found:
+            for name, path, kind in self._matching():
+                with ui.element("a").props(f'href="{path}"'):
+                    ui.label(name).classes("grow")
+                    ui.label(kind).classes("quiet small")
+
+
+def _login(to: str = f"{ROOT}/") -> None:
+    """Who has a token shows it once; the browser then keeps a session."""
+    _head()
+
+    def enter() -> None:
+        try:
+            caller = context().tokens.check((box.value or "").strip())
+        except TokenInvalid as error:
+            box.set_value("")
+            told.set_text(str(error))
+            return
+        context().callers[pages.storage.browser["id"]] = caller
+        ui.navigate.to(to if to.startswith(f"{ROOT}/") else f"{ROOT}/")
+
+    with (
+        block("hw-login").style("min-height: 100vh; display: grid; place-items: center"),
+        block("card").style("width: 380px"),
+    ):
+        ui.html(f'<span class="hw-brand" style="padding: 0">{_LOGO}Headwater</span>', sanitize=False)
+        ui.label("This log asks for a token. `headwater token create` makes one.").classes("quiet")
+        box = (
+            ui.input("Token", password=True)
+            .classes("field")
+            .props("outlined dense autofocus")
+            .on("keydown.enter", enter)
+        )
+        told = ui.label("").classes("tone-text-bad small").props('role="alert"')
+        ui.button("Log in", on_click=enter).classes("btn primary").props("flat no-caps")
