@@ -102,7 +102,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
 @contextmanager
 def serving(log: Path, *more: str) -> Iterator[str]:
     """A `headwater serve` of its own process on a free port; gives its address."""
-    words = [sys.executable, "-m", "headwater.cli", "--log", str(log), "--json", "serve", "--port", "0", *more]
+    words = [sys.executable, "-m", "headwater.cli", "--log", str(log), "--output", "jsonl", "serve", "--port", "0", *more]
     # In the log's folder: it must lay no files into the place where it was started.
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=log.parent) as process:
         assert process.stdout is not None

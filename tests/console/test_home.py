@@ -46,7 +46,7 @@ def test_a_filter_an_order_and_the_jump_box_find_topics(log: EmbeddedLog, served
     log.append("pears", [{"customer": "ada", "amount": 1}])
     page = visit(served).open("/topics")
     expect(page.locator("tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Rows").click()
+    page.get_by_role("button", name="Rows", exact=True).click()
     expect(page.locator("tbody tr").first).to_contain_text("pears")
     page.keyboard.press("/")
     page.keyboard.type("pl")
