@@ -5,15 +5,15 @@
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound, AlertNotFound
     ├── NotAllowed            the caller may not do this: ask with a token that may, or from where it is allowed
     │   ├── TokenInvalid, ScopeMissing, HostUnknown, OriginRefused
     ├── Conflict              somebody else was first: read again, then decide again
-    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty
     ├── LogError              the log cannot serve this now
     │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, ServerUnreachable, TooManyRequests
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -472,6 +472,16 @@ class ViewNotFound(NotFound):
 
 
 @dataclass(eq=False, kw_only=True)
+class AlertNotFound(NotFound):
+    """There is no alert rule of this name."""
+
+    rule: str
+    near: str = ""
+    problem = "There is no alert rule {rule!r}.{near}"
+    remedy = "List the rules with `headwater alert list`, or add one with `headwater alert set`."
+
+
+@dataclass(eq=False, kw_only=True)
 class TargetNotFound(NotFound):
     """There is no lake or index in this folder."""
 
@@ -660,6 +670,16 @@ class GroupActive(Conflict):
     members: int
     problem = "Group {group!r} has {members} live members."
     remedy = "Stop them first, or use the consumer's own `seek`."
+
+
+@dataclass(eq=False, kw_only=True)
+class FolderNotEmpty(Conflict):
+    """A new project was to be written where there is something already."""
+
+    folder: str
+    found: str
+    problem = "There is something in {folder} already: {found}."
+    remedy = "Choose another name, or an empty folder. Nothing was written."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -930,6 +950,17 @@ class SparkLost(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class DemoFailed(QueryError):
+    """The demo has waited in vain, or the process that runs its queries has ended."""
+
+    why: str
+    told: str
+    path: str
+    problem = "The demo cannot go on: {why}. The last that its process printed: {told}"
+    remedy = "The rest is in {path}; `headwater demo --dir FOLDER` keeps that file."
+
+
+@dataclass(eq=False, kw_only=True)
 class RowRefused(QueryError):
     """A sink would not take one row of a batch."""
 
@@ -971,8 +1002,10 @@ class StateMissing(QueryError):
 
     operator: str
     batch: int
-    problem = "The state of operator {operator!r} before batch {batch} is gone."
-    remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint."
+    problem = (
+        "The state of operator {operator!r} before batch {batch} is gone, or was kept by an operator with other settings."
+    )
+    remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint; `headwater replay QUERY` does so for an app."
 
 
 @dataclass(eq=False, kw_only=True)
