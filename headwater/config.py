@@ -111,6 +111,11 @@ def _path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(_text(value)).expanduser()
 
 
+def _hidden(_value: Any) -> str:
+    """What stands for a secret wherever settings are shown."""
+    return "(set, not shown)"
+
+
 # -- the settings ---------------------------------------------------------------------------------------------------
 
 
@@ -125,6 +130,10 @@ class _Rule:
 
 _RULES = {
     "log": _Rule(help="Address of the log: a folder.", parse=_text),
+    "app": _Rule(
+        help="The file of the app that `headwater dev` and `headwater run` run where none is named; FILE:NAME where it makes several.",
+        parse=_optional(_text),
+    ),
     "durability": _Rule(
         help="When a row of a new topic counts as written: fsync, os or memory.", parse=_one_of(get_args(Durability))
     ),
@@ -170,6 +179,17 @@ _RULES = {
         help="Whether sealed segments are looked after behind appends (auto) or only when asked (manual).",
         parse=_one_of(get_args(Upkeep)),
     ),
+    "alert_webhook_secret": _Rule(
+        help="What webhooks of alerts are signed with; none leaves them without a signature.",
+        parse=_optional(_text),
+        show=_hidden,
+    ),
+    "alert_mail_server": _Rule(
+        help="Mail server of alerts, such as smtp+starttls://USER:PASSWORD@HOST:587, smtps://… or smtp://…; none sends no mail.",
+        parse=_optional(_text),
+        show=_hidden,
+    ),
+    "alert_mail_sender": _Rule(help="Who writes the mails of alerts.", parse=_text),
     "color": _Rule(help="Colour in the terminal: auto, always or never.", parse=_one_of(get_args(Color))),
     "output": _Rule(help="How commands print: table, json, jsonl or csv.", parse=_one_of(get_args(Output))),
 }
@@ -188,6 +208,7 @@ class Config:
     """
 
     log: str = "./data"
+    app: str | None = None
     durability: Durability = "fsync"
     codec: Codec = "none"
     partitions: int = 1
@@ -204,6 +225,9 @@ class Config:
     open_partitions_max: int = 256
     archive_dir: Path | None = None
     upkeep: Upkeep = "auto"
+    alert_webhook_secret: str | None = field(default=None, repr=False)
+    alert_mail_server: str | None = field(default=None, repr=False)
+    alert_mail_sender: str = "headwater@localhost"
     color: Color = "auto"
     output: Output = "table"
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -272,6 +296,7 @@ class Config:
     def _described(self, name: str, rule: _Rule) -> Setting:
         value = getattr(self, name)
         text = "none" if value is None else rule.show(value)
+        value = text if value is not None and rule.show is _hidden else value
         return Setting(name=name, value=value, text=text, origin=self.origin(name), help=rule.help)
 
 

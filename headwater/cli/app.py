@@ -15,6 +15,7 @@ from headwater.cli import (
     dlq,
     doctor,
     group,
+    init,
     log,
     produce,
     query,
@@ -47,6 +48,7 @@ def build() -> typer.Typer:
     for module in (
         *everyday,
         sql,
+        init,
         running,
         dev,
         serve,
