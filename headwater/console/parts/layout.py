@@ -45,7 +45,8 @@ def button(
     text: str, on_click: Callable[..., Any] | None = None, *, icon: str = "", kind: str = "", label: str = ""
 ) -> ui.button:
     """A button; `kind` is "", "primary", "danger" or "ghost". One without a text needs a `label`."""
-    made = ui.button(text, on_click=on_click, icon=icon or None).props("flat no-caps")
+    # No colour of Quasar's: its rules come first, whatever ours say.
+    made = ui.button(text, on_click=on_click, icon=icon or None, color=None).props("flat no-caps")
     made.classes(f"btn {kind}{'' if text else ' icon'}")
     if label:
         made.props(f'aria-label="{escape(label)}"').tooltip(label)

@@ -40,6 +40,15 @@ def every(seconds: float, look: Callable[[], T], show: Callable[[T], Any]) -> ui
     return ui.timer(seconds, refresh)
 
 
+async def attempt(work: Callable[[], T]) -> T | None:
+    """Do what somebody has asked for, in a thread; where it is refused, say why, and give None."""
+    try:
+        return await read(work)
+    except HeadwaterError as error:
+        tell(str(error), good=False)
+        return None
+
+
 def tell(text: str, *, good: bool = True) -> None:
     """Say in a corner what has been done."""
     ui.notify(text, position="bottom-right", timeout=5000, icon="check_circle" if good else "error")

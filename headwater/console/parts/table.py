@@ -113,9 +113,10 @@ class Pages:
         made = ui.button(icon=icon, on_click=lambda: self._go(step)).classes("btn ghost icon")
         return made.props(f'flat aria-label="{label}"')
 
-    def _go(self, step: int) -> None:
+    # Any: what changes with the page may have to be read first, and is then waited for.
+    def _go(self, step: int) -> Any:
         self.first = max(0, min(self.first + step * self.size, max(0, self._count - 1)))
-        self._on_change()
+        return self._on_change()
 
     def part(self, rows: Sequence[Any]) -> Sequence[Any]:
         """The rows of this page."""
