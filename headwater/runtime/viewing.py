@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,11 @@ class Views:
     def names(self) -> list[str]:
         return sorted(self._owners)
 
+    @property
+    def apps(self) -> set[str]:
+        """The apps that have any."""
+        return set(self._owners.values())
+
     def owner(self, name: str) -> str:
         """The app that a view belongs to."""
         from headwater.schema.notation import nearest
@@ -58,7 +63,7 @@ class Views:
 
     # Any: parameters of a statement are of any type.
     def query(self, statement: str, parameters: Any = None) -> pa.Table:
-        apps = set(self._owners.values())
+        apps = self.apps
         if len(apps) > 1:
             raise ArgumentInvalid(name="--app", value=None, expected=f"one of {', '.join(sorted(apps))}")
         return self._places[apps.pop()].query(statement, parameters)
@@ -114,8 +119,10 @@ class StoredViews:
 
 
 @contextlib.contextmanager
-def views_of(log: EmbeddedLog, app: str | None = None) -> Iterator[Views]:
-    """The views of the log's apps, or of one of them, while the block runs."""
+def views_of(
+    log: EmbeddedLog, app: str | None = None, *, kept: Mapping[str, ViewKeeper] | None = None
+) -> Iterator[Views]:
+    """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps."""
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if app is not None:
@@ -123,8 +130,11 @@ def views_of(log: EmbeddedLog, app: str | None = None) -> Iterator[Views]:
             raise RunnerNotFound(app=app)
         names = [app]
     with contextlib.ExitStack() as stack:
-        places = {}
+        places: dict[str, RunningViews | StoredViews] = {}
         for name in names:
+            if kept is not None and name in kept:
+                places[name] = StoredViews(kept[name])
+                continue
             place = _place(name, folder / name, log)
             if place is not None:
                 stack.callback(place.close)

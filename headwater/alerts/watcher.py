@@ -1,0 +1,334 @@
+"""The watcher: looks at all rules every few seconds, writes down what has changed, and has people told.
+
+Of all processes that serve or run a log, one watches: it holds `<log>/server/alerts.lock`, which the kernel gives back
+however the process ends, and another takes over. A look is a plain call (`look`), and so is telling (`deliver`); the
+thread only calls them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headwater.alerts.book import Book
+from headwater.alerts.channels import Channels, Sender
+from headwater.alerts.deliveries import Delivery, deliveries_of
+from headwater.alerts.judging import readings
+from headwater.alerts.listening import Listener
+from headwater.alerts.measures import Look, Measures
+from headwater.alerts.rule import Rule
+from headwater.alerts.standing import WHOLE_RULE, Change, Reading, Standing, Step, step, tried, unknown
+from headwater.alerts.summary import Summary, summary_of
+from headwater.errors import HeadwaterError
+from headwater.faults import reach
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+
+LOOK_SECONDS = 5.0
+#: Receivers that are told at once.
+SENDERS_MAX = 8
+
+logger = logging.getLogger("headwater.alerts")
+
+
+class Watcher:
+    """Rules that are watched.
+
+    >>> import tempfile, headwater
+    >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
+    ...     _ = log.create("orders", "id int64")
+    ...     _ = log.append("orders", [{"id": 1}, {"id": 2}])
+    ...     log.commit_offsets("billing", "orders", {0: 0})
+    ...     watcher = Watcher(log)
+    ...     watcher.put(Rule(name="slow", kind="lag", group="billing", threshold=1))
+    ...     [(change.state, change.message) for change in watcher.look()]
+    [('firing', "Group 'billing' is 2 rows behind in topic 'orders', more than 1 row")]
+    """
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        measures: Measures | None = None,
+        *,
+        sender: Sender | None = None,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        from headwater.alerts.measuring import LogMeasures
+
+        self._log = log
+        self._measures: Measures = measures or LogMeasures(log)
+        self._sender: Sender = sender or Channels.of(log.config)
+        self._look_seconds = look_seconds
+        self.book = Book(log)
+        self._latest: dict[str, dict[str, Reading]] = {}
+        self._looked_us: int | None = None
+        self._turn = threading.RLock()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock: int | None = None
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def put(self, rule: Rule) -> None:
+        """Add a rule or replace the one of its name, after trying it: one that could never be looked at is refused."""
+        if rule.enabled:
+            readings(rule, Look(self._measures))
+        self.book.put(rule)
+        self._wake.set()
+
+    def remove(self, name: str) -> None:
+        self.book.remove(name)
+        self._wake.set()
+
+    def pause(self, name: str, *, paused: bool = True) -> Rule:
+        """Do not look at a rule until further notice, or look again."""
+        return self._changed(name, enabled=not paused)
+
+    def snooze(self, name: str, *, until_us: int | None) -> Rule:
+        """Tell nobody of a rule until a moment; None tells again at once. It is looked at all the while."""
+        return self._changed(name, snoozed_until_us=until_us)
+
+    # Any: values of fields.
+    def _changed(self, name: str, **fields: Any) -> Rule:
+        self.book.refresh()
+        rule = replace(self.book.rule(name), **fields)
+        self.book.put(rule)  # as it is: pausing a rule whose view is gone must work
+        self._wake.set()
+        return rule
+
+    def rules(self) -> list[Rule]:
+        self.book.refresh()
+        return sorted(self.book.rules.values(), key=lambda rule: rule.name)
+
+    # -- how things stand ---------------------------------------------------------------------------------------------
+
+    def states(self) -> list[Summary]:
+        """How each rule stands, with its subjects."""
+        self.book.refresh()
+        now_us = self._measures.now_us()
+        found = [summary_of(rule, self._standings(rule), now_us=now_us) for rule in self.rules()]
+        broken = [Summary(name=name, rule=None, state="unknown", error=why) for name, why in self.book.broken.items()]
+        return found + broken
+
+    def state(self, name: str) -> Summary:
+        self.book.refresh()
+        rule = self.book.rule(name)
+        return summary_of(rule, self._standings(rule), now_us=self._measures.now_us())
+
+    def history(self, **filters: Any) -> list[Change]:
+        """The changes of states, newest first; see `Book.history` for what can be asked for."""
+        return self.book.history(**filters)
+
+    def listen(self, *, after: int | None = None) -> Listener:
+        """Hear of changes that browsers are to show, from now on or from a place in the history."""
+        return Listener(self.book, self.book.history_end() if after is None else after)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it is this process that looks."""
+        return self._lock is not None
+
+    @property
+    def looked_us(self) -> int | None:
+        """When this process last looked at the rules."""
+        return self._looked_us
+
+    def _standings(self, rule: Rule) -> list[Standing]:
+        """How the subjects of a rule stand, with the values of the last look where they are known here."""
+        known = dict(self.book.standings)
+        found = {subject: standing for (name, subject), standing in known.items() if name == rule.name}
+        for subject, reading in self._latest.get(rule.name, {}).items():
+            fine = Standing(rule=rule.name, subject=subject, state="ok", since_us=0, threshold=rule.threshold)
+            found[subject] = replace(found.get(subject, fine), value=reading.value, message=reading.message)
+        return [found[subject] for subject in sorted(found)]
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> list[Change]:
+        """Look at all rules once, and write down what has changed, all at once or nothing."""
+        with self._turn:
+            self.book.refresh()
+            look = Look(self._measures)
+            rules, standings = dict(self.book.rules), dict(self.book.standings)
+            before: dict[str, dict[str, Standing]] = {}
+            for (name, subject), standing in standings.items():
+                before.setdefault(name, {})[subject] = standing
+            steps = [one for name in sorted(rules) for one in self._steps(rules[name], before.pop(name, {}), look)]
+            for name in before.keys() - self.book.broken.keys():
+                steps += self._ended(_stand_in(name), before[name], "The rule was removed.", look)
+            self._write(steps, rules)
+            self._looked_us = look.now_us
+            return [one.change for one in steps if one.change is not None]
+
+    def _steps(self, rule: Rule, before: dict[str, Standing], look: Look) -> list[Step]:
+        if not rule.enabled:
+            return self._ended(rule, before, "The rule is paused.", look)
+        found, trouble = self._readings(rule, look)
+        steps = [unknown(rule, before.get(WHOLE_RULE), trouble, now_us=look.now_us)]
+        if trouble is not None:
+            return steps  # nothing is known, so that nothing changes
+        gone = [
+            Reading(subject=subject, value=0.0, is_over=False, message="It is no longer found")
+            for subject in before
+            if subject not in found and subject != WHOLE_RULE
+        ]
+        for reading in (*found.values(), *gone):
+            steps.append(step(rule, before.get(reading.subject), reading, now_us=look.now_us))
+        return steps
+
+    def _readings(self, rule: Rule, look: Look) -> tuple[dict[str, Reading], str | None]:
+        trouble = None
+        try:
+            found = {reading.subject: reading for reading in readings(rule, look)}
+        except HeadwaterError as error:
+            found, trouble = {}, str(error)
+        # One rule's trouble, whatever it is, must not keep the others from being looked at: it is shown with its rule.
+        except Exception as error:
+            found, trouble = {}, f"{type(error).__name__}: {error}"
+        self._latest[rule.name] = found
+        return found, trouble
+
+    def _ended(self, rule: Rule, before: dict[str, Standing], why: str, look: Look) -> list[Step]:
+        """What becomes of subjects that nobody looks at any more."""
+        self._latest.pop(rule.name, None)
+        return [_over(rule, standing, why, look.now_us) for standing in before.values()]
+
+    def _write(self, steps: list[Step], rules: dict[str, Rule]) -> None:
+        standings: list[Standing | tuple[str, str]] = []
+        deliveries: list[Delivery] = []
+        changes = [one.change for one in steps if one.change is not None]
+        for one in steps:
+            if one.after is None and one.before is not None:
+                standings.append((one.before.rule, one.before.subject))
+            elif one.after is not None and one.change is not None:
+                standings.append(one.after)
+        for change in changes:
+            if change.is_told:
+                deliveries += deliveries_of(change, rules[change.rule])
+        reach("alerts.decided")
+        self.book.write(standings=standings, changes=changes, deliveries=deliveries)
+        reach("alerts.written")
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def deliver(self) -> int:
+        """Try once to tell whatever is due, one after the other; returns how many attempts that were."""
+        due = self.book.outbox.due(self._measures.now_us())
+        for delivery in due:
+            self._attempt(delivery)
+        return len(due)
+
+    def _attempt(self, delivery: Delivery) -> None:
+        after = self._sender.send(delivery, now_us=self._measures.now_us())
+        reach("alerts.sent")
+        self.book.outbox.take(after)  # at once: where it cannot be written down, it is not sent again all the same
+        self.book.outbox.let_go(delivery)
+        try:
+            self.book.write(deliveries=[after])
+        except Exception as error:  # told here, for the thread that sends has nobody to tell
+            logger.error("the delivery of an alert could not be written down: %s", error)
+        self._wake.set()  # the next thing for the same receiver may go out
+
+    def test(self, name: str) -> list[Delivery]:
+        """Tell everybody whom a rule would tell, now, that this is a test; returns how that went."""
+        self.book.refresh()
+        rule = self.book.rule(name)
+        change = tried(rule, now_us=self._measures.now_us())
+        sent = [self._sender.send(one, now_us=change.at_us) for one in deliveries_of(change, rule)]
+        # A test that fails is not tried again: whoever asked for it has been told.
+        over = [one if one.state != "waiting" else one.refused(one.error or "") for one in sent]
+        self.book.write(changes=[change], deliveries=over)
+        return over
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Watch from now on, in a thread; while another process watches this log, wait for its end."""
+        if self._thread is None and not self._log.read_only:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="headwater-alerts", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching. What is still to be told is told by whoever watches next."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(10)
+            self._thread = None
+
+    def _run(self) -> None:
+        senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="headwater-alert")
+        try:
+            while not self._stopping.is_set():
+                self._wake.clear()
+                self._turn_once(senders)
+                self._wake.wait(self._look_seconds)
+        finally:
+            # Whoever watches next must not begin while something is still being told.
+            senders.shutdown(cancel_futures=True)
+            self.book.outbox.let_all_go()
+            self._let_go()
+
+    def _turn_once(self, senders: ThreadPoolExecutor) -> None:
+        try:
+            if not self._hold():
+                self.book.refresh()
+                return
+            self.look()
+            for delivery in self.book.outbox.due(self._measures.now_us()):
+                self.book.outbox.hold(delivery)
+                senders.submit(self._attempt, delivery)
+        # A full disk, a log that is being closed: the next look may go well, and until then it is told here.
+        except Exception as error:
+            if not self._stopping.is_set():
+                logger.error("alerts could not be looked at: %s", error)
+
+    def _hold(self) -> bool:
+        """Whether this process is the one that watches."""
+        if self._lock is None:
+            folder = self._log.path / "server"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(folder / "alerts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                return False
+            self._lock = descriptor
+        return True
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Watcher]:
+        """Watch while the block runs."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.close()
+
+
+def _over(rule: Rule, standing: Standing, why: str, now_us: int) -> Step:
+    if standing.subject == WHOLE_RULE:
+        return unknown(rule, standing, None, now_us=now_us)
+    reading = Reading(subject=standing.subject, value=standing.value, is_over=False, message=why)
+    return step(rule, standing, reading, now_us=now_us, is_watched=False)
+
+
+def _stand_in(name: str) -> Rule:
+    """A rule in place of one that is gone: nothing but its name is needed to end it."""
+    return Rule(name=name, kind="query_down", query="*")
