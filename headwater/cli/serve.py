@@ -80,7 +80,8 @@ def serve(
         # The server ends in order by itself; our own handler would end it in the middle of an answer.
         before = signal.getsignal(signal.SIGTERM)
         try:
-            more = console_for_server(guarded=not address.is_local) if console else {}
+            secure = address.certificate is not None
+            more = console_for_server(guarded=not address.is_local, secure=secure) if console else {}
             run_server(log, address, settings=settings, tokens=tokens, tell=tell, routers=routers, **more)
         finally:
             signal.signal(signal.SIGTERM, before)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).with_name("static")
 
 
-def mounted(runner: Runner | None = None, *, guarded: bool = False) -> Callable[[FastAPI], None]:
+def mounted(runner: Runner | None = None, *, guarded: bool = False, secure: bool = False) -> Callable[[FastAPI], None]:
     """A mount for the server: the console over its log, and over the app that this process runs, if it runs one.
 
-    With `guarded` everybody logs in with a token; without it that begins once the log has tokens.
+    With `guarded` everybody logs in with a token; without it that begins once the log has tokens. With `secure` browsers
+    keep the session for HTTPS alone.
     """
     _import_nicegui()
 
@@ -49,7 +50,7 @@ def mounted(runner: Runner | None = None, *, guarded: bool = False) -> Callable[
                 audit=None if service.log.read_only else Audit(service.log),
             )
         )
-        _serve_pages(app, name=str(service.log.path))
+        _serve_pages(app, name=str(service.log.path), secure=secure)
         _while_it_runs(app, history)
 
     return mount
@@ -64,10 +65,11 @@ def _import_nicegui() -> None:
         raise PackageMissing(package="nicegui", extra="console") from error
 
 
-def _serve_pages(app: FastAPI, *, name: str) -> None:
+def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
     from nicegui import app as pages
     from nicegui import core, ui
 
+    from headwater.console.door import Door
     from headwater.console.shell import declare_pages
 
     declare_pages()
@@ -76,6 +78,7 @@ def _serve_pages(app: FastAPI, *, name: str) -> None:
     # A second server in this process, as `headwater dev` makes one after each save, gets the same pages.
     core.app.user_middleware.clear()
     core.app.middleware_stack = None
+    core.app.add_middleware(Door)  # the first is the innermost: behind the one that reads the session
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]  # cookies know no ports, so that two consoles would share one
     ui.run_with(
         app,
@@ -84,7 +87,12 @@ def _serve_pages(app: FastAPI, *, name: str) -> None:
         favicon=STATIC / "favicon.svg",
         tailwind=False,
         storage_secret=secrets.token_urlsafe(32),
-        session_middleware_kwargs={"session_cookie": f"headwater_{mark}", "same_site": "strict"},
+        session_middleware_kwargs={
+            "session_cookie": f"headwater_{mark}",
+            "same_site": "strict",
+            "https_only": secure,
+            "max_age": None,  # ends with the browser
+        },
         show_welcome_message=False,
         reconnect_timeout=10.0,
         binding_refresh_interval=None,

@@ -21,13 +21,13 @@ def is_installed() -> bool:
 
 
 # Any: what the server is given, by the name of its argument.
-def console_for_server(runner: Runner | None = None, *, guarded: bool = False) -> dict[str, Any]:
+def console_for_server(runner: Runner | None = None, *, guarded: bool = False, secure: bool = False) -> dict[str, Any]:
     """What a server is given so that it shows the console; nothing where its packages are not installed."""
     if not is_installed():
         return {}
     from headwater.console.mounting import mounted
 
-    return {"mount": [mounted(runner, guarded=guarded)], "public": ["/", PATH]}
+    return {"mount": [mounted(runner, guarded=guarded, secure=secure)], "public": ["/", PATH]}
 
 
 def served_with_console(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:

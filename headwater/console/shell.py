@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 from nicegui import app as pages
+from nicegui import context as page_context
 from nicegui import ui
 
 from headwater.console.context import Context, context
+from headwater.console.login import LOGO, ROOT, add_login, version
 from headwater.console.parts import why
 from headwater.console.parts.layout import block
 from headwater.console.screen import GROUPS, Screen, screens
 from headwater.console.visit import Visit
-from headwater.errors import HeadwaterError, TokenInvalid
-
-STATIC = Path(__file__).with_name("static")
-ROOT = "/console"
-_LOGO = (
-    '<svg width="22" height="22" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" '
-    'aria-hidden="true"><path d="M3 7c3-3 6-3 9 0s6 3 9 0"/><path d="M3 13c3-3 6-3 9 0s6 3 9 0" opacity=".7"/>'
-    '<path d="M3 19c3-3 6-3 9 0s6 3 9 0" opacity=".4"/></svg>'
-)
+from headwater.errors import HeadwaterError
+from headwater.server.tokens import LOCAL, Caller
 
 
 @cache
@@ -37,7 +32,7 @@ def declare_pages() -> None:
         ui.page(one.path, title=f"{one.title or 'Headwater'} · Headwater", language="en-US", response_timeout=20.0)(
             _page(one)
         )
-    ui.page("/login", title="Log in · Headwater", language="en-US")(_login)
+    add_login(pages)
 
 
 def _page(one: Screen) -> Callable[..., Any]:
@@ -47,12 +42,14 @@ def _page(one: Screen) -> Callable[..., Any]:
 
     # Any: what the path and the query string hold.
     async def page(request: Request, **arguments: Any) -> Any:
-        caller = context().caller(pages.storage.browser["id"])
-        if caller is None:
-            return RedirectResponse(f"{ROOT}/login?to={quote(str(request.url.path))}")
+        visitor = request.session["id"]
+        caller = context().caller(visitor)
+        if caller is None:  # the door has let it through a moment ago
+            return RedirectResponse(f"{ROOT}/login")
         visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
         _head()
         with _frame(one, visit):
+            _leave_with(visitor, caller)
             try:
                 result = one.build(visit, **arguments)
                 if inspect.isawaitable(result):
@@ -68,10 +65,23 @@ def _page(one: Screen) -> Callable[..., Any]:
     return page
 
 
+def _leave_with(visitor: str, caller: Caller) -> None:
+    """Close this page when its visitor has logged out, or the token is revoked; the door hears nothing of it any more."""
+    client = page_context.client
+
+    async def look() -> None:
+        if context().caller(visitor) != caller:
+            watch.deactivate()
+            ui.navigate.to(f"{ROOT}/login")
+            await asyncio.sleep(1.0)
+            client.delete()
+
+    watch = ui.timer(2.0, look)
+
+
 def _head() -> None:
-    version = int(max(path.stat().st_mtime for path in STATIC.iterdir()))
-    ui.add_head_html(f'<script src="{ROOT}/static-headwater/console.js?{version}"></script>')
-    ui.add_head_html(f'<link rel="stylesheet" href="{ROOT}/static-headwater/console.css?{version}">')
+    ui.add_head_html(f'<script src="{ROOT}/static-headwater/console.js?{version()}"></script>')
+    ui.add_head_html(f'<link rel="stylesheet" href="{ROOT}/static-headwater/console.css?{version()}">')
     ui.dark_mode(None)
 
 
@@ -93,7 +103,7 @@ def _frame(one: Screen, visit: Visit) -> Any:
 
 def _navigation(current: Screen) -> None:
     with ui.element("nav").classes("hw-nav").props('aria-label="Screens"'):
-        ui.html(f'<a class="hw-brand" href="{ROOT}/">{_LOGO}Headwater</a>', sanitize=False)
+        ui.html(f'<a class="hw-brand" href="{ROOT}/">{LOGO}Headwater</a>', sanitize=False)
         for group in GROUPS:
             members = [one for one in screens() if one.group == group and one.title]
             if group and members:
@@ -125,8 +135,16 @@ def _bar(visit: Visit) -> None:
         ui.button("Jump to", icon="search", on_click=palette.open).classes("btn").props("flat data-jump no-caps")
         _tool("contrast", "Light or dark", "headwater.toggleTheme()")
         _shortcuts()
-        if visit.caller.name != "local":
-            ui.label(visit.caller.name).classes("pill plain")
+        if visit.caller != LOCAL:
+            _who(visit.caller)
+
+
+def _who(caller: Caller) -> None:
+    ui.label(caller.name).classes("pill plain only-wide").tooltip(", ".join(str(scope) for scope in caller.scopes))
+    with ui.element("form").props(f'method="post" action="{ROOT}/logout"'):
+        ui.button(icon="logout").classes("btn ghost icon").props('flat type="submit" aria-label="Log out"').tooltip(
+            "Log out"
+        )
 
 
 def _tool(icon: str, label: str, script: str) -> ui.button:
@@ -198,33 +216,3 @@ class Palette:
                 with ui.element("a").props(f'href="{path}"'):
                     ui.label(name).classes("grow")
                     ui.label(kind).classes("quiet small")
-
-
-def _login(to: str = f"{ROOT}/") -> None:
-    """Who has a token shows it once; the browser then keeps a session."""
-    _head()
-
-    def enter() -> None:
-        try:
-            caller = context().tokens.check((box.value or "").strip())
-        except TokenInvalid as error:
-            box.set_value("")
-            told.set_text(str(error))
-            return
-        context().callers[pages.storage.browser["id"]] = caller
-        ui.navigate.to(to if to.startswith(f"{ROOT}/") else f"{ROOT}/")
-
-    with (
-        block("hw-login").style("min-height: 100vh; display: grid; place-items: center"),
-        block("card").style("width: 380px"),
-    ):
-        ui.html(f'<span class="hw-brand" style="padding: 0">{_LOGO}Headwater</span>', sanitize=False)
-        ui.label("This log asks for a token. `headwater token create` makes one.").classes("quiet")
-        box = (
-            ui.input("Token", password=True)
-            .classes("field")
-            .props("outlined dense autofocus")
-            .on("keydown.enter", enter)
-        )
-        told = ui.label("").classes("tone-text-bad small").props('role="alert"')
-        ui.button("Log in", on_click=enter).classes("btn primary").props("flat no-caps")
