@@ -36,7 +36,6 @@ class LineChart:
             "xAxis": {"type": "time", **_axis(dark=self._dark), "splitLine": {"show": False}, "splitNumber": 5},
             "yAxis": {
                 "type": "value",
-                "min": 0,
                 **_axis(dark=self._dark),
                 "axisLine": {"show": False},
                 "splitNumber": 3,
