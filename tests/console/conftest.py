@@ -8,16 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 import headwater
+from headwater.errors import HeadwaterError
 from headwater.log import EmbeddedLog
+from headwater.runtime.client import Client, find_runner
+from tests.console import company
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
@@ -102,7 +107,19 @@ def visit(browser: Browser) -> Iterator[Visit]:
 @contextmanager
 def serving(log: Path, *more: str) -> Iterator[str]:
     """A `headwater serve` of its own process on a free port; gives its address."""
-    words = [sys.executable, "-m", "headwater.cli", "--log", str(log), "--output", "jsonl", "serve", "--port", "0", *more]
+    words = [
+        sys.executable,
+        "-m",
+        "headwater.cli",
+        "--log",
+        str(log),
+        "--output",
+        "jsonl",
+        "serve",
+        "--port",
+        "0",
+        *more,
+    ]
     # In the log's folder: it must lay no files into the place where it was started.
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=log.parent) as process:
         assert process.stdout is not None
@@ -125,3 +142,68 @@ def served(log: EmbeddedLog) -> Iterator[str]:
     """The console over an empty log, which the test fills through the fixture `log`."""
     with serving(log.path) as address:
         yield address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A real `headwater run` of `company.py`, with its console."""
+
+    address: str
+    log: EmbeddedLog
+    feed: company.Feed
+    home: Path
+
+    # Any: what the API answers with.
+    def queries(self) -> dict[str, dict[str, Any]]:
+        """The queries by name, as the app itself tells of them."""
+        return {str(one["name"]): one for one in Client(company.NAME, self.home).get("/queries")}
+
+    def is_at_work(self) -> bool:
+        """Whether every query has done a batch, and goes on."""
+        return all(one["batch"] is not None and one["error"] is None for one in self.queries().values())
+
+    def until(self, holds: Callable[[], bool], what: str, *, seconds: float = 180.0) -> None:
+        """Wait for a condition; an app that is just coming up, or a topic that is not there yet, does not meet it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if holds():
+                    return
+            except HeadwaterError:
+                pass
+            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The company at work: every query has done a batch, late and broken rows have come, and alerts were found.
+
+    All tests share it. Feed it as you like; a test that stops a query starts it again.
+    """
+    folder = tmp_path_factory.mktemp("company")
+    home = folder / "data" / "apps" / company.NAME
+    words = [sys.executable, "-m", "headwater.cli", "--log", str(folder / "data"), "run", str(Path(company.__file__))]
+    with (folder / "stderr").open("w") as told, subprocess.Popen(words, cwd=folder, stderr=told) as process:
+        try:
+            while (found := find_runner(home)) is None:
+                assert process.poll() is None, (folder / "stderr").read_text()
+                time.sleep(0.1)
+            with headwater.open(folder / "data") as opened:
+                assert isinstance(opened, EmbeddedLog)
+                feed = company.Feed(opened)
+                for _ in range(5):
+                    feed.some()
+                one = Running(address=found.address, log=opened, feed=feed, home=home)
+                one.until(one.is_at_work, "every query has done a batch")
+                feed.late()
+                feed.broken()
+                one.until(lambda: opened.describe("orders.dlq").rows >= 3, "the broken orders are dead letters")
+                one.until(lambda: opened.describe("orders.late").rows >= 5, "the late orders are put aside")
+                yield one
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
