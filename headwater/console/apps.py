@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from headwater.errors import HeadwaterError, QueryNotFound
 from headwater.runtime.client import Client, find_runner
 from headwater.runtime.graph import picture_from
 from headwater.runtime.status import Graph, QueryStatus
+from headwater.runtime.trouble import Trouble
 from headwater.runtime.viewing import StoredViews, Views, views_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,21 @@ class Apps:
             return self._runner.explain(query)
         return str(self._owner(query).get(f"/queries/{query}/explain")["plan"])
 
+    def trouble(self, query: str) -> Trouble | None:
+        """What has last gone wrong in a query, in full: the user's own line first."""
+        if self._has(query) and self._runner is not None:
+            return self._runner.trouble(query)
+        told = self._owner(query).get(f"/queries/{query}/trouble")
+        return Trouble(**{**told, "details": tuple(told["details"])}) if told else None
+
+    # Any: how two versions of a query compare, as JSON.
+    def trial(self, query: str) -> dict[str, Any]:
+        """How the version on trial compares with the one in use."""
+        if self._has(query) and self._runner is not None:
+            return self._runner.replays.report(query).as_dict()
+        found: dict[str, Any] = self._owner(query).get(f"/queries/{query}/replay")
+        return found
+
     def stop(self, query: str) -> None:
         if self._has(query) and self._runner is not None:
             self._runner.stop_query(query)
@@ -94,13 +110,22 @@ class Apps:
         with self._views() as views:
             yield views.view(name)
 
-    # Any: parameters of a statement are of any type.
-    def sql(self, statement: str, parameters: Any = None) -> pa.Table:
-        """One SELECT over topics and views."""
+    def sql(
+        self,
+        statement: str,
+        *,
+        limit: int | None = None,
+        stoppable: Callable[[Callable[[], None]], object] | None = None,
+        check: Callable[[list[str]], object] | None = None,
+    ) -> pa.Table:
+        """One SELECT over topics and views. `check` is told which of them it reads, and may refuse."""
         from headwater.views.sql import Sql
 
         with self._views() as views:
-            return Sql(self._log, views, files=False).query(statement, parameters)
+            sql = Sql(self._log, views, files=False)
+            if check is not None:
+                check(sql.names(statement))
+            return sql.query(statement, limit=limit, stoppable=stoppable)
 
     @contextmanager
     def _views(self) -> Iterator[Views]:

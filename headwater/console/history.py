@@ -74,7 +74,7 @@ class History:
         """Times in seconds since 1970, and values; oldest first.
 
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
-        `state_bytes`, `late`, `watermark_delay` and `busy`.
+        `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch.
         """
         found = self._series.get((kind, name, measure), ())
         with contextlib.suppress(RuntimeError):  # it grew while we copied
@@ -143,8 +143,12 @@ class History:
 
     def _look_at_queries(self) -> None:
         self.statuses, now = self._apps.statuses(), time.time()
+        active: dict[str, QueryStatus] = {}
+        for one in self.statuses:  # a version on trial comes after the one in use, and has series of its own
+            active.setdefault(one.name, one)
         for one in self.statuses:
             values = {
+                "busy": one.busy,
                 "rate": one.rows_per_second,
                 "lag": float(one.lag_rows or 0),
                 "state_rows": one.state_rows,
@@ -154,7 +158,8 @@ class History:
             }
             if one.watermark_us is not None:
                 values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
-            self._note("query", one.name, now, values)
+            values |= {f"phase.{name}": value for name, value in one.phases_ms.items()}
+            self._note("query", one.name if one is active[one.name] else f"{one.name} v{one.version}", now, values)
 
     def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
         for measure, value in values.items():

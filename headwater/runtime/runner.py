@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed, SparkLost
+from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed, SparkLost, TopicNotFound
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.runtime.api import served
@@ -154,6 +154,7 @@ class Runner:
         status = QueryStatus(
             name=query.name,
             kind=query.kind,
+            app=self.app.name,
             version=version.number,
             inputs=query.reads,
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
@@ -365,8 +366,20 @@ class Runner:
 
     def graph(self) -> Graph:
         statuses = {one.query.name: one.watch.status() for one in self.supervised.values()}
-        labels = {name: ", ".join(self.log.topic(name).schema.names) for name in self.log.topics()}
-        return picture(self.app.name, self.app.queries, statuses=statuses, labels=labels)
+        return picture(self.app.name, self.app.queries, statuses=statuses, labels=self._columns())
+
+    def _columns(self) -> dict[str, str]:
+        """The columns of the topics that the app reads and writes, as far as they are there."""
+        names = {name for query in self.app.queries for name in (*query.reads, query.output, *query.aside.values())}
+        found = {}
+        for name in sorted(name for name in names if name is not None):
+            with contextlib.suppress(TopicNotFound):
+                found[name] = ", ".join(self.log.topic(name).schema.names)
+        return found
+
+    def trouble(self, name: str) -> Trouble | None:
+        """What has last gone wrong in a query, in full; None where nothing has."""
+        return self._of(name).trouble
 
     def stop_query(self, name: str) -> None:
         self.ask(lambda: self._of(name).stop())
