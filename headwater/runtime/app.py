@@ -65,6 +65,11 @@ class App:
     def __repr__(self) -> str:
         return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
 
+    def _repr_html_(self) -> str:
+        from headwater.runtime.showing import app_html
+
+        return app_html(self)
+
     @property
     def home(self) -> Path:
         """The folder of the app: checkpoints, state, views, and who runs it."""
