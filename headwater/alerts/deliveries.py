@@ -107,7 +107,7 @@ class Outbox:
         self.open: OrderedDict[str, Delivery] = OrderedDict()
         self.finished: OrderedDict[str, Delivery] = OrderedDict()
         self._in_hand: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
     def take(self, delivery: Delivery) -> None:
         """Learn how a delivery stands."""
@@ -128,18 +128,23 @@ class Outbox:
                 heads.setdefault((delivery.channel, delivery.target), delivery)
             return [one for one in heads.values() if one.next_us <= now_us and one.id not in self._in_hand]
 
-    def hold(self, delivery: Delivery) -> None:
-        """Note that a delivery is being tried."""
+    def begin(self, now_us: int, *, count_max: int) -> list[Delivery]:
+        """What is tried from now on: those due, the least tried first, up to so many at once."""
+        due = sorted(self.due(now_us), key=lambda one: one.attempts)
         with self._lock:
-            self._in_hand.add(delivery.id)
+            chosen = due[: max(0, count_max - len(self._in_hand))]
+            self._in_hand |= {one.id for one in chosen}
+        return chosen
 
     def let_go(self, delivery: Delivery) -> None:
+        """An attempt is over."""
         with self._lock:
             self._in_hand.discard(delivery.id)
+            self._lock.notify_all()
 
-    def let_all_go(self) -> None:
+    def wait_until_idle(self, *, seconds: float) -> None:
         with self._lock:
-            self._in_hand.clear()
+            self._lock.wait_for(lambda: not self._in_hand, timeout=seconds)
 
     def of(self, changes: Iterable[str]) -> dict[str, list[Delivery]]:
         """The deliveries of some changes, by the id of the change."""

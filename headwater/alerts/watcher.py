@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 #: Receivers that are told at once.
-SENDERS_MAX = 8
+SENDERS_MAX = 16
+#: How long the end waits for those that are being told.
+END_SECONDS_MAX = 1.0
 
 logger = logging.getLogger("headwater.alerts")
 
@@ -68,7 +69,9 @@ class Watcher:
         self._sender: Sender = sender or Channels.of(log.config)
         self._look_seconds = look_seconds
         self.book = Book(log)
+        #: What the last look has found, by rule and subject, and why it has found nothing.
         self._latest: dict[str, dict[str, Reading]] = {}
+        self._troubles: dict[str, str | None] = {}
         self._looked_us: int | None = None
         self._turn = threading.RLock()
         self._wake = threading.Event()
@@ -84,6 +87,10 @@ class Watcher:
             readings(rule, Look(self._measures))
         self.book.put(rule)
         self._wake.set()
+
+    def preview(self, rule: Rule) -> list[Reading]:
+        """What a rule would find now: nothing is written down, and nobody is told."""
+        return readings(rule, Look(self._measures))
 
     def remove(self, name: str) -> None:
         self.book.remove(name)
@@ -149,6 +156,8 @@ class Watcher:
         for subject, reading in self._latest.get(rule.name, {}).items():
             fine = Standing(rule=rule.name, subject=subject, state="ok", since_us=0, threshold=rule.threshold)
             found[subject] = replace(found.get(subject, fine), value=reading.value, message=reading.message)
+        if WHOLE_RULE in found and (trouble := self._troubles.get(rule.name)) is not None:
+            found[WHOLE_RULE] = replace(found[WHOLE_RULE], message=trouble)
         return [found[subject] for subject in sorted(found)]
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -194,12 +203,13 @@ class Watcher:
         # One rule's trouble, whatever it is, must not keep the others from being looked at: it is shown with its rule.
         except Exception as error:
             found, trouble = {}, f"{type(error).__name__}: {error}"
-        self._latest[rule.name] = found
+        self._latest[rule.name], self._troubles[rule.name] = found, trouble
         return found, trouble
 
     def _ended(self, rule: Rule, before: dict[str, Standing], why: str, look: Look) -> list[Step]:
         """What becomes of subjects that nobody looks at any more."""
         self._latest.pop(rule.name, None)
+        self._troubles.pop(rule.name, None)
         return [_over(rule, standing, why, look.now_us) for standing in before.values()]
 
     def _write(self, steps: list[Step], rules: dict[str, Rule]) -> None:
@@ -267,27 +277,26 @@ class Watcher:
             self._thread = None
 
     def _run(self) -> None:
-        senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="headwater-alert")
         try:
             while not self._stopping.is_set():
                 self._wake.clear()
-                self._turn_once(senders)
+                self._turn_once()
                 self._wake.wait(self._look_seconds)
         finally:
-            # Whoever watches next must not begin while something is still being told.
-            senders.shutdown(cancel_futures=True)
-            self.book.outbox.let_all_go()
+            # Whoever watches next tells what is not written down as told, so that those at it may end first.
+            self.book.outbox.wait_until_idle(seconds=END_SECONDS_MAX)
             self._let_go()
 
-    def _turn_once(self, senders: ThreadPoolExecutor) -> None:
+    def _turn_once(self) -> None:
         try:
             if not self._hold():
                 self.book.refresh()
                 return
             self.look()
-            for delivery in self.book.outbox.due(self._measures.now_us()):
-                self.book.outbox.hold(delivery)
-                senders.submit(self._attempt, delivery)
+            for delivery in self.book.outbox.begin(self._measures.now_us(), count_max=SENDERS_MAX):
+                # A thread for each, that ends with its attempt: one that hangs holds up neither the others nor the end.
+                name = f"headwater-alert-{delivery.id[:8]}"
+                threading.Thread(target=self._attempt, args=[delivery], name=name, daemon=True).start()
         # A full disk, a log that is being closed: the next look may go well, and until then it is told here.
         except Exception as error:
             if not self._stopping.is_set():

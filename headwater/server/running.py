@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from headwater.alerts import Channels, LogMeasures, Watcher
+from headwater.config import Config
 from headwater.runtime.api import routes_of
 from headwater.server.application import Mount, application
 from headwater.server.serving import Address, bound, server_of
@@ -36,6 +38,7 @@ def served_app(
         statuses=runner.statuses,
         mount=mount,
         public=public,
+        watcher=_watcher(runner),
     )
     server = server_of(app, address)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-api", daemon=True)
@@ -48,3 +51,9 @@ def served_app(
         server.should_exit = True
         thread.join(5)
         listening.close()
+
+
+def _watcher(runner: Runner) -> Watcher:
+    """Alert rules are looked at by the process that runs the app, with its own queries and views."""
+    measures = LogMeasures(runner.log, app=runner.app.name, statuses=runner.statuses, keeper=runner.keeper)
+    return Watcher(runner.log, measures, sender=Channels.of(Config.load()))
