@@ -110,10 +110,10 @@ def test_lines_that_need_not_cross_do_not() -> None:
 def test_five_hundred_nodes_are_laid_out_without_overlap() -> None:
     chance = random.Random(7)
     edges = []
-    for number in range(170):
+    for number in range(180):
         edges += [(f"t{chance.randrange(120)}", f"q{number}"), (f"q{number}", f"v{number}")]
         if number % 3 == 0:
-            edges.append((f"v{chance.randrange(number + 1)}", f"q{number + 1}" if number < 169 else "q0"))
+            edges.append((f"v{chance.randrange(number + 1)}", f"q{number + 1}" if number < 179 else "q0"))
     edges += [(f"v{number}", f"s{number}") for number in range(60)]
     layout = drawn(edges)
     assert len(layout.places) >= 500
