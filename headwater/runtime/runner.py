@@ -158,6 +158,7 @@ class Runner:
             version=version.number,
             inputs=query.reads,
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
+            aside=query.aside,
         )
         watch = Watch(status, state=self.home.state)
         one = Supervised(query=query, version=version, watch=watch, start=self.start_version)
@@ -183,6 +184,9 @@ class Runner:
             planned = self._planner().plan(query, version, stop=stop)
         if (watch := self._watches.get(f"{query.name}-v{version.number}")) is not None:
             watch.combines = planned.combines
+        if version.topic == query.output:
+            found = [one.to_json() for one in planned.finders]
+            self.home.set_finders(query.name, reads=query.reads, topic=query.output, finders=found)
         running = Running(
             planned,
             log=str(self.log.path),
