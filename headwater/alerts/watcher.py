@@ -77,6 +77,7 @@ class Watcher:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._lock_path = log.path / "server" / "alerts.lock"
         self._lock: int | None = None
 
     # -- rules --------------------------------------------------------------------------------------------------------
@@ -143,6 +144,20 @@ class Watcher:
     def is_watching(self) -> bool:
         """Whether it is this process that looks."""
         return self._lock is not None
+
+    def is_watched(self) -> bool:
+        """Whether any process looks at the rules of this log."""
+        try:
+            descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # nobody ever did
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     @property
     def looked_us(self) -> int | None:
@@ -305,9 +320,8 @@ class Watcher:
     def _hold(self) -> bool:
         """Whether this process is the one that watches."""
         if self._lock is None:
-            folder = self._log.path / "server"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(folder / "alerts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_path.parent.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

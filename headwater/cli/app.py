@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from headwater.cli import (
+    alert,
     ask,
     config,
     consume,
@@ -57,6 +58,7 @@ def build() -> typer.Typer:
         ask,
         view,
         dlq,
+        alert,
         state,
         log,
         config,

@@ -58,11 +58,12 @@ def router(service: Service, watcher: Watcher) -> APIRouter:
 def _reading(routes: APIRouter, service: Service, watcher: Watcher) -> None:
     @routes.get("")
     def listed(request: Request) -> dict[str, Any]:
-        """All rules with how they stand, and whether it is this process that looks at them."""
+        """All rules with how they stand, and whether this process or any other looks at them."""
         caller = caller_of(request)
         caller.require("read", "*")
         return {
             "watching": watcher.is_watching,
+            "watched": watcher.is_watched(),
             "looked_at_us": watcher.looked_us,
             "rules": [_summary(one, caller) for one in watcher.states()],
         }

@@ -6,16 +6,25 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from headwater.alerts import Rule, Watcher
 from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.runtime import App
+from headwater.runtime.runner import Runner
 from headwater.server import Tokens
+from headwater.server.running import served_app
 from tests.server.conftest import Ask
 from tests.servers import Receiver, http_receiver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 RULES = "/api/v1/alerts/rules"
 
@@ -163,3 +172,31 @@ def test_one_watcher_looks_and_the_other_takes_over(orders: EmbeddedLog) -> None
     assert [change.state for change in second.history()] == ["firing"]
     assert not first.is_watching
     assert os.path.exists(orders.path / "server" / "alerts.lock")
+
+
+def test_a_running_app_watches_its_own_queries_and_a_server_sees_that_nobody_runs_them(tmp_path: Path) -> None:
+    app = App("fraud", log=str(tmp_path / "log"))
+    app.input("payments", "card int64, amount float64")
+
+    @app.topic(name="large")
+    def large(payments: DataFrame) -> DataFrame:
+        return payments.where("amount > 100")
+
+    with Runner(app, served=served_app).ready() as runner:
+        headers = {"Authorization": f"Bearer {runner.announced.token}"}
+        with httpx.Client(base_url=runner.announced.address, headers=headers) as client:
+            until(lambda: client.get("/api/v1/alerts").json()["watching"])
+            wrong = client.put(f"{RULES}/down", json={"kind": "query_down", "query": "larg"}).json()
+            assert wrong["detail"].startswith("There is no query 'larg'. Did you mean 'large'?")
+            made = client.put(f"{RULES}/down", json={"kind": "query_down", "query": "large"})
+            assert made.json()["state"] == "ok", made.text
+            until(lambda: client.get(f"{RULES}/down").json()["subjects"])
+            [subject] = client.get(f"{RULES}/down").json()["subjects"]
+            assert (subject["subject"], subject["message"]) == ("large", "Query 'large' is waiting")
+    with open_log(tmp_path / "log") as log:
+        watcher = Watcher(log)
+        [unknown] = watcher.look()  # it has never run, so that nothing is known of it
+        assert (unknown.state, "There is no query 'large'" in unknown.message) == ("unknown", True)
+        (log.path / "apps" / "fraud" / "queries" / "large").mkdir(parents=True)
+        assert [(change.subject, change.state) for change in watcher.look()] == [("", "ok"), ("large", "firing")]
+        assert watcher.history(limit=1)[0].message == "Query 'large' is stopped"
