@@ -15,6 +15,7 @@ from nicegui import app as pages
 from nicegui import context as page_context
 from nicegui import ui
 
+from headwater.console.alerting import follow
 from headwater.console.context import Context, context
 from headwater.console.login import LOGO, ROOT, add_login, version
 from headwater.console.parts import why
@@ -94,14 +95,14 @@ def _trouble(error: HeadwaterError) -> None:
 def _frame(one: Screen, visit: Visit) -> Any:
     ui.html('<a class="skip" href="#page">Skip to the page</a>', sanitize=False)
     with block("hw"):
-        _navigation(one)
+        _navigation(one, visit)
         _bar(visit)
         main = ui.element("main").classes("hw-page").props('id="page" tabindex="-1"')
     why.panel()
     return main
 
 
-def _navigation(current: Screen) -> None:
+def _navigation(current: Screen, visit: Visit) -> None:
     with ui.element("nav").classes("hw-nav").props('aria-label="Screens"'):
         ui.html(f'<a class="hw-brand" href="{ROOT}/">{LOGO}Headwater</a>', sanitize=False)
         for group in GROUPS:
@@ -110,10 +111,13 @@ def _navigation(current: Screen) -> None:
                 with block("group"):
                     ui.label(group)
             for one in members:
-                _item(one, is_on=one.path in (current.path, current.under))
+                link = _item(one, is_on=one.path in (current.path, current.under))
+                if one.path == "/alerts":
+                    with link:
+                        follow(visit, ui.label("").classes("pill bad count"))
 
 
-def _item(one: Screen, *, is_on: bool) -> None:
+def _item(one: Screen, *, is_on: bool) -> ui.element:
     hint = f"g {one.key}" if one.key else ""
     link = ui.element("a").classes(f"item{' on' if is_on else ''}")
     link.props(
@@ -122,6 +126,7 @@ def _item(one: Screen, *, is_on: bool) -> None:
     with link:
         ui.icon(one.icon).props('aria-hidden="true"')
         ui.label(one.title or "")
+    return link
 
 
 def _bar(visit: Visit) -> None:

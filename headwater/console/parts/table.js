@@ -2,7 +2,7 @@
 export default {
   template: `
     <div class="hw-table" :aria-label="label" role="region" tabindex="0">
-      <table>
+      <table :style="{'--columns': columns.length}">
         <caption v-if="label" class="sr">{{ label }}</caption>
         <thead><tr>
           <th v-for="c in columns" :key="c.name" :class="{right: c.align === 'right'}" :style="c.width ? {width: c.width} : {}" scope="col"

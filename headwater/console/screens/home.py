@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from html import escape
 from urllib.parse import quote
 
+from nicegui import ui
+
+from headwater.alerts import Summary
+from headwater.console.alerting import alerts
 from headwater.console.context import context
 from headwater.console.history import lag_by
 from headwater.console.parts.chart import LineChart
@@ -29,6 +34,7 @@ TONES = {
     "failed": "bad",
 }
 BUSIEST = 8
+ALERTS_SHOWN = 3
 
 
 @screen("/", title="Home", icon="home", key="h", order=0)
@@ -45,6 +51,8 @@ class Home:
     def __init__(self, visit: Visit) -> None:
         self._history = context().history
         self._visit = visit
+        self._firing = block("note bad").props('role="status" aria-label="Alerts that fire"')
+        self._firing.set_visibility(False)
         with block("grid tiles"):
             self._queries = Stat("Queries", href="/console/queries")
             self._rate = Stat("Rows in", unit="rows/s", href="/console/topics")
@@ -78,15 +86,18 @@ class Home:
             )
         self._nothing = block("")
 
-    def look(self) -> int:
-        """How many dead letters there are; all else is in the history."""
+    def look(self) -> tuple[int, list[Summary]]:
+        """How many dead letters there are, and which alerts fire; all else is in the history."""
         self._history.wait()
-        return sum(
+        letters = sum(
             self._history.topics[name].rows for name in letter_topics(context().log) if name in self._history.topics
         )
+        return letters, alerts().now().firing if self._visit.caller.may("read", "*") else []
 
-    def show(self, letters: int) -> None:
+    def show(self, found: tuple[int, list[Summary]]) -> None:
+        letters, firing = found
         history, caller = self._history, self._visit.caller
+        self._show_alerts(firing)
         topics = [one for one in history.topics.values() if not one.name.startswith("__") and caller.sees(one.name)]
         self._show_queries(history.statuses)
         self._rate.set(short(sum(one.rate for one in topics)), foot=f"{len(topics):,} topics", line=self._total(40))
@@ -127,6 +138,22 @@ class Home:
                     "Append the first rows, and watch them arrive.",
                     command="headwater produce greetings",
                 )
+
+    def _show_alerts(self, firing: list[Summary]) -> None:
+        self._firing.set_visibility(bool(firing))
+        self._firing.clear()
+        with self._firing:
+            ui.icon("notifications_active").props('aria-hidden="true"').classes("tone-text-bad alert-icon")
+            with block("stack tight grow"):
+                told = "1 alert is firing" if len(firing) == 1 else f"{len(firing)} alerts are firing"
+                ui.label(told).classes("strong")
+                for one in firing[:ALERTS_SHOWN]:
+                    message = next((each.message for each in one.subjects if each.state == "firing"), "")
+                    address = f"/console/alerts/{quote(one.name, safe='')}"
+                    line = f'<a href="{address}">{escape(one.name)}</a> <span class="quiet">{escape(message)}</span>'
+                    ui.html(line, sanitize=False).classes("small wrap-anywhere")
+                if len(firing) > ALERTS_SHOWN:
+                    ui.html(f'<a href="/console/alerts">and {len(firing) - ALERTS_SHOWN} more</a>', sanitize=False)
 
     def _show_queries(self, statuses: list[QueryStatus]) -> None:
         failed = [one for one in statuses if one.state in ("failed", "restarting")]

@@ -4,13 +4,22 @@
   const cookie = () => (document.cookie.match(/(?:^|; )headwater_theme=(light|dark)/) || [])[1];
   const set = (theme) => { document.cookie = `${name}=${theme}; path=/; max-age=31536000; samesite=strict`; document.documentElement.dataset.theme = theme; };
   set(cookie() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  const tellNotify = () => { document.documentElement.dataset.notify = "Notification" in window ? Notification.permission : "denied"; };
+  tellNotify();
   window.headwater = {
     toggleTheme() { set(cookie() === "dark" ? "light" : "dark"); location.reload(); },  // charts are drawn in the theme's colours
     toggleNav() { document.querySelector(".hw")?.classList.toggle("nav-open"); },
-    async notify(title, body) {
-      if (!("Notification" in window)) return;
-      if (Notification.permission === "default") await Notification.requestPermission();
-      if (Notification.permission === "granted") new Notification(title, { body });
+    // A tag keeps several pages of one browser from showing the same thing several times.
+    notify(title, body, tag, href) {
+      if (!("Notification" in window) || Notification.permission !== "granted") return;
+      try {
+        const shown = new Notification(title, { body, tag });
+        shown.onclick = () => { focus(); shown.close(); if (href) location.href = href; };
+      } catch { /* some phones only let a service worker notify */ }
+    },
+    async askToNotify() {
+      if ("Notification" in window) await Notification.requestPermission();
+      tellNotify();
     },
   };
   let went = 0;
