@@ -32,9 +32,16 @@ class QueryStatus:
     lag_rows: int | None = None
     lag_seconds: float | None = None
     watermark_us: int | None = None
+    watermark_held_by: str = ""
+    """Which partition or input holds the watermark back, in words, if one does."""
     state_rows: int = 0
     state_bytes: int = 0
     late: int = 0
+    """Rows that came behind the watermark, from the beginning; Spark's own operators count from the last start."""
+    evicted: int = 0
+    """Rows of state that were let go because their time had passed. Nothing is lost by it."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """What its operators put aside, and the topics that it goes to: late rows under `late`."""
     rejected: int = 0
     dead_letters: int = 0
     restarts: int = 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.errors import StateMissing
 from headwater.operators.keyed.inspect import states
+from headwater.runtime.holding import held_by
 from headwater.runtime.status import QueryStatus, State
 from headwater.sources.lag import lag_of, rows_read
 
@@ -66,7 +67,9 @@ class Watch:
                 rows_total=self._status.rows_total + rows,
                 lag_rows=sum(lag.values()),
                 watermark_us=_watermark_us(report),
-                late=_native(report, "numRowsDroppedByWatermark"),
+                # Spark tells these two of the batch alone.
+                late=self._status.late + _native(report, "numRowsDroppedByWatermark"),
+                evicted=self._status.evicted + _native(report, "numRowsRemoved"),
                 state_rows=_native(report, "numRowsTotal"),
                 state_bytes=_native(report, "memoryUsedBytes"),
                 error=None,
@@ -98,8 +101,10 @@ def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
         state_rows=status.state_rows + sum(one.rows for one in found),
         state_bytes=status.state_bytes + sum(one.bytes for one in found),
         late=status.late + sum(one.counts.get("late", 0) for one in found),
+        evicted=status.evicted + sum(one.counts.get("evicted", 0) for one in found),
         rejected=sum(one.counts.get("rejected", 0) for one in found),
         watermark_us=min(known) if known else None,
+        watermark_held_by=held_by(found, status.inputs, now_us=round(time.time() * 1e6)),
     )
 
 
