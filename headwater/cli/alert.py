@@ -176,7 +176,7 @@ def history(
         Column(title="RULE", cut=True),
         Column(title="STATE"),
         Column(title="WHAT", cut=True),
-        Column(title="TOLD", cut=True),
+        Column(title="TOLD"),
     ]
     rows = [[shown(one.at_us), one.rule, one.state, one.message, _told(deliveries[one.id])] for one in found]
     session.show_all([_change(one, deliveries[one.id]) for one in found], columns, rows)
@@ -274,4 +274,4 @@ def _what(summary: Summary) -> str:
 
 
 def _told(deliveries: list[Delivery]) -> str:
-    return ", ".join(f"{one.target}: {one.state}" for one in deliveries) or "-"
+    return ", ".join(f"{one.channel} {one.state}" for one in deliveries) or "-"

@@ -66,6 +66,9 @@ def test_a_rule_is_put_looked_at_changed_and_removed(orders: EmbeddedLog, client
     assert client.post(f"{RULES}/slow/resume").json()["state"] == "firing"
     [change] = client.get("/api/v1/alerts/history").json()["changes"]
     assert (change["rule"], change["state"], change["value"], change["deliveries"]) == ("slow", "firing", 5.0, [])
+    scraped = client.get("/metrics").text
+    assert 'headwater_alert_firing{rule="slow",severity="warning"} 1' in scraped
+    assert 'headwater_alert_unknown{rule="slow"} 0' in scraped
     assert client.delete(f"{RULES}/slow").status_code == 204
     assert client.get(f"{RULES}/slow").json()["error"] == "AlertNotFound"
     assert client.get("/api/v1/alerts").json()["rules"] == []
