@@ -145,7 +145,7 @@ class Result:
         self._answer: Answer | None = None
         self._texts: list[list[str | None]] = []
         self._before: list[list[str | None]] = []
-        with card(flush=True):
+        with card(flush=True, classes="whole-cells"):
             with block("card-head"):
                 self._told = ui.label("Result").classes("quiet small").props('role="status"')
                 block("grow")

@@ -99,7 +99,7 @@ class One:
         self._before: dict[str, list[str | None]] = {}
         self._window: tuple[object, ...] = ()
         Lookup(self.name, self._schema, self._key)
-        with card(flush=True):
+        with card(flush=True, classes="whole-cells"):
             self._table = Table(
                 columns_of(self._schema, sortable=True, left=key),
                 label=f"Rows of {self.name}",
