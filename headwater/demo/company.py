@@ -27,10 +27,13 @@ from headwater.operators import (
     agg,
 )
 
-#: Many small queries share a laptop: each looks for rows every two seconds, and shuffles into two partitions.
+#: Many small queries share a laptop: each looks for rows every two seconds.
 TRIGGER = "2 seconds"
+#: Batches are small, so what a task costs anyway is most of the work: one partition each, and more queries keep up. Of
+#: tasks that wait, the oldest goes first: under Spark's fair order old ones may wait for ever where cores are few.
+CONF = {"spark.sql.shuffle.partitions": 1, "spark.scheduler.mode": "FIFO"}
 
-app = hw.App(APP, log="./data", conf={"spark.sql.shuffle.partitions": 2})
+app = hw.App(APP, log="./data", conf=CONF)
 for _name, _settings in INPUTS.items():
     app.input(_name, **_settings)
 

@@ -1,34 +1,25 @@
-"""The console over the company: the one place where it is mounted, and where its pages are. The demo also runs without."""
+"""The console over the company: the one place where it is chosen, and where its pages are. The demo also runs without."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from headwater.runtime.home import Runner as Announced
     from headwater.runtime.runner import Runner
-    from headwater.server.application import Mount
 
 
-def console_of(runner: Runner) -> list[Mount]:
-    """The pages that are served beside the API; none where the console is not installed."""
-    console = _installed()
-    if console is None:
-        return []
-    mounted: Callable[[Runner], Mount] = console.mounted
-    return [mounted(runner)]
+def served(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
+    """Serve the company, with the console where its packages are installed."""
+    from headwater.console import served_with_console
+
+    return served_with_console(runner, port=port)
 
 
 def page_of(address: str) -> str:
     """What a person opens in a browser: the console, or else what there is to know of the API."""
-    console = _installed()
-    return f"{address}/api/openapi.json" if console is None else f"{address}{console.PATH}"
+    from headwater.console.serving import PATH, is_installed
 
-
-def _installed() -> ModuleType | None:
-    try:
-        return importlib.import_module("headwater.console")
-    except ImportError:
-        return None
+    return f"{address}{PATH}" if is_installed() else f"{address}/api/openapi.json"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
 
 LOOK_SECONDS = 0.5
-START_SECONDS_MAX = 300.0
-CATCH_UP_SECONDS_MAX = 300.0
+START_SECONDS_MAX = 600.0
+CATCH_UP_SECONDS_MAX = 600.0
 #: Rows go on for so long after the last query has begun: what is not seen at work is not proven.
 LIVE_SECONDS_MIN = 10.0
 #: A batch goes by what batches before it have seen of time; so the end of the day is told more than once.
@@ -98,6 +98,8 @@ class Director:
             stack.callback(self._feeder.stop)
             self._feeder.start()
             self._audience.happened("rows come in: page views, searches, payments, temperatures, articles, tweets")
+            if self._plan.port:
+                self._audience.happened(f"http://127.0.0.1:{self._plan.port} is on its way")
             self._live()
             if not self._plan.check:
                 self._audience.happened("stopping after the batches at work")

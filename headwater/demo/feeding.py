@@ -38,8 +38,8 @@ class Feeder:
 
     def close_the_day(self) -> None:
         """Let time pass for the queries that wait for it: rows that are far ahead, in every partition."""
-        for topic, parts in self._world.closing(datetime.now(UTC), partitions=2).items():
-            for partition, rows in enumerate(parts):
+        for topic, rows in self._world.closing(datetime.now(UTC)).items():
+            for partition in range(self._log.topic(topic).partitions):
                 self._log.append(topic, rows, partition=partition)
                 self.appended += len(rows)
 

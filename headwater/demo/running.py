@@ -10,12 +10,10 @@ import os
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager
 from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headwater.runtime.home import Runner as Announced
     from headwater.runtime.runner import Runner
 
 LOOK_SECONDS = 0.5
@@ -24,14 +22,10 @@ LOOK_SECONDS = 0.5
 def run(folder: str, port: int) -> None:
     """Run the app on the log of a folder, until somebody asks to stop."""
     from headwater.demo.company import app
-    from headwater.demo.console import console_of
+    from headwater.demo.console import served
     from headwater.runtime.runner import Runner
-    from headwater.server.running import served_app
 
-    def served(runner: Runner, *, port: int) -> AbstractContextManager[Announced]:
-        return served_app(runner, port=port, mount=console_of(runner))
-
-    runner = Runner(app, log=folder, port=port, served=served)
+    runner = Runner(app, log=folder, port=port, served=served, plan_first=False)
     _end_with(runner, os.getppid())
     with runner.ready():
         runner.supervise()

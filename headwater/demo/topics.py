@@ -21,13 +21,11 @@ INPUTS: dict[str, dict[str, Any]] = {
         "schema": {"search": "int64", "visitor": "string", "words": "string", "url": "string", "at": "timestamp"},
         "key": "search",
         "time": "at",
-        "partitions": 2,
     },
     "clicks": {
         "schema": {"search": "int64", "at": "timestamp"},
         "key": "search",
         "time": "at",
-        "partitions": 2,
     },
     "payments": {
         "schema": {"payment": "int64", "card": "int64", "shop": "string", "amount": "float64", "at": "timestamp"},
@@ -45,7 +43,6 @@ INPUTS: dict[str, dict[str, Any]] = {
         "schema": {"machine": "string", "celsius": "float64", "at": "timestamp"},
         "key": "machine",
         "time": "at",
-        "partitions": 2,
     },
     "articles": {
         "schema": {"article": "int64", "title": "string", "body": "string", "published": "timestamp"},

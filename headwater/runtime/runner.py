@@ -69,6 +69,7 @@ class Runner:
         served: Served = served,
         spark: SparkSession | None = None,
         clock: str = "system",
+        plan_first: bool = True,
     ) -> None:
         if log is not None:
             app.log = log
@@ -82,6 +83,8 @@ class Runner:
         self._serve = serve
         self._served = served
         self._clock = clock
+        #: Whether a mistake in any query is told before the first starts; otherwise each starts as soon as it is planned.
+        self._plan_first = plan_first
         self._given = spark
         self._stop = threading.Event()
         # Any: what was asked for, and the answer to it.
@@ -247,7 +250,8 @@ class Runner:
     def supervise(self) -> None:
         """Keep all queries at work until somebody asks to stop."""
         self._supervisor = threading.get_ident()
-        self._plan_all()
+        if self._plan_first:
+            self._plan_all()
         self.replays.resume()
         while not self._stop.is_set():
             try:

@@ -60,8 +60,8 @@ def test_rows_reach_the_log_in_order_and_none_before_its_time(steps: list[int]) 
         moment = end
 
 
-def test_the_end_of_the_day_reaches_every_partition() -> None:
-    closing = World.closing(START, partitions=2)
+def test_the_end_of_the_day_is_later_than_everything_else() -> None:
+    closing = World.closing(START)
     assert set(closing) == {"readings", "payments"}
-    assert all(len(parts) == 2 for parts in closing.values())
-    assert closing["readings"][0][0]["machine"] == END_OF_DAY
+    assert closing["readings"][0]["machine"] == END_OF_DAY
+    assert all(row["at"] > START + timedelta(hours=1) for rows in closing.values() for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from headwater.cli.demo import tour
 from headwater.cli.demo.stage import Stage, told
 from headwater.cli.session import Session
 from headwater.cli.terminal import is_terminal
-from headwater.errors import ArgumentInvalid
+from headwater.errors import ArgumentInvalid, PackageMissing
 
 if TYPE_CHECKING:
     from headwater.demo.directing import Director, Plan
@@ -30,6 +31,8 @@ PORT = 8080
 PORTS = 20
 #: Under this a check would see too little.
 CHECK_SECONDS_MIN = 20.0
+#: What the company needs beside the package itself, and the extra that brings it.
+NEEDED = {"pyspark": "spark", "duckdb": "views", "fastapi": "server", "numba": "match", "re2": "search"}
 
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="How long rows come; without it, until Ctrl-C.", min=5.0, metavar="N")
@@ -96,8 +99,19 @@ def crash(
 def _plan(place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int) -> Plan:
     from headwater.demo.directing import Plan
 
+    _check_machine()
     chosen = free_port() if port is None else port
     return Plan(folder=place, port=chosen, seconds=seconds, check=check, crash=crash, seed=seed)
+
+
+def _check_machine() -> None:
+    """Say what is missing before anything starts."""
+    from headwater.runtime.java import find_java
+
+    for package, extra in NEEDED.items():
+        if importlib.util.find_spec(package) is None:
+            raise PackageMissing(package=package, extra=extra)
+    find_java()
 
 
 def _perform(session: Session, plan: Plan, *, browser: bool, kept: bool) -> None:

@@ -44,9 +44,9 @@ class World:
         return made
 
     @staticmethod
-    def closing(now: datetime, *, partitions: int) -> dict[str, list[list[Row]]]:
-        """Rows that say that the day is over, for each partition of the topics whose queries wait for time to pass."""
+    def closing(now: datetime) -> Rows:
+        """Rows that say that the day is over, for the topics whose queries wait for time to pass."""
         at = now + timedelta(hours=2)
         reading: Row = {"machine": END_OF_DAY, "celsius": 20.0, "at": at}
         payment: Row = {"payment": 0, "card": 0, "shop": END_OF_DAY, "amount": 10.0, "at": at}
-        return {"readings": [[reading]] * partitions, "payments": [[payment]] * partitions}
+        return {"readings": [reading], "payments": [payment]}
