@@ -115,7 +115,7 @@ def _axis(*, dark: bool) -> dict[str, Any]:
     return {
         "axisLine": {"lineStyle": {"color": "#374848" if dark else "#c3cece"}},
         "axisTick": {"show": False},
-        "axisLabel": {"color": "#859897" if dark else "#64777a", "fontSize": 11, "hideOverlap": True},
+        "axisLabel": {"color": "#859897" if dark else "#586a6d", "fontSize": 11, "hideOverlap": True},
         "splitLine": {"lineStyle": {"color": "#243232" if dark else "#e8eded"}},
     }
 
