@@ -1,10 +1,10 @@
 // A graph of what rows flow through. Lines are SVG, nodes are buttons; both lie on one plane that is moved and zoomed.
-const WIDTH = 216, HISTORY = 40;
+const WIDTH = 208, HISTORY = 40;
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 export default {
   template: `
-    <div class="flow" :class="{far: k < 0.6, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label"
+    <div class="flow" :class="{far: k < 0.52, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label"
          @wheel.prevent="wheel" @pointerdown="down" @pointermove="move" @pointerup="up" @pointercancel="up" @keydown="key" @scroll="unscroll">
       <div class="flow-plane" :class="{gliding}" :style="{transform: 'translate(' + x + 'px, ' + y + 'px) scale(' + k + ')', width: width + 'px', height: height + 'px'}">
         <svg class="flow-lines" :width="width" :height="height" aria-hidden="true">

@@ -72,7 +72,7 @@ class GraphView(Element, component="graph.js"):
         """New numbers: of the nodes by id, and of the edges in the order in which they were drawn."""
         self.run_method("tell", {id: asdict(now) for id, now in nodes.items()}, [round(rate, 2) for rate in rates])
 
-    def mark(self, ids: Sequence[str] | None) -> None:
+    def stand_out(self, ids: Sequence[str] | None) -> None:
         """Let these stand out, as what was searched for; None for all alike."""
         self.run_method("mark", ids)
 

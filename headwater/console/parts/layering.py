@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-NODE_WIDTH = 216.0
-COLUMN = 304.0
+NODE_WIDTH = 208.0
+COLUMN = 284.0
 GAP = 20.0
 #: Between parts that are not connected.
 BAND = 36.0

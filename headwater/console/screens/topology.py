@@ -153,7 +153,7 @@ class Topology:
 
     def _node(self, one: Station) -> Node:
         kind = "topic" if one.kind in ("topic", "view") else one.kind
-        line = self._history.values(kind, one.name, "lag" if kind == "group" else "rate") if kind != "sink" else []  # type: ignore[arg-type]  # a sink has none
+        line = self._history.values(kind, one.name, "lag" if kind == "group" else "rate") if kind != "sink" else []
         return Node(
             id=one.id,
             kind=one.kind,
@@ -209,7 +209,7 @@ class Topology:
 
     def _search(self) -> None:
         found = self._matching()
-        self._graph.mark(found if (self._box.value or "").strip() else None)
+        self._graph.stand_out(found if (self._box.value or "").strip() else None)
 
     def _go(self) -> None:
         """To the first that was found; in a large graph the part around it is drawn."""
