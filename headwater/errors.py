@@ -9,9 +9,9 @@
     ├── NotAllowed            the caller may not do this: ask with a token that may, or from where it is allowed
     │   ├── TokenInvalid, ScopeMissing, HostUnknown, OriginRefused
     ├── Conflict              somebody else was first: read again, then decide again
-    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty, OutcomeUnknown
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, ServerUnreachable, TooManyRequests
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AlertOverdue, ServerUnreachable, TooManyRequests
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
@@ -359,7 +359,7 @@ class BodyTooLarge(UsageError):
     """A request is larger than the server takes."""
 
     size_max: int
-    problem = "The body of this request is larger than {size_max} bytes. Nothing of it was used."
+    problem = "The body of this request is larger than {size_max} bytes, as it came or unpacked. Nothing of it was used."
     remedy = "Send it in several parts, or raise the server's `body_bytes_max`."
 
 
@@ -673,6 +673,15 @@ class GroupActive(Conflict):
 
 
 @dataclass(eq=False, kw_only=True)
+class OutcomeUnknown(Conflict):
+    """An append was asked for again, and nobody knows what became of the first try."""
+
+    why: str
+    problem = "Whether these rows were appended is not known: {why}."
+    remedy = "Look whether they are there before you send them again; with a producer and a sequence, sending twice does no harm."
+
+
+@dataclass(eq=False, kw_only=True)
 class FolderNotEmpty(Conflict):
     """A new project was to be written where there is something already."""
 
@@ -753,6 +762,16 @@ class Closed(LogError):
     what: str
     problem = "This {what} is closed."
     remedy = "Open a new one."
+
+
+@dataclass(eq=False, kw_only=True)
+class AlertOverdue(LogError):
+    """The statement of an alert rule takes too long to be asked every few seconds."""
+
+    rule: str
+    seconds: float
+    problem = "The statement of rule {rule!r} was not done within {seconds} seconds."
+    remedy = "Let it ask less: a view that is grouped already, or only the newest rows of a topic (`_appended_at > …`)."
 
 
 @dataclass(eq=False, kw_only=True)

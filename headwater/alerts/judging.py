@@ -63,9 +63,8 @@ def _need_group(rule: Rule, look: Look) -> None:
 def _query_lag(rule: Rule, look: Look) -> list[Reading]:
     found = []
     for subject, status in _queries(rule, look):
-        value = status.lag_rows if rule.unit == "rows" else status.lag_seconds
-        if value is not None:  # not known before its first batch
-            found.append(_reading(rule, subject, value, f"Query {subject!r} is {{}} behind"))
+        if status.lag_rows is not None:  # not known before its first batch
+            found.append(_reading(rule, subject, status.lag_rows, f"Query {subject!r} is {{}} behind"))
     return found
 
 

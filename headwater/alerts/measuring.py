@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headwater.runtime.viewing import Views
     from headwater.views import ViewKeeper
 
+#: How long an app that another process runs may take to say how it does.
+ASK_SECONDS_MAX = 5.0
 Statuses = Callable[[], Sequence["QueryStatus"]]
 
 
@@ -87,8 +89,8 @@ class LogMeasures:
         from headwater.runtime.status import QueryStatus
 
         try:
-            told = Client(home.name, home).get("/queries")
-        except RunnerNotFound:
+            told = Client(home.name, home, seconds_max=ASK_SECONDS_MAX).get("/queries")
+        except RunnerNotFound:  # nobody runs it, or whoever does has stopped answering
             return resting(Home(home), self._log)
         return [
             QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])}) for one in told

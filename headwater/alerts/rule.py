@@ -36,7 +36,7 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 class Rule:
     """What must not happen for long, and who is told when it does.
 
-    `lag` compares how far a consumer `group` (in one `topic` or all), or a `query`, is behind, in rows or in seconds;
+    `lag` compares how far a consumer `group` (in one `topic` or all) is behind, in rows or seconds, or a `query` in rows;
     `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many letters of a
     topic came in the last minute; `query_down` whether a query does not run. Each is too much above `threshold`.
     Names may be patterns, such as `orders.*`; what they match is watched one by one.
@@ -121,6 +121,9 @@ class Rule:
         if self.query is not None and (self.group is not None or self.topic is not None):
             expected = "either a query, or a consumer group with or without a topic"
             raise ArgumentInvalid(name="query", value=self.query, expected=expected)
+        if self.query is not None and self.unit == "seconds":
+            expected = "'rows': how long rows wait is measured for groups alone; for a query, see `watermark_delay`"
+            raise ArgumentInvalid(name="unit", value=self.unit, expected=expected)
 
     def _check_targets(self) -> None:
         for url in self.webhooks:

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,19 @@ from headwater.alerts.deliveries import Delivery, deliveries_of
 from headwater.alerts.judging import readings
 from headwater.alerts.listening import Listener
 from headwater.alerts.measures import Look, Measures
+from headwater.alerts.patience import Patience
 from headwater.alerts.rule import Rule
 from headwater.alerts.standing import WHOLE_RULE, Change, Reading, Standing, Step, step, tried, unknown
 from headwater.alerts.summary import Summary, summary_of
-from headwater.errors import HeadwaterError
+from headwater.errors import AlertOverdue, HeadwaterError
 from headwater.faults import reach
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
 
 LOOK_SECONDS = 5.0
+#: A statement that takes longer is shown to be too slow, and holds up no other rule.
+STATEMENT_SECONDS_MAX = 10.0
 #: Receivers that are told at once.
 SENDERS_MAX = 16
 #: How long the end waits for those that are being told.
@@ -61,6 +65,7 @@ class Watcher:
         *,
         sender: Sender | None = None,
         look_seconds: float = LOOK_SECONDS,
+        statement_seconds_max: float = STATEMENT_SECONDS_MAX,
     ) -> None:
         from headwater.alerts.measuring import LogMeasures
 
@@ -68,6 +73,8 @@ class Watcher:
         self._measures: Measures = measures or LogMeasures(log)
         self._sender: Sender = sender or Channels.of(log.config)
         self._look_seconds = look_seconds
+        self._statement_seconds_max = statement_seconds_max
+        self._patience = Patience[list[Reading]]()
         self.book = Book(log)
         #: What the last look has found, by rule and subject, and why it has found nothing.
         self._latest: dict[str, dict[str, Reading]] = {}
@@ -85,7 +92,7 @@ class Watcher:
     def put(self, rule: Rule) -> None:
         """Add a rule or replace the one of its name, after trying it: one that could never be looked at is refused."""
         if rule.enabled:
-            readings(rule, Look(self._measures))
+            self._found(rule, Look(self._measures))
         self.book.put(rule)
         self._wake.set()
 
@@ -124,8 +131,8 @@ class Watcher:
         self.book.refresh()
         now_us = self._measures.now_us()
         found = [summary_of(rule, self._standings(rule), now_us=now_us) for rule in self.rules()]
-        broken = [Summary(name=name, rule=None, state="unknown", error=why) for name, why in self.book.broken.items()]
-        return found + broken
+        broken = dict(self.book.broken)
+        return found + [Summary(name=name, rule=None, state="unknown", error=why) for name, why in broken.items()]
 
     def state(self, name: str) -> Summary:
         self.book.refresh()
@@ -212,7 +219,7 @@ class Watcher:
     def _readings(self, rule: Rule, look: Look) -> tuple[dict[str, Reading], str | None]:
         trouble = None
         try:
-            found = {reading.subject: reading for reading in readings(rule, look)}
+            found = {reading.subject: reading for reading in self._found(rule, look)}
         except HeadwaterError as error:
             found, trouble = {}, str(error)
         # One rule's trouble, whatever it is, must not keep the others from being looked at: it is shown with its rule.
@@ -220,6 +227,15 @@ class Watcher:
             found, trouble = {}, f"{type(error).__name__}: {error}"
         self._latest[rule.name], self._troubles[rule.name] = found, trouble
         return found, trouble
+
+    def _found(self, rule: Rule, look: Look) -> list[Reading]:
+        if rule.kind != "view":
+            return readings(rule, look)
+        seconds = self._statement_seconds_max
+        try:
+            return self._patience.run(rule, lambda: readings(rule, look), seconds=seconds)
+        except TimeoutError:
+            raise AlertOverdue(rule=rule.name, seconds=seconds) from None
 
     def _ended(self, rule: Rule, before: dict[str, Standing], why: str, look: Look) -> list[Step]:
         """What becomes of subjects that nobody looks at any more."""
@@ -268,7 +284,10 @@ class Watcher:
         self.book.refresh()
         rule = self.book.rule(name)
         change = tried(rule, now_us=self._measures.now_us())
-        sent = [self._sender.send(one, now_us=change.at_us) for one in deliveries_of(change, rule)]
+        with ThreadPoolExecutor(SENDERS_MAX) as senders:
+            sent = list(
+                senders.map(lambda one: self._sender.send(one, now_us=change.at_us), deliveries_of(change, rule))
+            )
         # A test that fails is not tried again: whoever asked for it has been told.
         over = [one if one.state != "waiting" else one.refused(one.error or "") for one in sent]
         self.book.write(changes=[change], deliveries=over)

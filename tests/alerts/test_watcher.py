@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.alerts import Rule
+from headwater.alerts import Rule, Watcher
 from headwater.alerts.judging import SUBJECTS_MAX
 from headwater.errors import (
     AlertNotFound,
+    AlertOverdue,
     ArgumentInvalid,
     GroupNotFound,
     HeadwaterError,
@@ -47,6 +49,7 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
         ({"emails": ["a@b\nBcc: c@d"]}, ArgumentInvalid),
         ({"query": None}, ArgumentInvalid),
         ({"query": "spend", "group": "billing"}, ArgumentInvalid),
+        ({"unit": "seconds"}, ArgumentInvalid),
         ({"sql": "SELECT 1"}, ArgumentInvalid),
         ({"colour": "red"}, ArgumentInvalid),
         ({"kind": "view", "query": None}, ArgumentInvalid),
@@ -337,3 +340,30 @@ def test_history_is_read_from_its_end_with_filters(log: EmbeddedLog) -> None:
     assert [change.state for change in watcher.history(rule="slow", limit=3)] == ["resolved", "firing", "resolved"]
     assert len(watcher.history(rule="slow", states=["firing"])) == 6
     assert len(watcher.history(since_us=began_us + 11_000_000)) == 4
+
+
+def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) -> None:
+    numbers, release, begun = Numbers(lags={"spend": 100}), threading.Event(), []
+
+    class Slow(Numbers):
+        def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
+            if statement == "SELECT slowly":
+                begun.append(statement)
+                assert release.wait(60)
+            return super().run_sql(statement, rows_max=rows_max)
+
+    measures = Slow(clock=numbers.clock, lags=numbers.lags, table=pa.table({"card": [7]}))
+    watcher = Watcher(log, measures, sender=Heard(), statement_seconds_max=0.01)
+    slowly = Rule(name="a-slow-one", kind="view", sql="SELECT slowly")
+    with pytest.raises(AlertOverdue):
+        watcher.put(slowly)
+    watcher.book.put(slowly)
+    watcher.put(slow())
+    assert [(change.rule, change.state) for change in watcher.look()] == [("a-slow-one", "unknown"), ("slow", "firing")]
+    assert watcher.look() == []
+    assert len(begun) == 1  # it is not begun again while it runs
+    release.set()
+    found: list[str] = []
+    while not found:
+        found = [change.state for change in watcher.look() if change.subject]
+    assert found == ["firing"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -203,3 +204,40 @@ def test_a_running_app_watches_its_own_queries_and_a_server_sees_that_nobody_run
         (log.path / "apps" / "fraud" / "queries" / "large").mkdir(parents=True)
         assert [(change.subject, change.state) for change in watcher.look()] == [("", "ok"), ("large", "firing")]
         assert watcher.history(limit=1)[0].message == "Query 'large' is stopped"
+
+
+def test_a_rule_over_a_view_works_wherever_the_view_is_kept(tmp_path: Path) -> None:
+    app = App("fraud", log=str(tmp_path / "log"))
+    app.input("payments", "card int64, amount float64")
+
+    @app.view(key="card")
+    def spend(payments: DataFrame) -> DataFrame:
+        return payments
+
+    sql = "SELECT card, total AS value FROM spend WHERE total > 500 -- too much"
+    rule = Rule(name="rich", kind="view", sql=sql, key=("card",))
+
+    def found(watcher: Watcher) -> list[tuple[str, float]]:
+        watcher.look()
+        return [(one.subject, one.value) for one in watcher.state("rich").subjects]
+
+    with open_log(tmp_path / "log") as log:
+        log.create("spend", "card int64 not null, total float64", key="card", compact=True)
+        log.append("spend", [{"card": 7, "total": 900.0}, {"card": 8, "total": 100.0}])
+        with Runner(app, served=served_app).ready() as runner:
+            headers = {"Authorization": f"Bearer {runner.announced.token}"}
+            with httpx.Client(base_url=runner.announced.address, headers=headers) as client:
+                until(lambda: "rich" not in [one["name"] for one in client.get("/api/v1/alerts").json()["rules"]])
+                body = {name: value for name, value in rule.as_dict().items() if name != "name"}
+                assert client.put(f"{RULES}/rich", json=body).status_code == 200
+                until(lambda: client.get(f"{RULES}/rich").json()["state"] == "firing")  # by the app's own process
+                elsewhere = Watcher(log)
+                assert found(elsewhere) == [("card=7", 900.0)]  # asked of the app that runs
+        assert found(Watcher(log)) == [("card=7", 900.0)]  # read from what it left
+        shutil.rmtree(log.path / "apps")
+        log.delete("spend")
+        watcher = Watcher(log)
+        [change] = watcher.look()
+        assert (change.state, "there is no topic or view 'spend'" in change.message) == ("unknown", True)
+        assert watcher.state("rich").state == "firing"
+        assert [one.state for one in watcher.history()] == ["unknown", "firing"]
