@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from nicegui import __version__
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
@@ -16,7 +17,7 @@ from headwater.server.guard import App, Receive, Scope, Send
 
 LOGIN = "/login"
 #: What the login page needs before anybody has logged in; nothing in it is of this log.
-OPEN_PATHS = (LOGIN, "/static-headwater/", "/_nicegui/")
+OPEN_PATHS = (LOGIN, "/static-headwater/", f"/_nicegui/{__version__}/static/")
 #: Scripts and styles in the page itself are how NiceGUI works, and Vue compiles its templates in the browser. Nothing may be
 #: loaded from other hosts or sent to them, whatever a page is made to hold, and nobody may put the console into a frame.
 HEADERS = {

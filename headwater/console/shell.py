@@ -93,6 +93,9 @@ def _trouble(error: HeadwaterError) -> None:
 
 
 def _frame(one: Screen, visit: Visit) -> Any:
+    for element in page_context.client.elements.values():
+        if element.tag == "q-page":
+            element.props('role="presentation"')  # Quasar makes it a second `main` around ours
     ui.html('<a class="skip" href="#page">Skip to the page</a>', sanitize=False)
     with block("hw"):
         _navigation(one, visit)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from nicegui import run, ui
 
@@ -14,8 +15,11 @@ T = TypeVar("T")
 
 async def read(work: Callable[[], T]) -> T:
     """Do work that may touch the disk, in a thread."""
-    found = await run.io_bound(work)
-    return cast("T", found)  # None only while the server goes down
+    found: list[T] = []
+    await run.io_bound(lambda: found.append(work()))
+    if not found:  # the page was closed, or the server goes down: nobody waits for it any more
+        raise asyncio.CancelledError
+    return found[0]
 
 
 # Any: showing gives nothing back, or something to wait for.

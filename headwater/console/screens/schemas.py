@@ -42,7 +42,7 @@ def schemas_named(name: str, kind: str = "") -> Schemas:
     return SubjectSchemas(registry(), name)
 
 
-@screen("/schemas", title="Schemas", group="Data", icon="schema", key="s", order=40)
+@screen("/schemas", title="Schemas", group="Data", icon="schema", key="c", order=40)
 def schemas(visit: Visit) -> None:
     page = SchemaList(visit)
     every(5.0, page.look, page.show)
