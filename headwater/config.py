@@ -129,7 +129,10 @@ class _Rule:
 
 
 _RULES = {
-    "log": _Rule(help="Address of the log: a folder.", parse=_text),
+    "log": _Rule(help="Address of the log: a folder, or the http://… of a server.", parse=_text),
+    "token": _Rule(
+        help="What commands show to a server of the log; see `headwater token`.", parse=_optional(_text), show=_hidden
+    ),
     "app": _Rule(
         help="The file of the app that `headwater dev` and `headwater run` run where none is named; FILE:NAME where it makes several.",
         parse=_optional(_text),
@@ -208,6 +211,7 @@ class Config:
     """
 
     log: str = "./data"
+    token: str | None = field(default=None, repr=False)
     app: str | None = None
     durability: Durability = "fsync"
     codec: Codec = "none"
@@ -250,6 +254,7 @@ class Config:
             return parse(value)
         except ArgumentInvalid as error:
             origin = self.origin(name)
+            value = _hidden(value) if _RULES[name].show is _hidden else value
             raise SettingInvalid(name=name, value=value, expected=error.expected, origin=origin) from None
 
     @classmethod

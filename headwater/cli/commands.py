@@ -29,7 +29,12 @@ def _flag(kind: Any, *names: str, text: str, metavar: str | None = None) -> Any:
 
 # The names are those of `Flags`; `log` stands aside for a command whose own argument is called so.
 _GLOBAL: dict[str, tuple[Any, Any]] = {
-    "flag_log": (_flag(str | None, "--log", text="Folder of the log (or HEADWATER_LOG).", metavar="PATH"), None),
+    "flag_log": (
+        _flag(
+            str | None, "--log", text="Folder of the log, or http://… of its server (or HEADWATER_LOG).", metavar="PATH"
+        ),
+        None,
+    ),
     "flag_json": (_flag(bool, "--json", text="Short for --output json."), False),
     "flag_output": (
         _flag(str | None, "--output", text="table, json, jsonl or csv.", metavar="FORMAT"),

@@ -12,7 +12,7 @@ import typer
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
 from headwater.cli.run import File, Master, Only, Port, chosen_file, interruptible, work
-from headwater.cli.session import Session
+from headwater.cli.session import Session, refuse_server
 from headwater.errors import HeadwaterError, RunnerActive
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
     app: App | None = load_app(chosen)
     spark = None
     while app is not None:
+        refuse_server(session.flags.log or app.log)
         runner = Runner(
             app, log=session.flags.log, master=master, only=only or (), port=port, served=served_app, spark=spark
         )

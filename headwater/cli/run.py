@@ -16,7 +16,7 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
-from headwater.cli.session import Session
+from headwater.cli.session import Session, refuse_server
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
@@ -72,6 +72,7 @@ def run(
 
     let_pandas_in()
     app = load_app(chosen_file(session, file))
+    refuse_server(session.flags.log or app.log)
     runner = Runner(
         app,
         log=session.flags.log,

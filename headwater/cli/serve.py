@@ -67,7 +67,7 @@ def serve(
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )
-    with session.log(create=True) as log:
+    with session.log(create=True, folder=True) as log:
         tokens = Tokens(log.path)
         check(address, tokens)
 

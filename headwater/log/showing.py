@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.notebook import card, grid
+from headwater.schema.notation import format_type
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _facts(topic: Topic) -> dict[str, object]:
 
 def _columns(topic: Topic) -> str:
     rows = [
-        [field.name, str(field.type), "" if field.nullable else "not null"]
+        [field.name, format_type(field.type), "" if field.nullable else "not null"]
         for field in list(topic.schema)[: COLUMNS_MAX + 1]
     ]
     return grid(["column", "type", ""], rows, rows_max=COLUMNS_MAX)

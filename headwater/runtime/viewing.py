@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import ArgumentInvalid, Locked, RunnerNotFound, ViewNotFound
 
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 
+class Place(Protocol):
+    """Where the views of one app can be read."""
+
+    def names(self) -> list[str]: ...
+    def view(self, name: str) -> View | RemoteView: ...
+    def describe(self, name: str) -> Record: ...
+    # Any: parameters of a statement are of any type.
+    def query(self, statement: str, parameters: Any) -> pa.Table: ...
+
+
 class Views:
     """The views of all apps of a log, or of one."""
 
-    def __init__(self, places: dict[str, RunningViews | StoredViews]) -> None:
+    def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
         self._owners: dict[str, str] = {}
         for app, place in places.items():

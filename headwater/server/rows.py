@@ -18,6 +18,9 @@ from headwater.log.remote.wire import (
     ARROW,
     MORE_HEADER,
     NEXT_HEADER,
+    REPEAT_HEADER,
+    REPEAT_SECONDS_HEADER,
+    SERVER_HEADER,
     TOPIC_HEADER,
     appended_to_json,
     offsets_to_json,
@@ -30,6 +33,7 @@ from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
 from headwater.server.bodies import JSON, JSON_LINES, Integers, encoded, form_of, rows_of
 from headwater.server.forms import BIG_MAX, AppendedForm, OffsetsForm, Punctuation, Waiting
 from headwater.server.paging import Page, read_page
+from headwater.server.receipts import KEPT_SECONDS, KEY_LENGTH_MAX, Receipts, Repeat
 from headwater.server.service import Service, caller_of
 from headwater.server.waking import LOOK_AGAIN_SECONDS
 
@@ -62,7 +66,7 @@ Number = Annotated[int | None, Query(ge=-BIG_MAX, le=BIG_MAX)]
 def router(service: Service) -> APIRouter:
     """The routes of rows."""
     routes = APIRouter(prefix="/topics", tags=["rows"])
-    log = service.log
+    log, receipts = service.log, Receipts()
 
     @routes.post("/{topic}/rows", response_model=AppendedForm, openapi_extra=ROWS_BODY)
     async def append(
@@ -76,8 +80,14 @@ def router(service: Service) -> APIRouter:
         epoch: Number = None,
         sent_at_us: Number = None,
         durable: bool = True,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_LENGTH_MAX)] = None,
+        repeat_of: Annotated[str | None, Header(alias=REPEAT_HEADER, max_length=100)] = None,
+        repeat_after: Annotated[float, Header(alias=REPEAT_SECONDS_HEADER, ge=0, le=BIG_MAX)] = 0.0,
     ) -> Response:
-        """Append rows. With a producer and a sequence, sending them again changes nothing."""
+        """Append rows. With a producer and a sequence, sending them again changes nothing.
+
+        With an `Idempotency-Key`, asking again within ten minutes gives the first answer; see `/receipts`.
+        """
         caller_of(request).require("write", topic)
         body = await request.body()
         # Any: arguments of `append`, each of its own type.
@@ -93,10 +103,21 @@ def router(service: Service) -> APIRouter:
         }
 
         def work() -> bytes:
-            rows = rows_of(body, request.headers, log.topic(topic))
+            rows = rows_of(body, request.headers, log.topic(topic), size_max=service.settings.body_bytes_max)
             return orjson.dumps(appended_to_json(log.append(topic, rows, **details)))
 
-        return Response(await service.run(work), media_type=JSON)
+        if idempotency_key is None:
+            return Response(await service.run(work), media_type=JSON)
+        repeat = None if repeat_of is None else Repeat(server=repeat_of, seconds=repeat_after)
+        key = (caller_of(request).name, topic, idempotency_key)
+        answer = await receipts.once(key, lambda: service.run(work), repeat=repeat)
+        return Response(answer, media_type=JSON, headers={SERVER_HEADER: receipts.server})
+
+    @routes.get("/{topic}/receipts")
+    async def server_of_receipts(request: Request, topic: str) -> dict[str, Any]:
+        """Which server this is, until it is started again: to be named by those who ask for an append again."""
+        caller_of(request).require("write", topic)
+        return {"server": receipts.server, "seconds": KEPT_SECONDS}
 
     @routes.get("/{topic}/rows", responses=_ROWS_ANSWER, response_class=Response)
     async def read(
