@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +56,19 @@ def runner_of(log: EmbeddedLog, keeper: ViewKeeper) -> Any:
         statuses=lambda: statuses,
         graph=lambda: graph,
     )
+
+
+@contextmanager
+def keeping(path: Path) -> Iterator[str]:
+    """Such a process on a free port while the block runs; gives its address."""
+    words = [sys.executable, "-m", "tests.console.kept", str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["address"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
 
 
 def main(path: str) -> None:

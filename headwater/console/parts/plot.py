@@ -95,10 +95,11 @@ class Plot:
         ui.label(label).classes("quiet small")
         return select(names, value=value, label=f"Chart: {label}", on_change=self._chosen).style("min-width: 140px")
 
-    def _chosen(self) -> None:
+    # Any: drawing gives nothing back, or something to wait for.
+    def _chosen(self) -> Any:
         split = None if self._split.value == ONE_LINE else str(self._split.value)
         self.choice = Choice(str(self._x.value), str(self._y.value), split)
-        self._on_change()
+        return self._on_change()
 
     def set(self, rows: pa.Table) -> None:
         """Draw these rows by what is chosen."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.parts.cells import columns_of, named, rows_of, shown
+from headwater.console.parts.cells import columns_of, is_number, named, rows_of, shown
 from headwater.console.parts.layout import block, button, card, heading, note, pill, tabs
 from headwater.console.parts.live import every, read
 from headwater.console.parts.plot import POINTS_MAX, Choice, Plot, is_time
@@ -23,9 +23,9 @@ from headwater.console.parts.words import ago, count, short, span
 from headwater.console.screen import screen
 from headwater.console.screens.views import freshness
 from headwater.console.visit import Visit
-from headwater.errors import HeadwaterError, ViewNotFound
+from headwater.errors import EncodingInvalid, HeadwaterError, RowInvalid, ViewKeyInvalid, ViewNotFound
 from headwater.runtime.status import QueryStatus
-from headwater.schema import encodings, parse_schema
+from headwater.schema import encodings, parse_schema, to_batches
 from headwater.schema.notation import format_type
 from headwater.views.duck_types import quoted
 
@@ -238,7 +238,7 @@ class Lookup:
         self._show(f"No row has the key {', '.join(given.values())}.", found)
 
     def _row(self, given: dict[str, str]) -> dict[str, str] | None:
-        typed = typed_key(self._schema, given)
+        typed = typed_key(self._schema, given, view=self._name)
         with context().apps.view(self._name) as asked:
             table = asked.table(typed, limit=1)
         texts = rows_of(table)
@@ -255,24 +255,26 @@ class Lookup:
 
 
 # Any: values of any type.
-def typed_key(schema: pa.Schema, given: dict[str, str]) -> dict[str, Any]:
+def typed_key(schema: pa.Schema, given: dict[str, str], *, view: str = "") -> dict[str, Any]:
     """Written values as those of the columns: a whole number to its last digit, a time as ISO 8601.
 
     >>> typed_key(pa.schema([("id", pa.int64()), ("name", pa.string())]), {"id": "73314510714175488", "name": "7"})
     {'id': 73314510714175488, 'name': '7'}
     """
-    chosen = pa.schema([schema.field(name) for name in given])
-    bare = {
-        one.name
-        for one in chosen
-        if pa.types.is_integer(one.type) or pa.types.is_floating(one.type) or pa.types.is_boolean(one.type)
-    }
-    parts = []
+    found: dict[str, Any] = {}
     for name, text in given.items():
-        value = text.strip() if name in bare and text.strip() else orjson.dumps(text).decode()
-        parts.append(f"{orjson.dumps(name).decode()}:{value}")
-    [[row]] = encodings.json.decode_lines("{" + ",".join(parts) + "}", chosen, topic="the key")
-    return row
+        column = schema.field(name)
+        is_bare = is_number(column.type) or pa.types.is_boolean(column.type)
+        value = text.strip() if is_bare and text.strip() else orjson.dumps(text).decode()
+        line = f"{{{orjson.dumps(name).decode()}:{value}}}"
+        try:
+            [[row]] = encodings.json.decode_lines(line, pa.schema([column]), topic="the key")
+            [_] = to_batches([row], pa.schema([column]), topic="the key")
+        except (EncodingInvalid, RowInvalid, ValueError) as error:
+            why = f"{text!r} is no {format_type(column.type)}, as {name} is"
+            raise ViewKeyInvalid(view=view, why=why, key=", ".join(given)) from error
+        found |= row
+    return found
 
 
 def facts(values: dict[str, str]) -> None:
