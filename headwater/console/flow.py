@@ -89,8 +89,16 @@ def flow_of(
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
-    seen = [id for id, one in stations.items() if one.kind not in ("topic", "view") or sees(one.name)]
-    return Flow(stations=stations, edges=tuple(edges), asides=frozenset(asides)).only(seen)
+    flow = Flow(stations=stations, edges=tuple(edges), asides=frozenset(asides))
+    return flow.only(_visible(flow, sees))
+
+
+def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
+    """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
+    kept = {id for id, one in flow.stations.items() if one.kind in ("topic", "view") and sees(one.name)}
+    beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
+    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group")}
+    return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
 def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], asides: set[Edge]) -> None:

@@ -143,10 +143,8 @@ class History:
 
     def _look_at_queries(self) -> None:
         self.statuses, now = self._apps.statuses(), time.time()
-        active: dict[str, QueryStatus] = {}
-        for one in self.statuses:  # a version on trial comes after the one in use, and has series of its own
-            active.setdefault(one.name, one)
-        for one in self.statuses:
+        names = series_names(self.statuses)
+        for one, name in zip(self.statuses, names, strict=True):
             values = {
                 "busy": one.busy,
                 "rate": one.rows_per_second,
@@ -158,8 +156,8 @@ class History:
             }
             if one.watermark_us is not None:
                 values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
-            values |= {f"phase.{name}": value for name, value in one.phases_ms.items()}
-            self._note("query", one.name if one is active[one.name] else f"{one.name} v{one.version}", now, values)
+            values |= {f"phase.{phase}": value for phase, value in one.phases_ms.items()}
+            self._note("query", name, now, values)
 
     def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
         for measure, value in values.items():
@@ -169,6 +167,19 @@ class History:
                     continue
                 self._series[key] = deque(maxlen=POINTS_MAX)
             self._series[key].append((now, float(value)))
+
+
+def series_names(statuses: Iterable[QueryStatus]) -> list[str]:
+    """Under which name the series of each query stand: its own, and a longer one where another has that already.
+
+    A version on trial comes after the one in use; another app may have a query of the same name.
+    """
+    owners: dict[str, str] = {}
+    names: list[str] = []
+    for one in statuses:
+        name = one.name if owners.setdefault(one.name, one.app) == one.app else f"{one.app}/{one.name}"
+        names.append(name if name not in names else f"{name} v{one.version}")
+    return names
 
 
 def lag_by(lags: Iterable[Lag], field: Literal["group", "topic"]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.console.flow import Flow, Station
-from headwater.console.history import History, TopicNow, lag_by
+from headwater.console.history import History, TopicNow, lag_by, series_names
 from headwater.console.parts.graph import Now
 from headwater.console.parts.words import short, size, span
 from headwater.runtime.status import QueryStatus
@@ -24,6 +24,15 @@ LOOKS = {
 }
 #: The busiest query stands out from this share of the time on; below it nothing is a bottleneck.
 BUSY_MIN = 0.25
+
+
+def series_of(station: Station, statuses: Sequence[QueryStatus]) -> str:
+    """Under which name the history keeps the series of a station."""
+    if station.kind == "query":
+        for one, name in zip(statuses, series_names(statuses), strict=True):
+            if (one.app, one.name) == (station.app, station.name):
+                return name
+    return station.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +54,16 @@ def by_query(statuses: Sequence[QueryStatus]) -> dict[str, QueryStatus]:
 def measured(shown: Flow, whole: Flow, history: History) -> Measured:
     """What is known now of the part that is shown."""
     statuses, topics = by_query(history.statuses), history.topics
-    rates = {edge: rate_of(edge, whole, statuses, topics) for edge in whole.edges}
-    read: dict[str, float] = {}
+    rates = rates_of(whole, statuses, topics)
     written: dict[str, float] = {}
-    for (first, second), rate in rates.items():
-        read[first] = read.get(first, 0.0) + rate
+    for (_, second), rate in rates.items():
         written[second] = written.get(second, 0.0) + rate
     busiest = _busiest(statuses)
     lags = lag_by(history.lags, "group")
     nodes: dict[str, Now] = {}
     for id, one in shown.stations.items():
         if one.kind == "query":
-            nodes[id] = _query(statuses.get(id), out=read.get(id, 0.0), busiest=id == busiest)
+            nodes[id] = _query(statuses.get(id), out=_written(id, whole, rates), busiest=id == busiest)
         elif one.kind == "group":
             nodes[id] = _group(lags.get(one.name, 0), written.get(id, 0.0))
         elif one.kind == "sink":
@@ -66,24 +73,39 @@ def measured(shown: Flow, whole: Flow, history: History) -> Measured:
     return Measured(nodes=nodes, rates=[rates[edge] for edge in shown.edges])
 
 
-def rate_of(
-    edge: tuple[str, str], flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicNow]
-) -> float:
-    """Rows a second on a line: what a query reads, shared among its inputs as they grow; what its topics get."""
-    first, second = (flow.stations[id] for id in edge)
-    if second.kind == "query":
-        status = statuses.get(second.id)
-        if status is None or not status.rows_per_second:
-            return 0.0
-        inputs = [flow.stations[id].name for id in flow.before(second.id)]
-        total = sum(topics[name].rate for name in inputs if name in topics)
-        own = topics[first.name].rate if first.name in topics else 0.0
-        return status.rows_per_second * (own / total if total else 1 / max(1, len(inputs)))
-    if first.kind == "query" and second.kind == "sink":
-        status = statuses.get(first.id)
-        return 0.0 if status is None else status.rows_per_second
-    name = second.name if first.kind == "query" else first.name
-    return topics[name].rate if name in topics else 0.0
+def rates_of(
+    flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicNow]
+) -> dict[tuple[str, str], float]:
+    """Rows a second on each line: what a query reads, shared among its inputs as they grow; what its topics get."""
+    inputs: dict[str, list[str]] = {}
+    for first, second in flow.edges:
+        inputs.setdefault(second, []).append(flow.stations[first].name)
+
+    def rate(first: Station, second: Station) -> float:
+        if second.kind == "query":
+            return _read(statuses.get(second.id), first.name, inputs[second.id], topics)
+        if first.kind == "query" and second.kind == "sink":
+            status = statuses.get(first.id)
+            return 0.0 if status is None else status.rows_per_second
+        name = second.name if first.kind == "query" else first.name
+        return topics[name].rate if name in topics else 0.0
+
+    return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}
+
+
+def _read(status: QueryStatus | None, name: str, inputs: Sequence[str], topics: Mapping[str, TopicNow]) -> float:
+    if status is None or not status.rows_per_second:
+        return 0.0
+    total = sum(topics[one].rate for one in inputs if one in topics)
+    own = topics[name].rate if name in topics else 0.0
+    return status.rows_per_second * (own / total if total else 1 / len(inputs))
+
+
+def _written(id: str, flow: Flow, rates: Mapping[tuple[str, str], float]) -> float:
+    """What a query writes into topics; sinks get the same rows, so they count only where there is no topic."""
+    out = {second: rate for (first, second), rate in rates.items() if first == id}
+    topics = [rate for second, rate in out.items() if flow.stations[second].kind != "sink"]
+    return sum(topics) if topics else max(out.values(), default=0.0)
 
 
 def _busiest(statuses: Mapping[str, QueryStatus]) -> str | None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +43,7 @@ class Stage:
         self.trouble: Trouble | None = None
         #: What was asked of the app, in order; written by the process.
         self._asked = log.path / "asked.txt"
+        self._asked.unlink(missing_ok=True)
 
     def show(self) -> None:
         """Let the console see it; by one rename, for it reads at any time."""
@@ -133,6 +134,23 @@ def staging(log: EmbeddedLog) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theatre:
+    """A log with such a process on it; tests share it, and each has a stage of its own."""
+
+    log: EmbeddedLog
+    address: str
+
+
+@contextmanager
+def opened_theatre(path: Path) -> Iterator[Theatre]:
+    with headwater.open(path) as log:
+        assert isinstance(log, EmbeddedLog)
+        Stage(log).show()
+        with staging(log) as address:
+            yield Theatre(log=log, address=address)
 
 
 def main(path: str) -> None:

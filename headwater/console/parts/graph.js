@@ -4,7 +4,7 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 export default {
   template: `
-    <div class="flow" :class="{far: k < 0.52, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label"
+    <div class="flow" :class="{far: k < 0.56, farther: k < 0.42, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label" :style="{'--name': Math.min(26, Math.max(13, 10 / k)) + 'px'}"
          @wheel.prevent="wheel" @pointerdown="down" @pointermove="move" @pointerup="up" @pointercancel="up" @keydown="key" @scroll="unscroll">
       <div class="flow-plane" :class="{gliding}" :style="{transform: 'translate(' + x + 'px, ' + y + 'px) scale(' + k + ')', width: width + 'px', height: height + 'px'}">
         <svg class="flow-lines" :width="width" :height="height" aria-hidden="true">
@@ -19,7 +19,7 @@ export default {
                 :aria-label="said(n)" :aria-pressed="n.id === picked ? 'true' : 'false'"
                 @click.stop="pick(n.id)" @mouseenter="hover(n.id)" @mouseleave="hover(null)" @focus="focused(n.id)" @blur="hover(null)">
           <svg v-if="sparks[n.id]" class="node-line" viewBox="0 0 100 24" preserveAspectRatio="none" aria-hidden="true"><path :d="sparks[n.id]"/></svg>
-          <span class="node-head"><q-icon :name="n.icon" class="node-icon"/><b>{{ n.name }}</b><em v-if="now(n).busiest">busiest</em></span>
+          <span class="node-head"><q-icon :name="n.icon" class="node-icon"/><b :title="n.name">{{ n.name }}</b><em v-if="now(n).busiest">busiest</em></span>
           <span class="node-numbers"><span>{{ now(n).first }}</span><span>{{ now(n).second }}</span></span>
           <span v-if="now(n).facts?.length" class="node-facts"><span v-for="f in now(n).facts" :key="f[0]" :class="f[2]"><i>{{ f[0] }}</i> {{ f[1] }}</span></span>
           <span v-if="now(n).busy !== null && now(n).busy !== undefined" class="node-busy" :class="{warn: now(n).busy >= 0.7, bad: now(n).busy >= 0.9}"><i :style="{width: now(n).busy * 100 + '%'}"></i></span>
@@ -120,7 +120,7 @@ export default {
     keep(id, element) { if (element) this.buttons[id] = element; else delete this.buttons[id]; },
 
     // -- picking
-    hover(id) { if (!this.grabbing) this.hovered = id; },
+    hover(id) { if (!this.grabbing && (!id || matchMedia("(hover: hover)").matches)) this.hovered = id; },
     pick(id) { if (this.dragged) return; this.picked = this.picked === id ? null : id; this.current = id; this.$emit(this.picked ? "pick" : "leave", id); },
     focused(id) {
       this.current = id;

@@ -17,14 +17,17 @@ from itertools import pairwise
 
 NODE_WIDTH = 208.0
 COLUMN = 284.0
-GAP = 20.0
-#: Between parts that are not connected.
-BAND = 36.0
+GAP = 18.0
+#: Between parts that are not connected: below each other, and beside.
+BAND = 34.0
+ASIDE = 96.0
 #: How much room a line takes that passes through a column on its way further right.
 LINE_HEIGHT = 14.0
 SWEEPS = 12
 #: The shape of the screen that the drawing should fill.
-ASPECT = 1.75
+ASPECT = 1.6
+#: So many ways to share the parts among stacks are compared.
+STACKS_TRIED = 24
 
 Edge = tuple[str, str]
 Point = tuple[float, float]
@@ -294,20 +297,37 @@ def spread(wanted: Sequence[float], sizes: Sequence[float]) -> list[float]:
 
 
 def _packed(parts: Sequence[_Part]) -> Layout:
-    """Parts below each other, in as many stacks as make the drawing as wide as a screen."""
+    """Parts below each other, in as many stacks as let the drawing fill a screen; wide ones share a stack with wide ones."""
     if not parts:
         return Layout(places={}, lines={}, width=NODE_WIDTH, height=NODE_WIDTH)
-    tried = [_stacked(parts, count) for count in range(1, min(len(parts), 8) + 1)]
-    return min(tried, key=lambda one: max(one.width / ASPECT, one.height))
+    ordered = sorted(parts, key=lambda part: (-len(part.columns), -part.height))
+    total = sum(part.height + BAND for part in ordered)
+    tried = [_stacks(ordered, total * share / STACKS_TRIED) for share in range(1, STACKS_TRIED + 1)]
+    return _stood(min(tried, key=lambda stacks: max(_width(stacks) / ASPECT, _height(stacks))))
 
 
-def _stacked(parts: Sequence[_Part], count: int) -> Layout:
-    stacks: list[list[_Part]] = [[] for _ in range(count)]
-    filled = [0.0] * count
+def _stacks(parts: Sequence[_Part], height_max: float) -> list[list[_Part]]:
+    """Fill one stack after the other up to this height."""
+    stacks: list[list[_Part]] = [[]]
+    filled = 0.0
     for part in parts:
-        shortest = filled.index(min(filled))
-        stacks[shortest].append(part)
-        filled[shortest] += part.height + BAND
+        if stacks[-1] and filled + part.height > height_max:
+            stacks.append([])
+            filled = 0.0
+        stacks[-1].append(part)
+        filled += part.height + BAND
+    return stacks
+
+
+def _width(stacks: Sequence[Sequence[_Part]]) -> float:
+    return sum(max(part.width for part in stack) for stack in stacks) + (len(stacks) - 1) * ASIDE
+
+
+def _height(stacks: Sequence[Sequence[_Part]]) -> float:
+    return max(sum(part.height for part in stack) + (len(stack) - 1) * BAND for stack in stacks)
+
+
+def _stood(stacks: Sequence[Sequence[_Part]]) -> Layout:
     places: dict[str, Point] = {}
     lines: dict[Edge, tuple[Point, ...]] = {}
     left = 0.0
@@ -316,8 +336,8 @@ def _stacked(parts: Sequence[_Part], count: int) -> Layout:
         for part in stack:
             _put(part, left, down, places, lines)
             down += part.height + BAND
-        left += max((part.width for part in stack), default=0.0) + COLUMN - NODE_WIDTH
-    return Layout(places=places, lines=lines, width=left - (COLUMN - NODE_WIDTH), height=max(filled) - BAND)
+        left += max(part.width for part in stack) + ASIDE
+    return Layout(places=places, lines=lines, width=_width(stacks), height=_height(stacks))
 
 
 def _put(part: _Part, left: float, down: float, places: dict[str, Point], lines: dict[Edge, tuple[Point, ...]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headwater.console.context import context
+from headwater.console.history import series_names
 from headwater.console.parts.layout import block, card, empty, heading, search_box
 from headwater.console.parts.live import every
 from headwater.console.parts.spark import sparkline
@@ -58,20 +59,26 @@ def delay_of(one: QueryStatus) -> float | None:
     return None if one.watermark_us is None else max(0.0, time.time() - one.watermark_us / 1e6)
 
 
+def is_visible(one: QueryStatus, visit: Visit) -> bool:
+    """Whether somebody may know of a query: whoever may see any topic that it reads or writes."""
+    return any(visit.caller.sees(name) for name in (one.name, *one.inputs))
+
+
 def address_of(one: QueryStatus) -> str:
     return f"/console/queries/{quote(one.name, safe='')}" + (f"?app={quote(one.app, safe='')}" if one.app else "")
 
 
 @screen("/queries", title="Queries", group="Processing", icon="bolt", key="q", order=10)
-def queries(visit: Visit) -> None:  # noqa: ARG001 - every screen is given the visit
-    page = Queries()
+def queries(visit: Visit) -> None:
+    page = Queries(visit)
     every(2.0, page.look, page.show)
 
 
 class Queries:
     """The list, its filter and its order."""
 
-    def __init__(self) -> None:
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
         self._history = context().history
         self._sort, self._down = "name", False
         with heading("Queries", under="What the apps on this log compute, and how well they keep up.", why="busy"):
@@ -94,18 +101,15 @@ class Queries:
         self._history.wait()
 
     def show(self, _: object = None) -> None:
-        statuses = self._history.statuses
+        statuses = [one for one in self._history.statuses if is_visible(one, self._visit)]
         self._card.set_visibility(bool(statuses))
         self._nothing.set_visibility(not statuses)
         text = (self._box.value or "").lower()
         fit = [one for one in statuses if text in one.name.lower() or text in one.app.lower()]
-        first: dict[tuple[str, str], QueryStatus] = {}
-        for one in statuses:
-            first.setdefault((one.app, one.name), one)
+        every_one = self._history.statuses
+        series = {id(one): name for one, name in zip(every_one, series_names(every_one), strict=True)}
         found = sorted(fit, key=_ORDER[self._sort], reverse=self._down)
-        self._table.set_rows(
-            [self._row(one, is_trial=one is not first[one.app, one.name]) for one in self._pages.part(found)]
-        )
+        self._table.set_rows([self._row(one, series[id(one)]) for one in self._pages.part(found) if id(one) in series])
 
     def _order(self, column: str) -> None:
         self._down = not self._down if column == self._sort else column not in ("name", "state")
@@ -113,8 +117,8 @@ class Queries:
         self._table.set_sort(column, down=self._down)
         self.show()
 
-    def _row(self, one: QueryStatus, *, is_trial: bool) -> Row:
-        series = f"{one.name} v{one.version}" if is_trial else one.name
+    def _row(self, one: QueryStatus, series: str) -> Row:
+        is_trial = series.endswith(f" v{one.version}") and series != one.name
         under = f"version {one.version}, on trial" if is_trial else f"{one.kind} of {one.app}" if one.app else one.kind
         delay = delay_of(one)
         cells = [

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from headwater.console.context import context
 from headwater.console.flow import Flow, flow_of
+from headwater.console.history import series_names
 from headwater.console.parts.chart import LineChart, Points
 from headwater.console.parts.layout import block, button, card, heading, pill
 from headwater.console.parts.live import every, read, tell
@@ -19,7 +20,7 @@ from headwater.console.parts.table import Column, Row, Table, drawn, link
 from headwater.console.parts.words import count, short, size, span
 from headwater.console.reasons import PHASES, phase_words, watermark_reason
 from headwater.console.screen import screen
-from headwater.console.screens.queries import TONES, delay_of
+from headwater.console.screens.queries import TONES, delay_of, is_visible
 from headwater.console.screens.topology import Graphs
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, QueryNotFound
@@ -41,6 +42,7 @@ class Found:
     """What a look has found."""
 
     status: QueryStatus
+    series: str
     trial: QueryStatus | None
     flow: Flow
     trouble: Trouble | None
@@ -54,20 +56,21 @@ class Query:
         self._history = context().history
         self._graphs = context().share("topology.graphs", Graphs)
         self._told: object = None
+        self._series = name
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def look(self) -> Found:
         self._history.wait()
-        own = [one for one in self._history.statuses if one.name == self._name and self._app in ("", one.app)]
-        if not own:
+        statuses = self._history.statuses
+        own = [one for one in statuses if one.name == self._name and self._app in ("", one.app)]
+        if not own or not is_visible(own[0], self._visit):
             raise QueryNotFound(query=self._name, near="")
-        flow = flow_of(
-            self._graphs.now(), self._history.statuses, topics=self._history.topics, sees=self._visit.caller.sees
-        )
+        flow = flow_of(self._graphs.now(), statuses, topics=self._history.topics, sees=self._visit.caller.sees)
         trouble = context().apps.trouble(self._name) if own[0].restarts or own[0].error else None
         trial = next((one for one in own[1:] if one.app == own[0].app), None)
-        return Found(status=own[0], trial=trial, flow=flow, trouble=trouble)
+        series = series_names(statuses)[statuses.index(own[0])]
+        return Found(status=own[0], series=series, trial=trial, flow=flow, trouble=trouble)
 
     # -- the page -----------------------------------------------------------------------------------------------------
 
@@ -81,7 +84,7 @@ class Query:
         self._trouble = block("stack")
         self._trial = block("stack")
         with block("grid tiles"):
-            self._rate = Stat("Rows processed", unit="rows/s")
+            self._rate = Stat("Processed", unit="rows/s")
             self._lag = Stat("Lag", unit="rows", why="lag")
             self._busy = Stat("Busy", why="busy")
             self._watermark = Stat("Watermark delay", why="watermark")
@@ -89,10 +92,10 @@ class Query:
             self._restarts = Stat("Restarts", why="restarts")
         with block("grid tiles"):
             self._late = Stat("Late rows", href="/console/late", why="late")
-            self._rejected = Stat("Rejected rows", why="rejected")
+            self._rejected = Stat("Rejected rows", href="/console/letters", why="rejected")
             self._letters = Stat("Dead letters", href="/console/letters", why="dead_letters")
         with block("grid"):
-            with card("Rows a second, in and out of the log"):
+            with card("Rows a second"):
                 self._rates = LineChart(label="Rows that arrive, and rows that are processed, a second", dark=dark)
             with card("Lag in rows", why="lag"):
                 self._lags = LineChart(label="Lag in rows", dark=dark)
@@ -112,13 +115,13 @@ class Query:
         with card("Plan"):
             ui.label("How Spark carries out the last batch; read it from the bottom up.").classes("quiet")
             self._plan = block("stack")
-            with self._plan:
+            with self._plan, block("row-flex"):
                 button("Show the plan", self._explain, icon="schema")
 
     def _build_phases(self, *, dark: bool) -> None:
         with block("split"):
             with card("Time of a batch in milliseconds", why="phases"):
-                self._phases = LineChart(label="Time of a batch by its steps", dark=dark, stacked=True, height=260)
+                self._phases = LineChart(label="Time of a batch by its steps", dark=dark, stacked=True, height=340)
             with card("Last batch", flush=True):
                 self._steps = Table(
                     [Column(name="Step"), Column(name="", width="72px"), Column(name="ms", align="right")],
@@ -129,7 +132,7 @@ class Query:
     # -- showing ------------------------------------------------------------------------------------------------------
 
     def show(self, found: Found) -> None:
-        status = found.status
+        status, self._series = found.status, found.series
         self._pill.clear()
         with self._pill:
             pill(status.state, TONES.get(status.state, ""))
@@ -144,13 +147,13 @@ class Query:
             self._show_trial(found)
 
     def _line(self, measure: str) -> Points:
-        return self._history.series("query", self._name, measure, points=POINTS)
+        return self._history.series("query", self._series, measure, points=POINTS)
 
     def _show_tiles(self, status: QueryStatus) -> None:
         self._rate.set(
             short(status.rows_per_second),
             foot=f"{count(status.rows_total)} since the start",
-            line=self._history.values("query", self._name, "rate"),
+            line=self._history.values("query", self._series, "rate"),
         )
         lag = status.lag_rows
         self._lag.set(
@@ -276,7 +279,8 @@ class Query:
         self._plan.clear()
         with self._plan:
             ui.html(f'<pre class="code">{escape(text)}</pre>', sanitize=False)
-            button("Show it again", self._explain, icon="refresh")
+            with block("row-flex"):
+                button("Show it again", self._explain, icon="refresh")
 
     async def _stop(self) -> None:
         await self._change(

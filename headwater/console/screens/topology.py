@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from nicegui import ui
 
 from headwater.console.context import context
 from headwater.console.flow import Flow, Station, around, flow_of
-from headwater.console.measured import Measured, measured
+from headwater.console.measured import Measured, measured, series_of
 from headwater.console.parts.beside import Beside
 from headwater.console.parts.graph import GraphView, Node
 from headwater.console.parts.layering import Layout, arranged
@@ -25,7 +26,8 @@ from headwater.runtime.status import Graph
 NODES_MAX = 100
 HOPS = {1: "1 step around", 2: "2 steps around", 3: "3 steps around", 99: "all that is connected"}
 ICONS = {"topic": "view_stream", "query": "bolt", "view": "table_chart", "sink": "output", "group": "group"}
-HEIGHTS = {"query": 88.0}
+HEIGHT = 56.0
+HEIGHTS = {"query": 82.0}
 GRAPH_SECONDS = 4.0
 
 
@@ -94,7 +96,7 @@ class Topology:
         topics = [name for name in history.topics if sees(name)]
         whole = flow_of(graphs, history.statuses, lags=history.lags, topics=topics, sees=sees)
         shown, centre = self._part(whole)
-        sizes = tuple((id, HEIGHTS.get(one.kind, 60.0)) for id, one in shown.stations.items())
+        sizes = tuple((id, HEIGHTS.get(one.kind, HEIGHT)) for id, one in shown.stations.items())
         named = {one.name for one in whole.stations.values() if one.kind in ("topic", "view")}
         left_out = sum(1 for name in topics if name not in named and not name.startswith("__"))
         return Found(
@@ -153,14 +155,18 @@ class Topology:
 
     def _node(self, one: Station) -> Node:
         kind = "topic" if one.kind in ("topic", "view") else one.kind
-        line = self._history.values(kind, one.name, "lag" if kind == "group" else "rate") if kind != "sink" else []
+        line = (
+            self._history.values(kind, series_of(one, self._history.statuses), "lag" if kind == "group" else "rate")
+            if kind != "sink"
+            else []
+        )
         return Node(
             id=one.id,
             kind=one.kind,
             name=one.title,
             icon=ICONS[one.kind],
             said=f"{one.kind} of {one.app}" if one.app and one.kind == "query" else one.kind,
-            height=HEIGHTS.get(one.kind, 60.0),
+            height=HEIGHTS.get(one.kind, HEIGHT),
             line=line,
         )
 
@@ -168,12 +174,21 @@ class Topology:
         """The lines above the drawing; made anew only when they say something else."""
         starting = context().apps.is_starting()
         total, centre = len(found.whole.stations), found.whole.stations.get(found.centre)
-        said = (starting, total > NODES_MAX and total, centre, self._hops, found.left_out if not found.apps else 0)
+        said = (
+            bool(total),
+            starting,
+            total > NODES_MAX and total,
+            centre,
+            self._hops,
+            found.left_out if not found.apps else 0,
+        )
         if said == self._said:
             return
         self._said = said
         self._told.clear()
         self._nothing.clear()
+        noted = starting or centre is not None or (not found.apps and bool(found.whole.stations))
+        self._split.classes(add="noted" if noted else "", remove="" if noted else "noted")
         with self._told:
             if starting:
                 note("Spark is starting. Rows are kept meanwhile; each query lights up when it has come up.")
@@ -193,7 +208,7 @@ class Topology:
     def _ask_for_part(self, centre: Station, total: int) -> None:
         with block("note info"), block("row-flex grow"):
             many = f"{count(total)} nodes are more than one can look at. " if total > NODES_MAX else ""
-            ui.label(f"{many}This is the part around {centre.title}. Which part would you like to see?").classes("grow")
+            ui.label(f"{many}This is the part around {centre.title}; the box above finds another.").classes("grow")
             select(HOPS, value=self._hops, label="How far", on_change=lambda event: self._go_far(int(event.value)))
             button(f"All {count(total)}", self._show_all, icon="fit_screen")
 
@@ -230,6 +245,7 @@ class Topology:
     def _around(self, id: str) -> None:
         self._centre, self._all = id, False
         self._box.set_value("")
+        ui.navigate.history.replace(f"/console/topology?node={quote(id, safe='')}&hops={self._hops}")
         ui.timer(0.01, self._again, once=True)
 
     def _go_far(self, hops: int) -> None:
@@ -239,6 +255,7 @@ class Topology:
 
     def _show_all(self) -> None:
         self._centre, self._all = "", True
+        ui.navigate.history.replace("/console/topology")
         ui.timer(0.01, self._again, once=True)
 
     def _choose_app(self) -> None:
