@@ -62,7 +62,7 @@ export default {
     this.buttons = {};
     this.pointers = new Map();
     this.reset(this.nodes, []);
-    this.sized = new ResizeObserver(() => { if (!this.touched) this.fit(); });
+    this.sized = new ResizeObserver(() => { if (this.picked) this.reveal(this.picked); else if (!this.touched) this.fit(); });
     this.sized.observe(this.$refs.box);
   },
   unmounted() { this.sized?.disconnect(); },
@@ -86,7 +86,7 @@ export default {
       this.current = id;
       if (pick) this.picked = id;
     },
-    leave() { this.picked = null; },
+    leave() { this.picked = null; if (!this.touched) this.$nextTick(() => this.fit(true)); },
 
     // -- drawing
     reset(after, before) {
@@ -126,10 +126,14 @@ export default {
       this.current = id;
       if (!this.buttons[id]?.matches(":focus-visible")) return;
       this.hovered = id;
+      this.reveal(id);
+    },
+    reveal(id) {  // the panel beside takes room: the drawing stays as large as it was, and the node in sight
+      if (!this.buttons[id]) return;
       const box = this.$refs.box.getBoundingClientRect(), at = this.buttons[id].getBoundingClientRect();
       const dx = at.left < box.left + 24 ? box.left + 24 - at.left : at.right > box.right - 24 ? box.right - 24 - at.right : 0;
       const dy = at.top < box.top + 24 ? box.top + 24 - at.top : at.bottom > box.bottom - 24 ? box.bottom - 24 - at.bottom : 0;
-      if (dx || dy) { this.glide(); this.x += dx; this.y += dy; this.touched = true; }
+      if (dx || dy) { this.glide(); this.x += dx; this.y += dy; }
     },
     step(key) {
       const here = this.nodes.find((n) => n.id === this.current);
