@@ -36,11 +36,13 @@ class Beside:
         self._history = context().history
         self._station: Station | None = None
         self._charts: dict[str, tuple[LineChart, str]] = {}
+        self._told: tuple[str, str | None] | None = None
         self._box = ui.element("aside").classes("card flow-side").props('aria-label="The node that was picked"')
         self._box.set_visibility(False)
 
     def open(self, station: Station, flow: Flow) -> None:
         self._station = station
+        self._told = None
         self._charts = {}
         self._box.set_visibility(True)
         self._box.clear()
@@ -95,8 +97,12 @@ class Beside:
                 self._charts[measure] = (LineChart(label=label, dark=self._visit.dark, height=110), label)
 
     def _show_state(self, station: Station) -> None:
-        self._pill.clear()
         status = by_query(self._history.statuses).get(station.id) if station.kind == "query" else None
+        told = None if status is None else (status.state, status.error)
+        if told == self._told:
+            return
+        self._told = told
+        self._pill.clear()
         if status is not None:
             with self._pill:
                 pill(status.state, TONES.get(status.state, ""))

@@ -133,9 +133,6 @@ class Query:
 
     def show(self, found: Found) -> None:
         status, self._series = found.status, found.series
-        self._pill.clear()
-        with self._pill:
-            pill(status.state, TONES.get(status.state, ""))
         self._show_tiles(status)
         self._show_charts(found)
         self._show_phases(status)
@@ -143,6 +140,9 @@ class Query:
         told = (found.trouble, status.error, status.state, found.trial and (found.trial.version, found.trial.state))
         if told != self._told:
             self._told = told
+            self._pill.clear()
+            with self._pill:
+                pill(status.state, TONES.get(status.state, ""))
             self._show_trouble(found)
             self._show_trial(found)
 

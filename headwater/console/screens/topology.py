@@ -145,9 +145,9 @@ class Topology:
         self._show_words(found)
         if is_empty:
             return
-        self._apps.set_visibility(len(found.apps) > 1)
-        if len(found.apps) > 1:
-            self._apps.set_options({"": "All apps", **{app: app for app in found.apps}}, value=self._app)
+        if (options := {"": "All apps", **{app: app for app in found.apps}}) != self._apps.options:
+            self._apps.set_visibility(len(found.apps) > 1)
+            self._apps.set_options(options, value=self._app if self._app in options else "")
         edges = [(edge, edge in found.shown.asides) for edge in found.shown.edges]
         self._graph.draw([self._node(one) for one in found.shown.stations.values()], edges, found.layout)
         self._graph.tell(found.numbers.nodes, found.numbers.rates)
