@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -244,7 +244,7 @@ def _events(log: EmbeddedLog, group: list[Found]) -> dict[tuple[str, int, int], 
     if table is None:
         return {}
     by_key: dict[tuple[Any, ...], list[Event]] = {}
-    for event, key in _as_events(table, finder):
+    for event, key in as_events(table, finder):
         by_key.setdefault(key, []).append(event)
     return {
         one.place: [
@@ -280,7 +280,7 @@ def _scanned(
     return pa.concat_tables(parts, promote_options="default") if parts else None
 
 
-def _as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[Any, ...]]]:
+def as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[Any, ...]]]:
     own = [name for name in table.column_names if not name.startswith("_")]
     texts, rows, times = rows_of(table.select(own)), table.to_pylist(), _micros(table.column(str(finder.on)))
     order = sorted(range(table.num_rows), key=lambda at: (times[at] or 0, rows[at]["_partition"], rows[at]["_offset"]))
@@ -308,6 +308,19 @@ def drawn_column(source: Source, schema: pa.Schema) -> str | None:
     return spoken[0] if spoken else numbers[0] if numbers else None
 
 
-def seconds_of(moment: datetime) -> int:
-    """Microseconds since 1970."""
-    return round(moment.timestamp() * 1e6)
+def column_for(log: EmbeddedLog, source: Source) -> str | None:
+    """The column that is drawn of the events of a source."""
+    topic = source.events_topic(log)
+    with contextlib.suppress(HeadwaterError):
+        return None if topic is None else drawn_column(source, log.topic(topic).schema)
+    return None
+
+
+def points_of(events: list[Event], column: str | None) -> list[tuple[int, float | None, str]]:
+    """Events as a line of time has them: when, how high, and what is told of each."""
+    points = []
+    for event in events:
+        value = event.row.get(column) if column else None
+        told = ", ".join(f"{name} {text}" for name, text in event.texts.items())
+        points.append((event.at_us, float(value) if isinstance(value, int | float | Decimal) else None, told))
+    return points

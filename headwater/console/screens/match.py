@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from html import escape
 from urllib.parse import quote
 
@@ -9,14 +10,24 @@ import orjson
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.finding import Event, Found, Source, drawn_column, events_of, match_at, sources_of, span_of
+from headwater.console.finding import (
+    Event,
+    Found,
+    Source,
+    column_for,
+    events_of,
+    match_at,
+    points_of,
+    sources_of,
+    span_of,
+)
 from headwater.console.parts.layout import block, button, card, empty, heading, note
 from headwater.console.parts.live import read
 from headwater.console.parts.table import Column, Row, Table, link
 from headwater.console.parts.timeline import large
 from headwater.console.parts.words import ago, moment, span
 from headwater.console.screen import screen
-from headwater.console.screens.matches import KINDS, highlighted, points_of
+from headwater.console.screens.matches import KINDS, highlighted
 from headwater.console.screens.view import facts
 from headwater.console.visit import Visit
 from headwater.errors import TopicNotFound
@@ -25,14 +36,25 @@ from headwater.errors import TopicNotFound
 @screen("/matches/{topic}/{partition}/{offset}", under="/matches")
 async def match(visit: Visit, topic: str, partition: int, offset: int) -> None:
     visit.caller.require("read", topic)
-    source, found, events = await read(lambda: _look(visit, topic, partition, offset))
-    if found is None:
+    look = await read(lambda: _look(visit, topic, partition, offset))
+    if look.found is None:
         empty("This match is gone", "Retention has deleted it, or it was never there.", icon="history")
         return
-    _page(source, found, events)
+    _page(look, look.found)
 
 
-def _look(visit: Visit, topic: str, partition: int, offset: int) -> tuple[Source, Found | None, list[Event]]:
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A match, and the events that made it with the topic that they lie in."""
+
+    source: Source
+    found: Found | None
+    topic: str | None = None
+    column: str | None = None
+    events: list[Event] = field(default_factory=list)
+
+
+def _look(visit: Visit, topic: str, partition: int, offset: int) -> Look:
     log = context().log
     source = next((one for one in sources_of(log) if one.topic == topic), None)
     if source is None:
@@ -40,11 +62,13 @@ def _look(visit: Visit, topic: str, partition: int, offset: int) -> tuple[Source
     found = match_at(log, source, partition, offset)
     events_topic = source.events_topic(log)
     if found is None or events_topic is None or not visit.caller.may("read", events_topic):
-        return source, found, []
-    return source, found, events_of(log, [found]).get(found.place, [])
+        return Look(source=source, found=found, topic=events_topic)
+    events = events_of(log, [found]).get(found.place, [])
+    return Look(source=source, found=found, topic=events_topic, column=column_for(log, source), events=events)
 
 
-def _page(source: Source, found: Found, events: list[Event]) -> None:
+def _page(look: Look, found: Found) -> None:
+    source, events = look.source, look.events
     key = ", ".join(found.key.values())
     under = f"A match of the {KINDS[source.kind]}{f' for {key}' if key else ''}, found {ago(found.appended_us)}."
     with heading(found.rule, under=under, why="matches"):
@@ -55,12 +79,12 @@ def _page(source: Source, found: Found, events: list[Event]) -> None:
         record = f"/console/topics/{quote(source.topic, safe='')}/{found.partition}/{found.offset}"
         button("Its row", lambda: ui.navigate.to(record), icon="view_stream", kind="ghost")
     if events:
-        _timeline(found, events)
+        _timeline(look, found)
     elif source.kind != "searches":
-        note(_why_no_events(found))
+        note(_why_no_events(look, found))
     with block("split start"):
         if events:
-            _events_table(found, events)
+            _events_table(look, found)
         elif source.kind == "searches":
             _document(found)
         with block("stack wide"):
@@ -71,21 +95,19 @@ def _page(source: Source, found: Found, events: list[Event]) -> None:
                     ui.html(f'<pre class="code">{escape(_dedented(source.finder.text))}</pre>', sanitize=False)
 
 
-def _timeline(found: Found, events: list[Event]) -> None:
-    log = context().log
-    topic = str(found.source.events_topic(log))
-    column = drawn_column(found.source, log.topic(topic).schema)
+def _timeline(look: Look, found: Found) -> None:
+    events = look.events
     lasted = span((events[-1].at_us - events[0].at_us) / 1e6)
     with card(f"{len(events)} events in {lasted}"):
         told = f"{len(events)} events of {found.rule} in {lasted}"
-        ui.html(large(points_of(found, events), label=told, measure=column or ""), sanitize=False)
+        ui.html(large(points_of(events, look.column), label=told, measure=look.column or ""), sanitize=False)
         ui.label(
-            f"The rows of {topic} with this key, from the first time of the match to its last; times are UTC."
+            f"The rows of {look.topic} with this key, from the first time of the match to its last; times are UTC."
         ).classes("quiet small")
 
 
-def _events_table(found: Found, events: list[Event]) -> None:
-    topic = str(found.source.events_topic(context().log))
+def _events_table(look: Look, found: Found) -> None:
+    topic, events = str(look.topic), look.events
     names = list(events[0].texts)
     numbers = {name for name in names if isinstance(events[0].row[name], int | float) and name not in found.key}
     columns = [Column(name=name, align="right" if name in numbers else "left") for name in names]
@@ -132,12 +154,12 @@ def _values(found: Found) -> dict[str, str]:
     return values
 
 
-def _why_no_events(found: Found) -> str:
+def _why_no_events(look: Look, found: Found) -> str:
     if found.source.finder is None:
         return "No app has written down how this was found, so that its events cannot be looked up. Its row says what it says."
     if span_of(found) is None:
         return "The match names no time, so that its events cannot be looked up. Add one, such as FIRST(a.at), to its MEASURES."
-    if found.source.events_topic(context().log) is None:
+    if look.topic is None:
         return "The topic that was looked at is gone, or has its key or its time no more."
     return "The events are no longer in their topic, or there are too many rows to look through."
 

@@ -12,7 +12,7 @@ import orjson
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.finding import Event, Found, Source, drawn_column, events_of, matches_of, sources_of
+from headwater.console.finding import Event, Found, Source, column_for, events_of, matches_of, points_of, sources_of
 from headwater.console.parts.chart import BarChart
 from headwater.console.parts.layout import block, card, empty, heading, search_box, select
 from headwater.console.parts.live import every
@@ -93,7 +93,7 @@ class Look:
     found: list[Found]
     total: int
     counts: Counter[str]
-    events: dict[tuple[str, int, int], list[Event]]
+    points: dict[tuple[str, int, int], list[Point]]
     is_part: bool
 
 
@@ -155,7 +155,9 @@ class Matches:
         page = fit[first : first + self._pages.size]
         readable = [one for one in page if self._may_see_events(one)]
         events = self._seen.events_for(log, readable)
-        return Look(sources, fit, len(found), counts, events, bool(self._seen.is_part))
+        columns = {source.topic: column_for(log, source) for source in sources}
+        points = {one.place: points_of(events.get(one.place, []), columns[one.source.topic]) for one in readable}
+        return Look(sources, fit, len(found), counts, points, bool(self._seen.is_part))
 
     def _may_see_events(self, one: Found) -> bool:
         topic = one.source.events_topic(context().log)
@@ -180,7 +182,7 @@ class Matches:
         self._table.set_rows([self._row(one, look) for one in self._pages.part(look.found)])
 
     def _row(self, one: Found, look: Look) -> Row:
-        points = points_of(one, look.events.get(one.place, []))
+        points = look.points.get(one.place, [])
         lined = drawn(small(points)) if points else {"text": "–", "tone": "quiet"}
         cells = [
             {"text": ago(one.appended_us), "under": moment(one.appended_us)},
@@ -190,24 +192,6 @@ class Matches:
             drawn(marked) if (marked := highlighted(one.values.get("highlights", "null"))) else told_of(one),
         ]
         return Row(cells, key=address_of(one))
-
-
-def points_of(one: Found, events: list[Event]) -> list[Point]:
-    """The events as a time line has them; a stored search has one, the document itself."""
-    if not events:
-        return []
-    log = context().log
-    topic = one.source.events_topic(log)
-    try:
-        column = None if topic is None else drawn_column(one.source, log.topic(topic).schema)
-    except HeadwaterError:
-        column = None
-    points: list[Point] = []
-    for event in events:
-        value = event.row.get(column) if column else None
-        told = ", ".join(f"{name} {text}" for name, text in event.texts.items())
-        points.append((event.at_us, float(value) if isinstance(value, int | float) else None, told))
-    return points
 
 
 def told_of(one: Found) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from headwater.console.context import context
+from headwater.console.finding import points_of
 from headwater.console.parts.editor import Editor
 from headwater.console.parts.layout import block, button, card, heading, note, select
 from headwater.console.parts.live import read, tell
@@ -16,23 +17,11 @@ from headwater.console.parts.question import Question
 from headwater.console.parts.table import Column, Row, Table, drawn
 from headwater.console.parts.timeline import small
 from headwater.console.parts.words import count, moment
-from headwater.console.ruling import (
-    Bench,
-    RuleTable,
-    Stored,
-    Trial,
-    bench_of,
-    check,
-    spot,
-    stored_in,
-    tables_of,
-    told,
-    tried,
-    write,
-)
+from headwater.console.ruling import RuleTable, Stored, stored_in, tables_of, write
 from headwater.console.screen import screen
-from headwater.console.screens.matches import highlighted, points_of, told_of
+from headwater.console.screens.matches import highlighted, told_of
 from headwater.console.screens.rules import ONE, shown_seconds
+from headwater.console.trying import Bench, Trial, bench_of, check, spot, told, tried
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, TopicNotFound
 from headwater.schema.notation import format_type
@@ -271,7 +260,7 @@ def _cells(trial: Trial, place: int, kind: str) -> list[object]:
     one = trial.matches[place]
     if kind == "searches":
         return [one.values["score"], told_of(one), drawn(highlighted(one.values.get("highlights", "null")))]
-    points = points_of(one, trial.events.get(one.place, []))
+    points = points_of(trial.events.get(one.place, []), trial.column)
     return [moment(one.last_us), ", ".join(one.key.values()), drawn(small(points)) if points else "–", told_of(one)]
 
 

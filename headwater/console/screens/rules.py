@@ -16,20 +16,10 @@ from headwater.console.parts.live import every, read, tell
 from headwater.console.parts.question import Question
 from headwater.console.parts.table import Column, Pages, Row, Table, act, link, mark, toned
 from headwater.console.parts.words import ago, count, span
-from headwater.console.ruling import (
-    RuleTable,
-    Stored,
-    bench_of,
-    check,
-    costs_of,
-    remove,
-    stored_in,
-    tables_of,
-    told,
-    write,
-)
+from headwater.console.ruling import RuleTable, Stored, costs_of, remove, stored_in, tables_of, write
 from headwater.console.screen import screen
 from headwater.console.screens.matches import Seen
+from headwater.console.trying import bench_of, check, told
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, TopicNotFound
 

@@ -46,18 +46,19 @@ class Found:
 
 
 @screen("/views/{name}", under="/views")
-def view(visit: Visit, name: str, tab: str = "rows") -> None:
+async def view(visit: Visit, name: str, tab: str = "rows") -> None:
     visit.caller.require("read", name)
-    page = One(visit, name, tab if tab in TABS.values() else "rows")
+    about = await read(lambda: _described(name))
+    page = One(visit, about, tab if tab in TABS.values() else "rows")
     every(1.0, page.look, page.show)
 
 
 class One:
     """The page."""
 
-    def __init__(self, visit: Visit, name: str, tab: str) -> None:
-        self.name, self._tab, self._visit = name, tab, visit
-        self._about = _described(name)
+    def __init__(self, visit: Visit, about: dict[str, Any], tab: str) -> None:
+        name = str(about["name"])
+        self.name, self._tab, self._visit, self._about = name, tab, visit, about
         key = list(self._about["key"])
         given = parse_schema(self._about["schema"])
         # The key stands in front: it is what a row is found by.
@@ -303,8 +304,7 @@ def definition(about: dict[str, Any], schema: pa.Schema) -> None:
 
 def _upstream(about: dict[str, Any]) -> None:
     name, topic = about["name"], about["topic"]
-    edges = [edge for graph in context().apps.graphs() for edge in graph.edges]
-    reads = sorted({first for first, second in edges if second == f"{name}()"}) or sorted(about["sources"])
+    reads = about["reads"]
     links = (
         ", ".join(f'<a href="/console/topics/{quote(one, safe="")}">{escape(one)}</a>' for one in reads)
         or "nothing known"
@@ -325,10 +325,12 @@ def _upstream(about: dict[str, Any]) -> None:
 
 
 def _described(name: str) -> dict[str, Any]:
-    for one in context().apps.views():
-        if one["name"] == name:
-            return one
-    raise ViewNotFound(view=name)
+    about = next((one for one in context().apps.views() if one["name"] == name), None)
+    if about is None:
+        raise ViewNotFound(view=name)
+    edges = [edge for graph in context().apps.graphs() for edge in graph.edges]
+    reads = sorted({first for first, second in edges if second == f"{name}()"}) or sorted(about["sources"])
+    return {**about, "reads": reads}
 
 
 def _points(name: str, schema: pa.Schema, choice: Choice) -> str:
