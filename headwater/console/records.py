@@ -153,6 +153,9 @@ def _keys(topic: Topic, own: pa.RecordBatch) -> list[str | None]:
     names = [name for name in topic.key if name in own.schema.names]
     if not names:
         return [None] * own.num_rows
+    if len(names) == 1 and is_text(own.schema.field(names[0]).type):
+        found: list[str | None] = own.column(names[0]).to_pylist()
+        return found
     parts = [orjson.loads(line) for line in json_lines.encode_rows(own.select(names))]
     return [", ".join(_plain(part[name]) for name in names) for part in parts]
 

@@ -78,9 +78,9 @@ def test_stopping_keeps_rows_and_gives_the_controls_back(shop: tuple[EmbeddedLog
     make_orders(log, count=5, partitions=2, name="halted")
     page = visit(address).open("/topics/halted/tail")
     expect(page.locator("[data-row]")).to_have_count(5)
-    expect(page.get_by_role("combobox", name="Begin with")).to_be_disabled()
+    expect(page.locator(".toolbar .q-field--disabled")).to_have_count(2)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("combobox", name="Begin with")).to_be_enabled()
+    expect(page.locator(".toolbar .q-field--disabled")).to_have_count(0)
     add_orders(log, range(5, 8), name="halted")
     page.locator("[data-row]").first.click()
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
@@ -100,10 +100,10 @@ def test_more_than_can_be_shown_is_counted_and_said(shop: tuple[EmbeddedLog, str
     add_orders(log, range(10, 20_010), name="flood")
     expect(page.get_by_text("20,000 have come meanwhile")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("18,000 skipped", exact=True)).to_be_visible()
-    expect(page.get_by_text("2,010 rows shown")).to_be_visible()
+    expect(page.get_by_text("18,500 skipped", exact=True)).to_be_visible()
+    expect(page.get_by_text("1,510 rows shown")).to_be_visible()
     gap = [row for row in seen(page) if row.startswith("gap")]
-    assert gap == ["gap before 0/18010"]
+    assert gap == ["gap before 0/18510"]
     visitor.picture("tail-skipped-light")
 
 

@@ -22,6 +22,8 @@ from headwater.log.port import Topic
 
 #: Rows that the page keeps; older ones leave it.
 KEPT_ROWS_MAX = 2_000
+#: Whoever is further behind goes on with the last ones. Fewer than are kept, so that the gap before them stays in sight.
+BEHIND_ROWS_MAX = 1_500
 #: Rows sent at once, and how often: 2,000 a second at most, and only when the browser has taken the ones before.
 ROWS_AT_ONCE = 500
 LOOK_SECONDS = 0.25
@@ -166,7 +168,7 @@ class Tail:
         partition = None if self._partition.value == -1 else int(self._partition.value)
         rows = CONTEXT_ROWS if self._begin.value == "context" else 0
         return Tailing(
-            context().log, self._topic.name, partition=partition, behind_max=KEPT_ROWS_MAX, context_rows=rows
+            context().log, self._topic.name, partition=partition, behind_max=BEHIND_ROWS_MAX, context_rows=rows
         )
 
     def _paint(self) -> None:

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from headwater.console.context import context
 from headwater.console.history import TopicNow
-from headwater.console.parts.layout import card, heading, search_box
+from headwater.console.parts.create_topic import CreateTopic
+from headwater.console.parts.layout import button, card, heading, search_box
 from headwater.console.parts.live import every
 from headwater.console.parts.spark import sparkline
 from headwater.console.parts.table import Column, Pages, Row, Table, drawn, link
@@ -55,6 +56,8 @@ class Topics:
             "Topics", under="Logs of rows, kept and read by many. Lag is that of each group in its topic.", why="lag"
         ):
             self._box = search_box("Filter topics", lambda: self.show())
+            if any(scope.action == "admin" for scope in visit.caller.scopes):
+                button("New topic", CreateTopic(visit).open, icon="add", kind="primary")
         with card(flush=True):
             self._table = Table(
                 COLUMNS,
