@@ -26,6 +26,9 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 def first_paint(bench: Bench) -> list[Result]:
     """From the beginning of the navigation to the first words, and to the first live row."""
+    if _chromium() is None:
+        bench.say("there is no Chromium here; on Debian: apt-get install chromium")
+        return []
     loads = bench.size(20, 3)
     with bench.scratch("console") as folder:
         with hwlog.open(folder / "log") as log:
@@ -69,13 +72,14 @@ def _load(context: BrowserContext, address: str) -> tuple[float, float]:
 def _browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        raise RuntimeError("there is no Chromium here; on Debian: apt-get install chromium")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        launched = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
         yield launched
         launched.close()
+
+
+def _chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def _result(name: str, found: list[float]) -> Result:

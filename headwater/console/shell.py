@@ -49,6 +49,7 @@ def _page(one: Screen) -> Callable[..., Any]:
             return RedirectResponse(f"{ROOT}/login")
         visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
         _head()
+        _whole_addresses()
         with _frame(one, visit):
             _leave_with(visitor, caller)
             try:
@@ -64,6 +65,17 @@ def _page(one: Screen) -> Callable[..., Any]:
     page.__signature__ = signature.replace(parameters=[request, *keyword])  # type: ignore[attr-defined]  # FastAPI reads it
     page.__annotations__ = {"request": Request, **{one.name: one.annotation for one in keyword}}
     return page
+
+
+def _whole_addresses() -> None:
+    """Let `ui.navigate.to` take addresses as links have them: NiceGUI would put the mount's path before them once more."""
+    client = page_context.client
+    inner = client.open
+
+    def go(target: Callable[..., Any] | str, new_tab: bool = False) -> None:
+        inner(target.removeprefix(ROOT) or "/" if isinstance(target, str) else target, new_tab)
+
+    client.open = go  # type: ignore[method-assign]
 
 
 def _leave_with(visitor: str, caller: Caller) -> None:

@@ -14,7 +14,7 @@ from headwater.console.alerting import alerts as shared
 from headwater.console.context import context
 from headwater.console.parts.alert_form import RuleForm
 from headwater.console.parts.alert_words import STATES, about, limit, standings, tells, told, value, worst
-from headwater.console.parts.layout import block, button, card, empty, heading
+from headwater.console.parts.layout import block, button, card, empty, heading, note
 from headwater.console.parts.live import every, read
 from headwater.console.parts.segments import Segments
 from headwater.console.parts.stat import Stat
@@ -67,6 +67,7 @@ class Found:
     changes: list[Change]
     deliveries: dict[str, list[Delivery]]
     waiting: int
+    is_watched: bool
 
 
 class Alerts:
@@ -80,6 +81,8 @@ class Alerts:
             notify_button()
             if visit.caller.may("admin", "*"):
                 button("New rule", self._form.open, icon="add", kind="primary")
+        self._unwatched = note("Nobody looks at the rules now: `headwater serve` and `headwater run` do.", "warn")
+        self._unwatched.set_visibility(False)
         with block("grid tiles"):
             self._firing = Stat("Firing")
             self._pending = Stat("Pending", why="alert_pending")
@@ -111,10 +114,12 @@ class Alerts:
             changes=changes,
             deliveries=outbox.of(one.id for one in changes),
             waiting=len(outbox.open),
+            is_watched=watcher.is_watched(),
         )
 
     def show(self, found: Found) -> None:
         self._found = found
+        self._unwatched.set_visibility(not found.is_watched)
         by_state = {state: [one for one in found.rules if one.state == state] for state in STATES}
         firing, pending, errors = by_state["firing"], by_state["pending"], by_state["unknown"]
         names = ", ".join(one.name for one in firing)
