@@ -100,7 +100,9 @@ def _timeline(look: Look, found: Found) -> None:
     lasted = span((events[-1].at_us - events[0].at_us) / 1e6)
     with card(f"{len(events)} events in {lasted}"):
         told = f"{len(events)} events of {found.rule} in {lasted}"
-        ui.html(large(points_of(events, look.column), label=told, measure=look.column or ""), sanitize=False)
+        ui.html(large(points_of(events, look.column), label=told, measure=look.column or ""), sanitize=False).classes(
+            "timeline-box"
+        )
         ui.label(
             f"The rows of {look.topic} with this key, from the first time of the match to its last; times are UTC."
         ).classes("quiet small")
@@ -111,7 +113,7 @@ def _events_table(look: Look, found: Found) -> None:
     names = list(events[0].texts)
     numbers = {name for name in names if isinstance(events[0].row[name], int | float) and name not in found.key}
     columns = [Column(name=name, align="right" if name in numbers else "left") for name in names]
-    with card("The events", flush=True):
+    with card("The events", flush=True, classes="whole-cells"):
         table = Table([*columns, Column(name="Row", align="right")], label="The events")
     table.set_rows(
         [

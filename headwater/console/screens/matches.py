@@ -114,7 +114,7 @@ class Matches:
             with card("Matches by rule"):
                 self._chart = BarChart(label="Matches by rule", dark=visit.dark, height=160, sideways=True)
                 self._counted = ui.label("").classes("quiet small")
-            with card(flush=True):
+            with card(flush=True, classes="whole-cells"):
                 self._table = Table(COLUMNS, label="Matches", none="No match fits.", on_row=self._open)
                 self._pages = Pages(self._turned, size=25)
         self._nothing = empty(

@@ -234,7 +234,7 @@ def show_trial(trial: Trial, kind: str) -> None:
     """What was found, in a sentence and as rows."""
     looked = f"{count(trial.rows)} rows from {moment(trial.first_us)} to {moment(trial.last_us)} UTC, in {shown_seconds(trial.seconds)}"
     title = f"{count(trial.count)} {'match' if trial.count == 1 else 'matches'}"
-    with card(flush=True):
+    with card(flush=True, classes="whole-cells" if kind == "rules" else ""):
         with block("card-head"):
             ui.html(f"<h2>{title}</h2>", sanitize=False)
             ui.label(f"in {looked}").classes("quiet small")

@@ -96,7 +96,7 @@ class Rules:
                 button(f"New {ONE[table.kind]}", lambda: ui.navigate.to(place), icon="add", kind="primary")
         if len(tables) > 1:
             tabs({one.topic: f"/console/rules/{quote(one.topic, safe='')}" for one in tables}, current=table.topic)
-        with card(flush=True):
+        with card(flush=True, classes="whole-cells"):
             self._table = Table(_columns(table), label=NAMES[table.kind], none="No rule yet.", on_act=self._act)
             self._pages = Pages(self._again)
 
