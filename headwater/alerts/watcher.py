@@ -1,16 +1,13 @@
 """The watcher: looks at all rules every few seconds, writes down what has changed, and has people told.
 
-Of all processes that serve or run a log, one watches: it holds `<log>/server/alerts.lock`, which the kernel gives back
-however the process ends, and another takes over. A look is a plain call (`look`), and so is telling (`deliver`); the
-thread only calls them.
+Of all processes that serve or run a log, one watches (see `turn`). A look is a plain call (`look`), and so is telling
+(`deliver`); the thread only calls them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +24,7 @@ from headwater.alerts.patience import Patience
 from headwater.alerts.rule import Rule
 from headwater.alerts.standing import WHOLE_RULE, Change, Reading, Standing, Step, step, tried, unknown
 from headwater.alerts.summary import Summary, summary_of
+from headwater.alerts.turn import Turn
 from headwater.errors import AlertOverdue, HeadwaterError
 from headwater.faults import reach
 
@@ -80,12 +78,11 @@ class Watcher:
         self._latest: dict[str, dict[str, Reading]] = {}
         self._troubles: dict[str, str | None] = {}
         self._looked_us: int | None = None
-        self._turn = threading.RLock()
+        self._looking = threading.RLock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._lock_path = log.path / "server" / "alerts.lock"
-        self._lock: int | None = None
+        self._turn = Turn(log.path / "server" / "alerts.lock")
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
@@ -98,7 +95,7 @@ class Watcher:
 
     def preview(self, rule: Rule) -> list[Reading]:
         """What a rule would find now: nothing is written down, and nobody is told."""
-        return readings(rule, Look(self._measures))
+        return self._found(rule, Look(self._measures))
 
     def remove(self, name: str) -> None:
         self.book.remove(name)
@@ -150,21 +147,11 @@ class Watcher:
     @property
     def is_watching(self) -> bool:
         """Whether it is this process that looks."""
-        return self._lock is not None
+        return self._turn.is_mine
 
     def is_watched(self) -> bool:
         """Whether any process looks at the rules of this log."""
-        try:
-            descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # nobody ever did
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return self._turn.is_taken()
 
     @property
     def looked_us(self) -> int | None:
@@ -186,7 +173,7 @@ class Watcher:
 
     def look(self) -> list[Change]:
         """Look at all rules once, and write down what has changed, all at once or nothing."""
-        with self._turn:
+        with self._looking:
             self.book.refresh()
             look = Look(self._measures)
             rules, standings = dict(self.book.rules), dict(self.book.standings)
@@ -319,11 +306,11 @@ class Watcher:
         finally:
             # Whoever watches next tells what is not written down as told, so that those at it may end first.
             self.book.outbox.wait_until_idle(seconds=END_SECONDS_MAX)
-            self._let_go()
+            self._turn.give_back()
 
     def _turn_once(self) -> None:
         try:
-            if not self._hold():
+            if not self._turn.take():
                 self.book.refresh()
                 return
             self.look()
@@ -335,24 +322,6 @@ class Watcher:
         except Exception as error:
             if not self._stopping.is_set():
                 logger.error("alerts could not be looked at: %s", error)
-
-    def _hold(self) -> bool:
-        """Whether this process is the one that watches."""
-        if self._lock is None:
-            self._lock_path.parent.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(descriptor)
-                return False
-            self._lock = descriptor
-        return True
-
-    def _let_go(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Watcher]:
