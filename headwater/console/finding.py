@@ -87,14 +87,17 @@ class Event:
     texts: dict[str, str]
 
 
-def sources_of(log: EmbeddedLog) -> list[Source]:
-    """All topics that hold matches."""
+def sources_of(log: EmbeddedLog, known: dict[str, FinderKind | None] | None = None) -> list[Source]:
+    """All topics that hold matches. With `known`, each topic is looked at once: there may be ten thousand."""
+    known = {} if known is None else known
     found = {one.topic: one for one in _noted(log)}
     for name in log.topics():
         if name not in found:
-            with contextlib.suppress(HeadwaterError):
-                if (kind := kind_of(log.topic(name).schema)) is not None:
-                    found[name] = Source(topic=name, kind=kind)
+            if name not in known:
+                with contextlib.suppress(HeadwaterError):
+                    known[name] = kind_of(log.topic(name).schema)
+            if (kind := known.get(name)) is not None:
+                found[name] = Source(topic=name, kind=kind)
     return sorted(found.values(), key=lambda one: one.topic)
 
 
@@ -135,7 +138,10 @@ def tail(log: EmbeddedLog, topic: str, *, rows: int) -> pa.Table:
 
 def matches_of(log: EmbeddedLog, source: Source, *, rows: int) -> list[Found]:
     """The newest matches of a topic, the newest first."""
-    return sorted(matches_in(source, tail(log, source.topic, rows=rows)), key=lambda one: -one.appended_us)[:rows]
+    table = tail(log, source.topic, rows=rows)
+    if source.finder is None and kind_of(table.schema) != source.kind:  # another topic has its name now
+        return []
+    return sorted(matches_in(source, table), key=lambda one: -one.appended_us)[:rows]
 
 
 def match_at(log: EmbeddedLog, source: Source, partition: int, offset: int) -> Found | None:

@@ -53,8 +53,12 @@ class Stored:
     row: dict[str, Any] = field(repr=False)
 
 
-def tables_of(log: EmbeddedLog) -> list[RuleTable]:
-    """All tables of rules: those that apps have written down, and those that are known by their columns."""
+def tables_of(log: EmbeddedLog, known: dict[str, Kind | None] | None = None) -> list[RuleTable]:
+    """All tables of rules: those that apps have written down, and those that are known by their columns.
+
+    With `known`, each topic is looked at once: there may be ten thousand.
+    """
+    known = {} if known is None else known
     found: dict[str, RuleTable] = {}
     topics = set(log.topics())
     for app, query, body in noted(log):
@@ -72,9 +76,10 @@ def tables_of(log: EmbeddedLog) -> list[RuleTable]:
                 )
     for name in topics - found.keys():
         with contextlib.suppress(HeadwaterError):
-            topic = log.topic(name)
-            kind = _kind(set(topic.schema.names)) if topic.key == ("id",) else None
-            if kind is not None:
+            if name not in known:
+                topic = log.topic(name)
+                known[name] = _kind(set(topic.schema.names)) if topic.key == ("id",) else None
+            if (kind := known[name]) is not None:
                 found[name] = _table(log, name, kind)
     return sorted(found.values(), key=lambda one: one.topic)
 

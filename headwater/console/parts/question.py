@@ -32,7 +32,8 @@ class Question:
     async def answered(self) -> bool:
         """Ask, and wait for the answer; whoever closes the dialog has said no."""
         answer = await self._dialog
-        self._dialog.delete()
+        if not self._dialog.is_deleted:  # whoever leaves the page takes the dialog along
+            self._dialog.delete()
         return bool(answer)
 
     def __enter__(self) -> Self:

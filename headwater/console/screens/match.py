@@ -30,17 +30,25 @@ from headwater.console.screen import screen
 from headwater.console.screens.matches import KINDS, highlighted
 from headwater.console.screens.view import facts
 from headwater.console.visit import Visit
-from headwater.errors import TopicNotFound
+from headwater.errors import ArgumentInvalid, TopicNotFound
 
 
 @screen("/matches/{topic}/{partition}/{offset}", under="/matches")
-async def match(visit: Visit, topic: str, partition: int, offset: int) -> None:
+async def match(visit: Visit, topic: str, partition: str, offset: str) -> None:
     visit.caller.require("read", topic)
-    look = await read(lambda: _look(visit, topic, partition, offset))
+    number, at = _number("partition", partition), _number("offset", offset)
+    look = await read(lambda: _look(visit, topic, number, at))
     if look.found is None:
+        heading("A match", under=f"Offset {at} of partition {number} of {topic}.")
         empty("This match is gone", "Retention has deleted it, or it was never there.", icon="history")
         return
     _page(look, look.found)
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ArgumentInvalid(name=name, value=text, expected="a whole number")
+    return int(text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from headwater.console.screen import screen
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.log import EmbeddedLog
+from headwater.operators.finding import FinderKind
 
 COLUMNS = (
     Column(name="when", label="Found"),
@@ -55,6 +56,7 @@ class Seen:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     is_part: set[str] = field(default_factory=set)
     events: dict[tuple[str, int, int], list[Event]] = field(default_factory=dict)
+    kinds: dict[str, FinderKind | None] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, log: EmbeddedLog, source: Source) -> Counter[str]:
@@ -137,7 +139,7 @@ class Matches:
 
     def look(self) -> Look:
         log = context().log
-        sources = [one for one in sources_of(log) if self._visit.caller.may("read", one.topic)]
+        sources = [one for one in sources_of(log, self._seen.kinds) if self._visit.caller.may("read", one.topic)]
         chosen = str(self._chosen.value or EVERYTHING)
         rule = self._rule or ("" if chosen == EVERYTHING else chosen)
         text = (self._box.value or "").lower()

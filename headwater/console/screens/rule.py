@@ -20,7 +20,7 @@ from headwater.console.parts.words import count, moment
 from headwater.console.ruling import RuleTable, Stored, stored_in, tables_of, write
 from headwater.console.screen import screen
 from headwater.console.screens.matches import highlighted, told_of
-from headwater.console.screens.rules import ONE, shown_seconds
+from headwater.console.screens.rules import ONE, shared_kinds, shown_seconds
 from headwater.console.trying import Bench, Trial, bench_of, check, spot, told, tried
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, TopicNotFound
@@ -43,7 +43,7 @@ async def rule(visit: Visit, topic: str, id: str = "") -> None:
 
 def _look(visit: Visit, topic: str) -> tuple[RuleTable, dict[str, Stored], list[str]]:
     log = context().log
-    table = next((one for one in tables_of(log) if one.topic == topic), None)
+    table = next((one for one in tables_of(log, shared_kinds()) if one.topic == topic), None)
     if table is None:
         raise TopicNotFound(topic=topic)
     known = [table.events] if table.events is not None else [name for name in log.topics() if name != topic]
@@ -177,8 +177,8 @@ class Page:
             ui.label("Looking through past rows; the first time takes some seconds.").classes("quiet").props(
                 'role="status"'
             )
-        self._visit.caller.require("read", self._topic)
         try:
+            self._visit.caller.require("read", self._topic)
             trial = await read(lambda: tried(context().log, self._bench(), text, rows=rows))
         except HeadwaterError as error:
             self._trial_place.clear()

@@ -16,7 +16,7 @@ from headwater.console.parts.live import every, read, tell
 from headwater.console.parts.question import Question
 from headwater.console.parts.table import Column, Pages, Row, Table, act, link, mark, toned
 from headwater.console.parts.words import ago, count, span
-from headwater.console.ruling import RuleTable, Stored, costs_of, remove, stored_in, tables_of, write
+from headwater.console.ruling import Kind, RuleTable, Stored, costs_of, remove, stored_in, tables_of, write
 from headwater.console.screen import screen
 from headwater.console.screens.matches import Seen
 from headwater.console.trying import bench_of, check, told
@@ -52,7 +52,11 @@ async def rules_of(visit: Visit, topic: str) -> None:
 
 
 async def _table_page(visit: Visit, topic: str | None) -> None:
-    tables = [one for one in await read(lambda: tables_of(context().log)) if visit.caller.may("read", one.topic)]
+    tables = [
+        one
+        for one in await read(lambda: tables_of(context().log, shared_kinds()))
+        if visit.caller.may("read", one.topic)
+    ]
     if topic is None and not tables:
         heading(
             "Rules",
@@ -88,6 +92,8 @@ class Rules:
         self._visit, self._table_of = visit, table
         self._found = Look({}, [], Counter(), {}, {})
         self._checked: dict[str, str] = {}
+        self._stored: dict[str, Stored] = {}
+        self._ends: dict[int, int] = {}
         self._may_write = visit.caller.may("write", table.topic)
         with heading(NAMES[table.kind], under=_under(table), why="rules"):
             self._box = search_box("Filter rules", self._again)
@@ -102,7 +108,10 @@ class Rules:
 
     def look(self) -> Look:
         log, table = context().log, self._table_of
-        stored = stored_in(log, table)
+        ends = log.end_offsets(table.topic)
+        if ends != self._ends:  # there may be very many, and mostly they stay as they are
+            self._stored, self._ends = stored_in(log, table), ends
+        stored = self._stored
         text = (self._box.value or "").lower()
         fit = sorted((one for one in stored.values() if text in f"{one.id} {one.text}".lower()), key=lambda one: one.id)
         matches: Counter[str] = Counter()
@@ -185,6 +194,12 @@ class Rules:
         context().note(caller, f"rule.{action}", f"{table.topic}/{one.id}")
         tell(f"{one.id} is {done}, from the next batch on (version {version}).")
         await self._again()
+
+
+def shared_kinds() -> dict[str, Kind | None]:
+    """Which topics are known to hold rules, by their columns; shared by all visitors."""
+    kinds: dict[str, Kind | None] = context().share("rule kinds", dict)
+    return kinds
 
 
 def changed(table: RuleTable, action: str, one: Stored) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from urllib.parse import quote
 
 import pyarrow as pa
 from nicegui import ui
@@ -26,6 +25,8 @@ from headwater.errors import HeadwaterError
 WATCH_SECONDS = 2.0
 PAST_MAX = 30
 PAST = "headwater_sql"
+#: Longer statements do not stand in the address.
+ADDRESS_MAX = 4_000
 
 
 @screen("/sql", title="SQL", group="Data", icon="terminal", key="s", order=40)
@@ -121,7 +122,8 @@ class Box:
             self._fail(None)
             self._result.show(answer, again=self._timer is not None)
             self._past.add(text)
-            ui.run_javascript(f"history.replaceState(null, '', '?text=' + encodeURIComponent({json.dumps(text)}))")
+            if len(text) <= ADDRESS_MAX:
+                ui.run_javascript(f"history.replaceState(null, '', '?text=' + encodeURIComponent({json.dumps(text)}))")
         finally:
             self._asked = None
             self._run_button.props(remove="loading")
@@ -266,8 +268,3 @@ class Past:
                 made.on("click", lambda text=text: self._on_take(text))  # type: ignore[operator]  # any callable
                 with made:
                     ui.label(" ".join(text.split()))
-
-
-def address_of(text: str) -> str:
-    """The page with a statement in it."""
-    return f"/console/sql?text={quote(text, safe='')}"
