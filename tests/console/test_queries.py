@@ -154,7 +154,7 @@ def test_stop_and_restart_ask_first_and_are_written_down(
     page.get_by_role("dialog").get_by_role("button", name="Restart").click()
     expect(page.get_by_text("spend starts again.")).to_be_visible()
     assert stage.asked() == ["stop spend", "restart spend"]
-    noted = [row["action"] for row in theatre.log.read("__audit").to_pylist()]
+    noted = [row["action"] for row in theatre.log.read("__audit").rows()]
     assert noted[-2:] == ["query.stop", "query.restart"]
 
 

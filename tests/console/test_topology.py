@@ -157,9 +157,11 @@ def test_keys_walk_along_the_rows_and_move_the_drawing(staged: str, visit: Visit
     expect(page.get_by_label("The node that was picked")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_label("The node that was picked")).not_to_be_visible()
+    expect(page.locator(".flow-split")).not_to_have_class(re.compile("open"))
     plane = page.locator(".flow-plane")
-    before = plane.get_attribute("style")
     page.locator(".flow").focus()
+    page.keyboard.press("0")
+    before = plane.get_attribute("style")
     page.keyboard.press("+")
     page.keyboard.press("ArrowDown")
     assert plane.get_attribute("style") != before
