@@ -26,6 +26,8 @@ from tests.console import company
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
+#: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
+WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -69,7 +71,7 @@ class Visitor:
 
     def picture(self, name: str, *, full: bool = False) -> None:
         """Keep what is on the screen for the documentation, if HEADWATER_PICTURES is set; the mouse is out of the way."""
-        if os.environ.get("HEADWATER_PICTURES"):
+        if WANTS_PICTURES:
             PICTURES.mkdir(parents=True, exist_ok=True)
             self.page.mouse.move(0, 0)
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
