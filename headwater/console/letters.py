@@ -6,15 +6,17 @@ only where a page shows them. Which letters a filter means is said by `Selection
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.letters import STATES, Found, Place, Selection, Status, Statuses, found_in
+from headwater.errors import OffsetExpired
+from headwater.log.letters import STATES, STATUS_TOPIC, Found, Place, Selection, Status, Statuses, found_in
 from headwater.log.port import Topic
 
 if TYPE_CHECKING:
@@ -54,6 +56,33 @@ class Timeline:
     counts: dict[str, list[int]] = field(default_factory=dict)
 
 
+class Places(Sequence[Place]):
+    """Many places, as numbers until somebody wants some of them.
+
+    >>> list(Places(np.array([0, 1]), np.array([7, 8]))[:1])
+    [Place(partition=0, offset=7)]
+    """
+
+    def __init__(self, partitions: Numbers, offsets: Numbers) -> None:
+        self._partitions, self._offsets = partitions, offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> Place: ...
+    @overload
+    def __getitem__(self, at: slice) -> Places: ...
+    def __getitem__(self, at: int | slice) -> Place | Places:
+        if isinstance(at, slice):
+            return Places(self._partitions[at], self._offsets[at])
+        return Place(int(self._partitions[at]), int(self._offsets[at]))
+
+    def where(self, fit: set[Place]) -> Places:
+        mask = np.fromiter((place in fit for place in self), bool, len(self))
+        return Places(self._partitions[mask], self._offsets[mask])
+
+
 class LetterIndex:
     """The letters of one dead-letter topic; caught up by whoever asks, from any thread."""
 
@@ -65,6 +94,7 @@ class LetterIndex:
         self._next: dict[int, int] = {}
         self._codes: dict[str, int] = {}
         self._rows = _none()
+        self._seen = (-1, 0, 0)
         self._states: Numbers = np.zeros(0, np.int64)
 
     # -- asked --------------------------------------------------------------------------------------------------------
@@ -91,30 +121,33 @@ class LetterIndex:
                 for name, code in self._codes.items()
             }
         starts = [first + number * step for number in range(int((last - first) // step) + 1)]
-        return Timeline(starts_us=starts, step_us=step, counts={n: c for n, c in counts.items() if any(c)})
+        return Timeline(starts_us=starts, step_us=step, counts=_commonest(counts))
 
-    def places(self, selection: Selection) -> list[Place]:
+    def places(self, selection: Selection) -> Places:
         """Where the letters of a selection stand, the newest first."""
         with self._lock:
             self._catch_up()
-            mask = self._mask(selection)
-            chosen = np.flatnonzero(mask)
+            chosen = np.flatnonzero(self._mask(selection))
             chosen = chosen[np.argsort(self._rows["at"][chosen], kind="stable")][::-1]
-            found = [Place(int(self._rows["partition"][n]), int(self._rows["offset"][n])) for n in chosen]
+            found = Places(self._rows["partition"][chosen], self._rows["offset"][chosen])
         return found if selection.text is None else self._with_text(found, selection.text)
 
     def read(self, places: Sequence[Place]) -> list[Found]:
         """The letters at these places; one that retention has taken meanwhile is left out."""
-        statuses, found = self._states_now(), []
+        with self._lock:
+            now = self._statuses.now()
+            statuses = {place: now[place] for place in places if place in now}
+        found: list[Found] = []
         for place in places:
-            reader = self._log.read(
-                self.topic.name,
-                start={place.partition: place.offset},
-                stop={place.partition: place.offset + 1},
-                partitions=[place.partition],
-            )
-            for batch in reader.batches():
-                found += found_in(batch.data, batch.partition, {p: s for p, s in statuses.items() if p == place})
+            with contextlib.suppress(OffsetExpired):
+                reader = self._log.read(
+                    self.topic.name,
+                    start={place.partition: place.offset},
+                    stop={place.partition: place.offset + 1},
+                    partitions=[place.partition],
+                )
+                for batch in reader.batches():
+                    found += found_in(batch.data, batch.partition, statuses)
         return found
 
     # -- the index ----------------------------------------------------------------------------------------------------
@@ -130,7 +163,15 @@ class LetterIndex:
         kept = self._rows["offset"] >= np.array([starts[n] for n in sorted(starts)])[self._rows["partition"]]
         if not kept.all():
             self._rows = {column: values[kept] for column, values in self._rows.items()}
-        self._states = self._coded(self._statuses.now())
+        self._catch_up_states()
+
+    def _catch_up_states(self) -> None:
+        """Only where a letter or a status has come or gone: there may be as many statuses as letters."""
+        known = self._log.topics(STATUS_TOPIC, internal=True)
+        seen = (self._log.end_offsets(STATUS_TOPIC)[0] if known else 0, len(self._rows["at"]), sum(self._next.values()))
+        if seen != self._seen:
+            self._states = self._coded(self._statuses.now())
+            self._seen = seen
 
     def _take(self, partition: int, start: int, end: int) -> None:
         reader = self._log.read(
@@ -151,10 +192,6 @@ class LetterIndex:
 
     def _code(self, reason: str) -> int:
         return self._codes.setdefault(reason, len(self._codes))
-
-    def _states_now(self) -> dict[Place, Status]:
-        with self._lock:
-            return dict(self._statuses.now())
 
     def _coded(self, statuses: dict[Place, Status]) -> Numbers:
         """The state of each letter, as its place in `STATES`; letters without a status are open."""
@@ -183,7 +220,7 @@ class LetterIndex:
             mask &= rows["at"] < selection.until_us
         return mask
 
-    def _with_text(self, places: list[Place], text: str) -> list[Place]:
+    def _with_text(self, places: Places, text: str) -> Places:
         """Those in whose message the text stands. The messages of all letters are read for it."""
         fit: set[Place] = set()
         for batch in self._log.read(self.topic.name, columns=("message", "_offset")).batches():
@@ -191,7 +228,7 @@ class LetterIndex:
             for message, offset in zip(messages, batch.data.column("_offset").to_pylist(), strict=True):
                 if text.casefold() in message.casefold():
                     fit.add(Place(batch.partition, offset))
-        return [place for place in places if place in fit]
+        return places.where(fit)
 
     def _reason(self, name: str, code: int) -> Reason:
         mine = self._rows["reason"] == code
@@ -204,6 +241,19 @@ class LetterIndex:
             first_us=int(at.min()) if some else 0,
             last_us=int(at.max()) if some else 0,
         )
+
+
+def _commonest(counts: dict[str, list[int]], *, most: int = 5) -> dict[str, list[int]]:
+    """The commonest by name, and the rest together.
+
+    >>> _commonest({"a": [1, 0], "b": [2, 2], "c": [0, 0], "d": [0, 1]}, most=1)
+    {'b': [2, 2], 'others': [1, 1]}
+    """
+    order = sorted((name for name in counts if any(counts[name])), key=lambda name: (-sum(counts[name]), name))
+    found = {name: counts[name] for name in order[:most]}
+    if order[most:]:
+        found["others"] = [sum(each) for each in zip(*(counts[name] for name in order[most:]), strict=True)]
+    return found
 
 
 def _none() -> dict[str, Numbers]:

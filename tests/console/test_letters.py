@@ -212,7 +212,7 @@ def test_the_index_finds_what_a_reader_of_all_letters_finds(
     every: list[Found] = [one for some in read_letters(small, topic) for one in some]
     expected = [one for one in every if selection.includes(one)]
     places = index.places(selection)
-    assert places == [one.place for one in reversed(expected)]
+    assert list(places) == [one.place for one in reversed(expected)]
     assert [(one.place, one.letter, one.state) for one in index.read(places)] == [
         (one.place, one.letter, one.state) for one in reversed(expected)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.letters import Reason, Timeline
+from headwater.console.letters import Places, Reason, Timeline
 from headwater.console.parts.chart import BarChart
 from headwater.console.parts.layout import block, button, card, heading, search_box, select
 from headwater.console.parts.letter import STATE_WORDS, TONES, LetterView
@@ -24,7 +24,7 @@ from headwater.console.screen import screen
 from headwater.console.screens.letters import index_of
 from headwater.console.visit import Visit
 from headwater.log.deadletters import SUFFIX
-from headwater.log.letters import STATES, Found, Place, Selection, State, letter_topic
+from headwater.log.letters import STATES, Found, Selection, State, letter_topic
 from headwater.log.redrive import park
 
 ANY_REASON = "every reason"
@@ -62,7 +62,7 @@ class Looked:
 
     reasons: list[Reason]
     timeline: Timeline
-    places: list[Place]
+    places: Places
     letters: list[Found]
 
 
@@ -152,7 +152,7 @@ class LettersOf:
         self._reasons.set_rows([_reason(one, picked=one.name == self._reason.value) for one in reasons])
 
     def _show_timeline(self, found: Timeline) -> None:
-        self._chart.set(_moments(found), dict(list(found.counts.items())[:6]))
+        self._chart.set(_moments(found), found.counts)
 
     async def _again(self, _: object = None) -> None:
         found = await attempt(self.look)
