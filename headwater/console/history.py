@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headwater.console.apps import Apps
@@ -24,6 +25,12 @@ POINTS_MAX = 900
 #: Looking may take up to this share of the time; with ten thousand topics we look less often.
 SHARE_MAX = 0.1
 SERIES_MAX = 20_000
+#: Up to so many topics, each of them is looked at each time, and has a point in its lines for each look.
+DENSE_TOPICS_MAX = 500
+#: Beyond that, those that nobody writes to are looked at once in so many looks: compaction changes only their size.
+TURNS = 60
+#: A file that was written more recently than this is not believed to stay as it is.
+TICK_NS = 4_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,8 @@ class History:
         self._looked = threading.Condition()
         self._thread: threading.Thread | None = None
         self._before: dict[str, tuple[float, int]] = {}
+        self._states: dict[str, tuple[Path, tuple[int, int]]] = {}
+        self._turn = 0
         self.topics: dict[str, TopicNow] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
@@ -103,24 +112,44 @@ class History:
             self._looked.notify_all()
 
     def _look_at_topics(self) -> None:
+        """Describe what has changed since the last look; of all else, a few in turn. So ten thousand topics stay cheap."""
+        names = self._log.topics(internal=True)
+        is_dense = len(names) <= DENSE_TOPICS_MAX
         found = {}
-        for name in self._log.topics(internal=True):
+        for place, name in enumerate(names):
             if self._stop.is_set():
                 return
             with contextlib.suppress(HeadwaterError, OSError):
-                found[name] = self._topic(name)
+                is_due = is_dense or place % TURNS == self._turn
+                known = self.topics.get(name)
+                if known is None or is_due or known.rate or self._has_changed(name):
+                    found[name] = self._topic(name, is_dense=is_dense)
+                else:
+                    found[name] = known
         for name in self.topics.keys() - found.keys():
             self._before.pop(name, None)
+            self._states.pop(name, None)
+        self._turn = (self._turn + 1) % TURNS
         self.topics = found
 
-    def _topic(self, name: str) -> TopicNow:
+    def _has_changed(self, name: str) -> bool:
+        """Whether the file in which a topic keeps its ends was written since, by whichever process."""
+        path, signature = self._states[name]
+        now = _signature(path)
+        # Clocks of file systems tick slowly: what was written a moment ago may be written again in the same tick.
+        return now != signature or time.time_ns() - now[1] < TICK_NS
+
+    def _topic(self, name: str, *, is_dense: bool) -> TopicNow:
+        path = self._log.handle(name).state.path
+        self._states[name] = path, _signature(path)  # first: what is written while we look is seen by the next look
         described, now = self._log.describe(name), time.time()
         end = sum(one.offset_next for one in described.partitions)
         before, end_before = self._before.get(name, (now, end))
         rate = max(0.0, (end - end_before) / (now - before)) if now > before else 0.0
         self._before[name] = (now, end)
         appended = [one.appended_at_us for one in described.partitions if one.appended_at_us is not None]
-        self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
+        if is_dense or rate or ("topic", name, "rate") in self._series:
+            self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
         return TopicNow(
             name=name,
             partitions=len(described.partitions),
@@ -180,6 +209,12 @@ def series_names(statuses: Iterable[QueryStatus]) -> list[str]:
         name = one.name if owners.setdefault(one.name, one.app) == one.app else f"{one.app}/{one.name}"
         names.append(name if name not in names else f"{name} v{one.version}")
     return names
+
+
+def _signature(path: Path) -> tuple[int, int]:
+    """Which file this is, and when it was written last."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def lag_by(lags: Iterable[Lag], field: Literal["group", "topic"]) -> dict[str, int]:

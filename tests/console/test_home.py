@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 import headwater
 from headwater.log import EmbeddedLog
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import Running, Visit, serving
 
 SCHEMA = "customer string, amount long"
 
@@ -56,11 +60,19 @@ def test_a_filter_an_order_and_the_jump_box_find_topics(log: EmbeddedLog, served
     expect(page.locator(".hw-palette a").first).to_contain_text("apples")
 
 
-def test_ten_thousand_topics_are_one_page_of_fifty(tmp_path: Path, visit: Visit) -> None:
-    with headwater.open(tmp_path / "log") as log:
+@contextmanager
+def serving_ten_thousand(folder: Path) -> Iterator[str]:
+    with headwater.open(folder / "log") as log:
         for number in range(10_000):
-            log.create(f"topic.{number:05}", SCHEMA, durability="memory")
-    with serving(tmp_path / "log") as address:
+            log.create(f"topic.{number:05}", SCHEMA, durability="os")
+    with serving(folder / "log") as address:
+        yield address
+
+
+def test_ten_thousand_topics_are_one_page_of_fifty(visit: Visit) -> None:
+    # In memory, where there is a place for files in it: each topic is synced to the disk when it is made.
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder, serving_ten_thousand(Path(folder)) as address:
         page = visit(address).open("/topics")
         expect(page.get_by_text("1 to 50 of 10,000")).to_be_visible(timeout=60_000)
         expect(page.locator("tbody tr")).to_have_count(50)
@@ -88,3 +100,16 @@ def test_a_question_mark_explains_its_number(served: str, visit: Visit) -> None:
     expect(page.get_by_text("When it is red")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_text("When it is red")).not_to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_home_of_a_company_at_work(running: Running, visit: Visit, dark: bool) -> None:
+    visitor = visit(running.address, dark=dark)
+    page = visitor.open("/")
+    expect(page.get_by_role("group", name="Queries")).to_contain_text("3/3")
+    orders = page.get_by_label("Busiest topics").get_by_role("row", name=re.compile(r"^orders\b(?!\.)"))
+    for _ in range(8):  # a line has several points
+        running.feed.some(seconds=20)
+        expect(orders.first).to_contain_text(f"{running.log.describe('orders').rows:,}", timeout=20_000)
+    visitor.picture(f"home-{'dark' if dark else 'light'}")
