@@ -29,11 +29,11 @@
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") { const box = document.querySelector("[data-search] input, input[data-search]"); if (box) { event.preventDefault(); box.focus(); } else document.querySelector("[data-jump]")?.click(); return; }
     if (event.key === "?") { document.querySelector("[data-help]")?.click(); return; }
-    if (event.key === "g") { went = Date.now(); return; }
     if (Date.now() - went < 1200) {
       const link = document.querySelector(`.hw-nav a[data-key="${CSS.escape(event.key)}"]`);
       went = 0;
-      if (link) { event.preventDefault(); link.click(); }
+      if (link) { event.preventDefault(); link.click(); return; }
     }
+    if (event.key === "g") went = Date.now();
   });
 })();
