@@ -34,7 +34,8 @@ def draft_of(topic: Topic, *, value: str, key: str = "", headers: str = "", part
     else:
         if not value.strip():
             raise ArgumentInvalid(name="rows", value="", expected="a JSON object, or several")
-        rows = rows_of(value.encode(), {"content-type": JSON_LINES if _are_lines(value) else JSON}, topic)
+        body, kind = value.encode(), JSON_LINES if _are_lines(value) else JSON
+        rows = rows_of(body, {"content-type": kind}, topic, size_max=len(body))
         if not rows:
             raise ArgumentInvalid(name="rows", value=value, expected="at least one row")
     to_batches(rows, topic.schema, topic=topic.name, key=topic.key)

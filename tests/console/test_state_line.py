@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 from hypothesis import given
 from hypothesis.strategies import DrawFn, composite, integers, sampled_from
@@ -17,10 +18,18 @@ STATES = ("firing", "unknown", "pending", "ok")
 
 
 def _change(subject: str, state: Event, at: int) -> Change:
-    facts = {"value": 0.0, "threshold": 0.0, "message": ""}
     return Change(
-        id=f"{subject}{at}", at_us=at, rule="r", subject=subject, state=state, severity="info", offset=at, **facts
-    )  # type: ignore[arg-type]
+        id=f"{subject}{at}",
+        at_us=at,
+        rule="r",
+        subject=subject,
+        state=state,
+        value=0.0,
+        threshold=0.0,
+        severity="info",
+        message="",
+        offset=at,
+    )
 
 
 @composite
@@ -50,8 +59,7 @@ def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int,
     end = 400
     standings = {}
     for when, subject, event, _ in history:
-        state: State = "resolved" if event == "resolved" else event  # type: ignore[assignment]
-        standings[subject] = Standing(rule="r", subject=subject, state=state, since_us=when)
+        standings[subject] = Standing(rule="r", subject=subject, state=cast("State", event), since_us=when)
     standings = {name: one for name, one in standings.items() if one.state != "ok"}
     changes = [_change(subject, event, when) for when, subject, event, _ in history if when >= start]
     found = stretches(reversed(changes), standings.values(), start_us=start, end_us=end)

@@ -98,8 +98,8 @@ def written(record: Record, way: str, *, whole: bool) -> tuple[str, str]:
     value = record.value or ""
     if way == "Hex" or record.form == "hex":
         data = bytes_of(record)
-        part = data if whole else data[:HEX_BYTES_MAX]
-        return escape(dump(part)), _left(len(part), len(data), "bytes")
+        shown = data if whole else data[:HEX_BYTES_MAX]
+        return escape(dump(shown)), _left(len(shown), len(data), "bytes")
     laid_out = record.form == "json" or is_json(value)
     text = pretty(value) if way == "Pretty" and laid_out else value
     part = text if whole else text[:SHOWN_LETTERS_MAX]
