@@ -74,6 +74,8 @@ class Visitor:
         if WANTS_PICTURES:
             PICTURES.mkdir(parents=True, exist_ok=True)
             self.page.mouse.move(0, 0)
+            # The folder of the log is another on each machine.
+            self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
 
     # Any: a request of Playwright's.
