@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.matching import PARTS, ConditionMatcher, Matcher, Part, TextMatcher
+from headwater.console.matching import PARTS, ConditionMatcher, Matcher, TextMatcher
 from headwater.console.parts.layout import block, button, card, select
 from headwater.console.parts.live import read
 from headwater.console.parts.rows import RowList
@@ -177,7 +176,7 @@ class Search:
         if how == "sql":
             matcher = ConditionMatcher(self._topic, text)
         else:
-            parts = [cast("Part", part) for part, box in self._parts.items() if box.value]
+            parts = [part for part, box in self._parts.items() if box.value]
             matcher = TextMatcher(text, is_pattern=how == "pattern", match_case=bool(self._case.value), parts=parts)
         newest_first = self._order.value == "newest"
         return matcher, Scan(context().log, self._topic.name, matcher, newest_first=newest_first)
