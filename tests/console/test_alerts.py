@@ -17,8 +17,10 @@ from playwright.sync_api import Locator, Page, expect
 import headwater
 from headwater.alerts import Delivery, LogMeasures, Rule, Watcher
 from headwater.log import EmbeddedLog, Lag
+from headwater.runtime.client import Client
 from headwater.server.tokens import Tokens
-from tests.console.conftest import Visit, serving
+from tests.console import company
+from tests.console.conftest import Running, Visit, serving
 
 #: Keeps what would be shown, and how often the page has asked for leave.
 RECORDER = """
@@ -275,6 +277,26 @@ def test_the_browser_is_asked_only_by_a_button(address: str, visit: Visit) -> No
     page.get_by_role("button", name="Notify me in this browser").click()
     expect(page.get_by_text("This browser is notified")).to_be_visible()
     assert page.evaluate("asked") == 1
+
+
+@pytest.mark.slow
+def test_a_real_query_that_is_stopped_fires_and_is_over_when_it_runs_again(running: Running, visit: Visit) -> None:
+    page = visit(running.address).open("/alerts")
+    page.get_by_role("button", name="New rule").click()
+    page.get_by_role("combobox", name="Watch").click()
+    page.get_by_role("option", name="A query is down").click()
+    fill(page, name="archive-is-down")
+    page.get_by_role("dialog").get_by_label("Query, or a pattern").fill("archive")
+    expect(page.get_by_label("What it would say now")).to_contain_text("Now it would be: ok")
+    page.get_by_role("button", name="Save rule").click()
+    expect(row(page, "archive-is-down")).to_contain_text("ok")
+    client = Client(company.NAME, running.home)
+    try:
+        client.post("/queries/archive/stop")
+        expect(row(page, "archive-is-down")).to_contain_text("firing", timeout=30_000)
+    finally:
+        client.post("/queries/archive/restart")
+    expect(row(page, "archive-is-down")).to_contain_text("resolved", timeout=60_000)
 
 
 # -- who may ----------------------------------------------------------------------------------------------------------
