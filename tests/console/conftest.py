@@ -28,8 +28,6 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
 #: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
 WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
-#: Where the test's log lies is nobody's business.
-NO_PATH = "document.querySelectorAll('.hw-bar .crumbs > *').forEach((one) => { one.textContent = './data'; })"
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -76,7 +74,6 @@ class Visitor:
         if WANTS_PICTURES:
             PICTURES.mkdir(parents=True, exist_ok=True)
             self.page.mouse.move(0, 0)
-            self.page.evaluate(NO_PATH)
             # The folder of the log is another on each machine.
             self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
