@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +22,7 @@ from headwater.log.redrive import park, redrive
 from tests.console.conftest import Visit, serving
 
 SCHEMA = "customer string, amount long"
-NOW = 1_790_000_000_000_000
+NOW = time.time_ns() // 1_000 - 7_200_000_000
 TRACE = 'Traceback (most recent call last):\n  File "pipeline.py", line 42, in charge\nValueError: the rate of XXX is 0'
 
 

@@ -55,6 +55,9 @@ def test_versions_stand_side_by_side_and_users_are_named(served_shop: str, visit
     expect(page.get_by_role("row", name=re.compile("^address.zip int32 int64 widened"))).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("^card string not null string not null same"))).to_be_visible()
     expect(page.get_by_role("region", name="Users")).to_contain_text("billing")
+    page.locator("textarea").fill(f"{page.locator('textarea').input_value()},\nnote string")
+    expect(page.get_by_role("status", name="Verdict")).to_contain_text("+ note: added as string")
+    visitor.picture("schemas-light", full=True)
     visitor.open("/schemas/payments?old=1&new=2")
     expect(page.get_by_role("row", name=re.compile("^amount int32 int64 widened"))).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("^currency string added"))).to_be_visible()
@@ -77,7 +80,6 @@ def test_a_draft_is_tried_as_it_is_written_and_registered_after_a_question(
     expect(verdict).to_contain_text("cannot be used")
     box.fill("id int64 not null, note string, amount float64")
     expect(verdict).to_contain_text("+ amount: added as float64")
-    visitor.picture("schemas-light", full=True)
     page.get_by_role("button", name="Register").click()
     question = page.get_by_role("dialog", name="Register a new version of orders?")
     assert shop.topic("orders").schema_version == 1

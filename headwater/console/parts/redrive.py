@@ -45,7 +45,7 @@ class Redrive:
             self._what = ui.label("").classes("quiet")
             with block("row-flex"):
                 self._to = select([HOME], value=HOME, label="To", on_change=self._changed)
-                self._to.props('label="To" stack-label').style("width: 210px")
+                self._to.props('prefix="to"').style("width: 230px")
                 self._rate = self._number("Rows a second, at most", "")
                 self._attempts = self._number("Attempts, then park", "3")
             with block("frame"):

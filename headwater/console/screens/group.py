@@ -48,7 +48,9 @@ class Speed:
     def told(self, rows: int) -> str:
         if self.grows < -0.5 and rows:
             return f"caught up in {span(rows / -self.grows)}"
-        return f"falls behind by {short(self.grows)} rows/s" if self.grows > 0.5 else "keeps up"
+        if self.grows > 0.5:
+            return f"falls behind by {short(self.grows)} rows/s"
+        return "stands still" if rows and self.reads < 0.5 else "keeps up"
 
 
 class Group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -84,6 +84,8 @@ class SchemaPage:
         versions = self._schemas.versions()
         old, new = self._chosen(versions)
         lines = lines_between(self._columns(old), self._columns(new))
+        if old == NOTHING:  # there were no rows that could not follow
+            lines = [replace(one, refused="") for one in lines]
         changed = [one for one in lines if one.change not in ("", "changed inside")]
         about = (
             f"{len(changed)} change{'' if len(changed) == 1 else 's'}."
