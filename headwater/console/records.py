@@ -112,20 +112,21 @@ def _cut(column: pa.Array) -> pa.Array:
         return column
     if is_text(kind):
         return pc.utf8_slice_codeunits(column, 0, COLUMN_LETTERS_MAX)
-    cut = [None if value is None else _cut_bytes(value) for value in column.to_pylist()]
-    return pa.array(cut, kind)
+    begun = pc.binary_slice(column, 0, COLUMN_LETTERS_MAX)
+    return pa.array([None if value is None else _whole_letters(value) for value in begun.to_pylist()], kind)
 
 
-def _cut_bytes(value: bytes) -> bytes:
-    """The beginning of some bytes; what is UTF-8 stays so."""
-    part = value[:COLUMN_LETTERS_MAX]
-    if len(part) == len(value):
-        return part
+def _whole_letters(part: bytes) -> bytes:
+    """The beginning of some bytes, without half a letter at its end: text stays text.
+
+    >>> _whole_letters("aä".encode()[:2]), _whole_letters(bytes([255, 254]))
+    (b'a', b'\\xff\\xfe')
+    """
     try:
-        value.decode("utf-8")
-    except UnicodeDecodeError:
-        return part
-    return part.decode("utf-8", "ignore").encode()
+        part.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return part[: error.start] if error.start >= len(part) - 3 and error.start > 0 else part
+    return part
 
 
 def lines_of(topic: Topic, own: pa.RecordBatch) -> list[str]:

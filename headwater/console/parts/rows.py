@@ -70,12 +70,13 @@ class RowList(Element, component="rows.js"):
         self._props["none"] = text
         self.update()
 
-    async def push(self, records: Sequence[Record], *, most: int, gap: str = "") -> int:
-        """Put rows on top, the newest first, and wait until the browser has them. Says how many it keeps."""
+    async def push(self, records: Sequence[Record], *, most: int, gap: str = "") -> int | None:
+        """Put rows on top, the newest first, and wait until the browser has them. Says how many it keeps, if it is there."""
         rows: list[dict[str, Any]] = [self._line(one) for one in reversed(records)]
         if gap:
             rows.append({"i": f"gap before {records[0].partition}/{records[0].offset}", "gap": gap})
-        return int(await self.run_method("push", rows, most, timeout=20))
+        kept = await self.run_method("push", rows, most, timeout=20)
+        return None if kept is None else int(kept)
 
     def empty(self) -> None:
         self.run_method("empty")

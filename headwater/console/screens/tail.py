@@ -162,7 +162,8 @@ class Tail:
         self._gap = 0
         self._counts.shown += len(piece.records)
         with contextlib.suppress(TimeoutError):
-            self._counts.kept = await self._list.push(piece.records, most=KEPT_ROWS_MAX, gap=gap)
+            kept = await self._list.push(piece.records, most=KEPT_ROWS_MAX, gap=gap)
+            self._counts.kept = self._counts.kept if kept is None else kept
 
     def _made(self) -> Tailing:
         partition = None if self._partition.value == -1 else int(self._partition.value)
