@@ -432,4 +432,5 @@ def test_on_a_phone_the_page_does_not_scroll_sideways(eventful: str, visit: Visi
     page.get_by_role("button", name="New rule").click()
     expect(page.get_by_role("button", name="Save rule")).to_be_in_viewport()
     page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
     visitor.picture("alerts-phone")

@@ -89,7 +89,7 @@ class Alerts:
             self._errors = Stat("Cannot be looked at")
             self._rules = Stat("Rules")
             self._told = Stat("Still to be told", why="alert_deliveries")
-        with card("Rules", flush=True):
+        with card("Rules", flush=True) as self._rules_card:
             self._table = Table(COLUMNS, label="Alert rules", none="No rule yet.")
             self._pages = Pages(self._show_rules, size=50)
         self._nothing = block("")
@@ -146,6 +146,7 @@ class Alerts:
         self._show_nothing(not found.rules)
 
     def _show_nothing(self, is_empty: bool) -> None:
+        self._rules_card.set_visibility(not is_empty)
         self._nothing.clear()
         if is_empty:
             with self._nothing:
