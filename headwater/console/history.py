@@ -204,11 +204,11 @@ def series_names(statuses: Iterable[QueryStatus]) -> list[str]:
     A version on trial comes after the one in use; another app may have a query of the same name.
     """
     owners: dict[str, str] = {}
-    names: list[str] = []
+    names: dict[str, None] = {}
     for one in statuses:
         name = one.name if owners.setdefault(one.name, one.app) == one.app else f"{one.app}/{one.name}"
-        names.append(name if name not in names else f"{name} v{one.version}")
-    return names
+        names[name if name not in names else f"{name} v{one.version}"] = None
+    return list(names)
 
 
 def _signature(path: Path) -> tuple[int, int]:

@@ -26,13 +26,12 @@ LOOKS = {
 BUSY_MIN = 0.25
 
 
-def series_of(station: Station, statuses: Sequence[QueryStatus]) -> str:
-    """Under which name the history keeps the series of a station."""
-    if station.kind == "query":
-        for one, name in zip(statuses, series_names(statuses), strict=True):
-            if (one.app, one.name) == (station.app, station.name):
-                return name
-    return station.name
+def series_by_query(statuses: Sequence[QueryStatus]) -> dict[str, str]:
+    """Under which name the history keeps the series of each query, by the id of its node."""
+    found: dict[str, str] = {}
+    for one, name in zip(statuses, series_names(statuses), strict=True):
+        found.setdefault(f"query:{one.app}/{one.name}", name)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from headwater.console.context import context
 from headwater.console.flow import Flow, Station
-from headwater.console.measured import by_query, series_of, state_told
+from headwater.console.measured import by_query, series_by_query, state_told
 from headwater.console.parts.chart import LineChart
 from headwater.console.parts.layout import block, button, pill
 from headwater.console.parts.words import ago, count, short, size, span
@@ -75,9 +75,10 @@ class Beside:
         facts = self._facts_of(station) if station.id in flow.stations else {"": "It is not there any more."}
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
         self._facts.set_content(f'<dl class="facts">{rows}</dl>')
+        series = series_by_query(self._history.statuses).get(station.id, station.name)
         for measure, (chart, label) in self._charts.items():
             kind = "topic" if station.kind in ("topic", "view") else station.kind
-            points = self._history.series(kind, series_of(station, self._history.statuses), measure, points=300)  # type: ignore[arg-type]  # a sink has no chart
+            points = self._history.series(kind, series, measure, points=300)  # type: ignore[arg-type]  # a sink has no chart
             chart.set({label: [(at, value * 100 if measure == "busy" else value) for at, value in points]})
         self._show_state(station)
 

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from headwater.console.context import context
 from headwater.console.flow import Flow, Station, around, flow_of
-from headwater.console.measured import Measured, measured, series_of
+from headwater.console.measured import Measured, measured, series_by_query
 from headwater.console.parts.beside import Beside
 from headwater.console.parts.graph import GraphView, Node
 from headwater.console.parts.layering import Layout, arranged
@@ -57,6 +57,7 @@ class Found:
     whole: Flow
     shown: Flow
     layout: Layout
+    nodes: Sequence[Node]
     numbers: Measured
     centre: str
     apps: Sequence[str]
@@ -103,6 +104,7 @@ class Topology:
             whole=whole,
             shown=shown,
             layout=arranged(sizes, shown.edges),
+            nodes=self._nodes(shown),
             numbers=measured(shown, whole, history),
             centre=centre,
             apps=[graph.app for graph in graphs],
@@ -149,17 +151,17 @@ class Topology:
             self._apps.set_visibility(len(found.apps) > 1)
             self._apps.set_options(options, value=self._app if self._app in options else "")
         edges = [(edge, edge in found.shown.asides) for edge in found.shown.edges]
-        self._graph.draw([self._node(one) for one in found.shown.stations.values()], edges, found.layout)
+        self._graph.draw(found.nodes, edges, found.layout)
         self._graph.tell(found.numbers.nodes, found.numbers.rates)
         self._beside.show(found.whole)
 
-    def _node(self, one: Station) -> Node:
+    def _nodes(self, shown: Flow) -> list[Node]:
+        series = series_by_query(self._history.statuses)
+        return [self._node(one, series.get(one.id, one.name)) for one in shown.stations.values()]
+
+    def _node(self, one: Station, series: str) -> Node:
         kind = "topic" if one.kind in ("topic", "view") else one.kind
-        line = (
-            self._history.values(kind, series_of(one, self._history.statuses), "lag" if kind == "group" else "rate")
-            if kind != "sink"
-            else []
-        )
+        measure = "lag" if kind == "group" else "rate"
         return Node(
             id=one.id,
             kind=one.kind,
@@ -167,7 +169,7 @@ class Topology:
             icon=ICONS[one.kind],
             said=f"{one.kind} of {one.app}" if one.app and one.kind == "query" else one.kind,
             height=HEIGHTS.get(one.kind, HEIGHT),
-            line=line,
+            line=[] if kind == "sink" else self._history.values(kind, series, measure),
         )
 
     def _show_words(self, found: Found) -> None:
