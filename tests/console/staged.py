@@ -10,7 +10,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class Stage:
         return self._asked.read_text().splitlines() if self._asked.exists() else []
 
 
-def graph_of(queries: dict[str, tuple[Sequence[str], Sequence[str]]], *, app: str = APP) -> Graph:
+def graph_of(queries: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, app: str = APP) -> Graph:
     """A graph from queries with what they read and write; `sink:` marks a sink, and a query's own name its view."""
     nodes: dict[str, Node] = {}
     edges = []
