@@ -75,7 +75,7 @@ def test_the_list_tells_how_each_query_does(staged: str, visit: Visit) -> None:
     row = page.get_by_role("row", name=re.compile("spend"))
     for told in ("running", "317", "1.23 k", "420 ms", "42%", "min", "5.40 k", "2.0 MiB", "17"):
         expect(row).to_contain_text(told)
-    expect(page.get_by_role("row", name=re.compile("<b>stolen</b>"))).to_contain_text("waiting")
+    expect(page.locator("tr", has_text="<b>stolen</b>")).to_contain_text("waiting")
     page.get_by_role("button", name="rows/s").click()
     expect(page.locator("tbody tr").first).to_contain_text("spend")
     page.get_by_label("Filter queries").fill("stol")
@@ -141,17 +141,17 @@ def test_stop_and_restart_ask_first_and_are_written_down(
     theatre: Theatre, stage: Stage, staged: str, visit: Visit
 ) -> None:
     page = visit(staged).open("/queries/spend")
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     dialog = page.get_by_role("dialog").filter(has_text="Stop spend?")
     expect(dialog).to_contain_text("nothing is lost")
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     assert stage.asked() == []
-    page.get_by_role("button", name="Stop").click()
-    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_text("spend is stopped.")).to_be_visible()
-    page.get_by_role("button", name="Restart").click()
-    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+    page.get_by_role("button", name="Restart", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart", exact=True).click()
     expect(page.get_by_text("spend starts again.")).to_be_visible()
     assert stage.asked() == ["stop spend", "restart spend"]
     noted = [row["action"] for row in theatre.log.read("__audit").rows()]
@@ -168,7 +168,7 @@ def test_whoever_may_only_read_stops_nothing(log: EmbeddedLog, visit: Visit) -> 
         visitor.page.get_by_role("button", name="Log in").click()
         visitor.page.wait_for_selector("main.hw-page")
         page = visitor.open("/queries/spend")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.get_by_text("admin:spend")).to_be_visible()
         assert stage.asked() == []
 

@@ -79,7 +79,10 @@ class Topology:
             self._apps = select({"": "All apps"}, value="", label="App", on_change=self._choose_app)
             self._apps.set_visibility(False)
             self._box = search_box("Find a node", self._search)
-            self._box.on("keydown.enter", self._go)
+            # What is typed comes with the key: the box itself tells of it a moment later.
+            self._box.on(
+                "keydown.enter", lambda event: self._go(str(event.args)), js_handler="(e) => emit(e.target.value)"
+            )
         self._told = block("stack tight")
         self._split = block("flow-split")
         with self._split:
@@ -216,8 +219,8 @@ class Topology:
 
     # -- what people do -----------------------------------------------------------------------------------------------
 
-    def _matching(self) -> list[str]:
-        text = (self._box.value or "").strip().lower()
+    def _matching(self, typed: str) -> list[str]:
+        text = typed.strip().lower()
         if not text or self._last is None:
             return []
         every_one = self._last.whole.stations.values()
@@ -225,12 +228,12 @@ class Topology:
         return [one.id for one in sorted(fit, key=lambda one: (not one.name.lower().startswith(text), len(one.name)))]
 
     def _search(self) -> None:
-        found = self._matching()
+        found = self._matching(self._box.value or "")
         self._graph.stand_out(found if (self._box.value or "").strip() else None)
 
-    def _go(self) -> None:
+    def _go(self, typed: str) -> None:
         """To the first that was found; in a large graph the part around it is drawn."""
-        found = self._matching()
+        found = self._matching(typed)
         if not found or self._last is None:
             return
         if found[0] not in self._last.shown.stations:
