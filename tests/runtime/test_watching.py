@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.runtime import watching
 from headwater.runtime.status import QueryStatus
 from headwater.runtime.watching import RATE_SECONDS, Watch
 
@@ -31,11 +30,11 @@ def test_busy_is_the_share_of_the_last_seconds_in_which_a_batch_was_at_work(
     for number, (before, seconds, rows) in enumerate(batches):
         now += before + seconds
         done.append((now - seconds, now, rows))
-        monkeypatch.setattr(watching.time, "monotonic", lambda at=now: at)
+        monkeypatch.setattr("headwater.runtime.watching.time.monotonic", lambda at=now: at)
         report = {"id": "q", "batchId": number, "numInputRows": rows, "durationMs": {"triggerExecution": seconds * 1e3}}
         watch.progress(report)
     now += rest
-    monkeypatch.setattr(watching.time, "monotonic", lambda: now)
+    monkeypatch.setattr("headwater.runtime.watching.time.monotonic", lambda: now)
     status = watch.status()
     begin = now - RATE_SECONDS
     known = [one for one in done if one[1] >= begin]
