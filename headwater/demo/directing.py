@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from headwater.demo.console import page_of
 from headwater.demo.feeding import Feeder
@@ -215,5 +215,5 @@ class Director:
         """In the order of the runner: each after those that it reads."""
         return [one.name for one in self._progress.statuses]
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         raise DemoFailed(why=why, path=str(self._company.output), told=self._company.last_words())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from headwater.demo.world.friends import Friends
@@ -19,8 +20,8 @@ class World:
 
     def __init__(self, *, seed: int = 7) -> None:
         self._happening = Happening(chance=random.Random(seed))
-        kinds = (Visitors, Searching, Paying, Machines, News, Friends)
-        self._parts: list[Part] = [kind(self._happening) for kind in kinds]
+        kinds: tuple[Callable[[Happening], Part], ...] = (Visitors, Searching, Paying, Machines, News, Friends)
+        self._parts = [kind(self._happening) for kind in kinds]
         self._due = [0.0] * len(self._parts)
 
     def begin(self, now: datetime) -> Rows:
