@@ -40,7 +40,11 @@ class Station:
 
     @property
     def title(self) -> str:
-        return self.name.partition(" → ")[2] or self.name if self.kind == "sink" else self.name
+        """What it is called in the drawing: a sink by its kind and the last part of its path."""
+        if self.kind != "sink":
+            return self.name
+        kind, colon, place = (self.name.partition(" → ")[2] or self.name).partition(":")
+        return f"{kind}{colon}{place.rstrip('/').rpartition('/')[2]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,10 +136,10 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> Now:
     facts: list[tuple[str, str, str]] = []
     if status.state_rows:
         facts.append(("state", short(status.state_rows), ""))
-    if status.watermark_us is not None:
-        facts.append(("watermark", f"-{span(max(0.0, time.time() - status.watermark_us / 1e6))}", ""))
     if status.late:
         facts.append(("late", short(status.late), "warn"))
+    if status.watermark_us is not None:
+        facts.append(("watermark", f"-{span(max(0.0, time.time() - status.watermark_us / 1e6))}", ""))
     first = f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state
     return Now(
         rate=status.rows_per_second,

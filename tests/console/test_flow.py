@@ -35,6 +35,7 @@ def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() 
     assert flow.before("query:bank/watch") == ["topic:spend"]
     assert set(flow.after("topic:cards")) == {"query:shop/spend", "query:bank/spend"}
     assert flow.stations["sink:bank/watch → mail:boss"].title == "mail:boss"
+    assert Station(id="s", kind="sink", name="archive → lake:/srv/lakes/alerts").title == "lake:alerts"
     assert ("query:shop/spend", "topic:spend.late") in flow.asides
     assert ("query:shop/spend", "topic:spend") not in flow.asides
 

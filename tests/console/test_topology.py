@@ -259,4 +259,5 @@ def test_the_real_company_is_drawn_with_late_rows_and_dead_letters(running: Runn
     expect(node(page, "topic:orders.dlq")).to_be_visible()
     expect(node(page, "query:company/orders_per_minute")).to_contain_text("late")
     expect(page.locator(".line .rows").first).to_be_attached()
+    page.wait_for_function("document.getAnimations().every((one) => one.animationName !== 'lit')")
     visitor.picture(f"topology-{'dark' if dark else 'light'}")
