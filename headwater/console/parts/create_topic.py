@@ -24,12 +24,12 @@ class CreateTopic:
         self._visit = visit
         with ui.dialog().props('aria-label="New topic"') as self._dialog, block("card stack"):
             ui.html("<h2>New topic</h2>", sanitize=False)
-            with block("grid"):
+            with block("grid tiles"):
                 self._name = self._box("Name")
                 self._partitions = self._box("Partitions", value="1")
             self._schema = text_box("Columns, such as customer string, amount double, at timestamp", lines=3, code=True)
             self._schema.on_value_change(self._show)
-            with block("grid"):
+            with block("grid tiles"):
                 self._key = self._box("Key columns (rows of one key stay in order)")
                 self._time = self._box("Event time column")
                 self._keep = self._box("Keep for, such as 7 days")
@@ -47,12 +47,12 @@ class CreateTopic:
 
     def open(self) -> None:
         self._visit.caller.require_somewhere("admin")
-        self._told.clear()
         self._show()
         self._dialog.open()
 
     def _show(self) -> None:
-        """The command that does the same, as it is written in a terminal."""
+        """The command that does the same, as it is written in a terminal; what was wrong before may be mended by now."""
+        self._told.clear()
         words = ["headwater", "topic", "create", self._text(self._name) or "NAME"]
         given = {"--schema": self._text(self._schema), "--key": self._text(self._key), "--time": self._text(self._time)}
         given["--partitions"] = "" if self._text(self._partitions) == "1" else self._text(self._partitions)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from headwater.console.parts.table import Column, Row, Table, link, toned
-from headwater.console.parts.words import ago, count, short, size, span
+from headwater.console.parts.words import ago, count, size, span
 from headwater.log.port import Lag, PartitionInfo
 
 #: From so many rows behind on, a number is marked.
@@ -77,7 +77,7 @@ def _reader(group: str, lags: Sequence[Lag]) -> Row:
     told = "no commit yet" if len(silent) == len(lags) else ""
     cells = [
         link(group, f"/console/groups/{quote(group, safe='')}"),
-        toned(short(rows), "warn" if rows > BEHIND_MANY else "", under=told),
+        toned(count(rows), "warn" if rows > BEHIND_MANY else "", under=told),
         span(max((lag.seconds for lag in lags), default=0.0)) if rows else "–",
         count(len(members)),
     ]
