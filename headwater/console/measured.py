@@ -139,7 +139,8 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> Now:
     if status.late:
         facts.append(("late", short(status.late), "warn"))
     if status.watermark_us is not None:
-        facts.append(("watermark", f"-{span(max(0.0, time.time() - status.watermark_us / 1e6))}", ""))
+        delay = span(max(0.0, time.time() - status.watermark_us / 1e6))
+        facts.append(("watermark", f"-{' '.join(delay.split()[:2])}", ""))  # its largest unit: there is little room
     first = f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state
     return Now(
         rate=status.rows_per_second,

@@ -236,7 +236,8 @@ def test_what_goes_while_one_looks_is_told_in_a_sentence(stage: Stage, staged: s
         edges=tuple(edge for edge in stage.graph.edges if "per_country" not in "".join(edge)),
     )
     stage.show()
-    expect(page.get_by_text("It is not there any more.")).to_be_visible()
+    # The shape of the graph is asked for every few seconds only.
+    expect(page.get_by_text("It is not there any more.")).to_be_visible(timeout=20_000)
     expect(node(page, "query:shop/per_country")).to_have_count(0)
 
 
