@@ -359,7 +359,9 @@ class BodyTooLarge(UsageError):
     """A request is larger than the server takes."""
 
     size_max: int
-    problem = "The body of this request is larger than {size_max} bytes, as it came or unpacked. Nothing of it was used."
+    problem = (
+        "The body of this request is larger than {size_max} bytes, as it came or unpacked. Nothing of it was used."
+    )
     remedy = "Send it in several parts, or raise the server's `body_bytes_max`."
 
 
@@ -1021,9 +1023,7 @@ class StateMissing(QueryError):
 
     operator: str
     batch: int
-    problem = (
-        "The state of operator {operator!r} before batch {batch} is gone, or was kept by an operator with other settings."
-    )
+    problem = "The state of operator {operator!r} before batch {batch} is gone, or was kept by an operator with other settings."
     remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint; `headwater replay QUERY` does so for an app."
 
 

@@ -94,7 +94,7 @@ class Output:
     def _post_rejected(self, rows: DataFrame) -> None:
         """Rows that operators could not use become dead letters of the topic they came from."""
         batch = driver_batch(rows.sparkSession)
-        if batch is not None and self.planned.operators:
+        if batch is not None and self.planned.operators and not self._is_trial:
             post_rejected(
                 shared_log(self.log),
                 state=self.state,
@@ -104,7 +104,14 @@ class Output:
                 batch=batch,
             )
 
+    @property
+    def _is_trial(self) -> bool:
+        """Whether the version is only tried beside the one in use, which tells of the same rows."""
+        return self.planned.version.topic != self.planned.query.output
+
     def _sides(self) -> list[Sides]:
+        if self._is_trial:
+            return []
         found = {side: self.planned.operator_of(side) for side in self.planned.query.aside}
         return [
             Sides(state=self.state, operator=operator.name, topics={side: self.planned.query.aside[side]})

@@ -33,4 +33,8 @@ def test_a_part_runs_and_its_last_line_is_json(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout.splitlines()[-1])
-    assert {result["name"] for result in body["results"]} == {"queries_100k", "queries_100k.brute"}
+    assert {result["name"] for result in body["results"]} == {
+        "queries_100k",
+        "queries_100k.brute",
+        "queries_100k.brute_arrays",
+    }

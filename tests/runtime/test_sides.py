@@ -14,6 +14,7 @@ from headwater.errors import DeclarationInvalid
 from headwater.operators import Process
 from headwater.operators.keyed import Stepped
 from headwater.testing import AppTest
+from tests.runtime.test_apps import running, until
 
 
 def large_aside(state: pa.Table, rows: pa.Table, _time: object) -> Stepped:
@@ -53,3 +54,18 @@ def test_a_side_that_no_operator_has_is_refused(spark: SparkSession, tmp_path: P
     ):
         test.feed("orders", [{"user": "ada", "amount": 5}])
         test.settle()
+
+
+def test_a_version_on_trial_puts_nothing_aside_a_second_time(spark: SparkSession, tmp_path: Path) -> None:
+    with running(orders_app(tmp_path, {"large": "orders.large"}), spark) as runner:
+        runner.log.append("orders", [{"user": "ada", "amount": amount} for amount in (5, 500)])
+        until(
+            lambda: "usual" in runner.log.topics() and runner.log.read("usual").count() == 1,
+            "the version in use has seen all",
+        )
+        runner.replays.begin("usual")
+        until(
+            lambda: "usual.v2" in runner.log.topics() and runner.log.read("usual.v2").count() == 1,
+            "the trial has seen all",
+        )
+        assert runner.log.read("orders.large").count() == 1

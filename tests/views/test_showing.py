@@ -27,7 +27,8 @@ def test_a_view_shows_its_first_rows_in_the_order_of_their_keys(view: Reader, lo
 
 
 def test_only_a_few_rows_are_read(view: Reader, log: EmbeddedLog) -> None:
-    log.append("spend", [{"card": card, "shop": HOSTILE[card % len(HOSTILE)]} for card in range(1000)])
+    shops = [shop for shop in HOSTILE if "\0" not in shop]  # PostgreSQL has no text with a zero byte
+    log.append("spend", [{"card": card, "shop": shops[card % len(shops)]} for card in range(1000)])
     view.get(card=0, at_least={"spend": log.end_offsets("spend")})
     html = view._repr_html_()
     assert "There are more rows." in checked(html).texts

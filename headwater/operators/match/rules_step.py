@@ -351,6 +351,8 @@ def as_json(measures: dict[str, pa.Array], count: int) -> list[str]:
 
 
 def _finite(values: pa.Array) -> pa.Array:
+    if pa.types.is_list(values.type):
+        return pa.ListArray.from_arrays(values.offsets, _finite(values.values), mask=values.is_null())
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))

@@ -247,6 +247,8 @@ def test_measures_are_json_also_where_json_has_no_word_for_them() -> None:
         {"broken": None, "words": "c"},
     ]
     assert all("NaN" not in text and "Infinity" not in text for text in as_json(numbers, 3))
+    lists = {"amounts": pa.array([[1.5, float("nan")], None, []], pa.list_(pa.float64()))}
+    assert as_json(lists, 3) == ['{"amounts": [1.5, null]}', '{"amounts": null}', '{"amounts": []}']
 
 
 def test_rules_over_rows_that_are_all_there() -> None:
