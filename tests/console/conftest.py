@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import headwater
 from headwater.errors import HeadwaterError
@@ -30,6 +30,8 @@ PICTURES = ROOT / "docs" / "images" / "console"
 WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
+# It ends a hang; a machine may be slow.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

@@ -144,7 +144,7 @@ def test_a_statement_watches_each_of_its_rows(address: str, visit: Visit) -> Non
     page.get_by_role("option", name="A SQL condition").click()
     fill(page, name="large", sql="SELECT amount, amount AS value FROM orders WHERE amount >= 12498")
     page.get_by_label("Columns that tell rows apart").fill("amount")
-    expect(page.get_by_label("What it would say now")).to_contain_text("Now it would be: firing")
+    expect(page.get_by_label("What it would say now")).to_contain_text("amount 12499, value 12499")
     page.get_by_role("button", name="Save rule").click()
     expect(row(page, "large")).to_contain_text("firing")
     page.get_by_role("link", name="large").first.click()
