@@ -24,8 +24,8 @@ test: $(DEV) ## Run the tests, all but the slow ones (ARGS="-k retention -x")
 slow: $(DEV) ## Run the slow tests: long crash and chaos series, benchmarks in small, the whole demo
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-demo: $(DEV) ## Watch three apps at work, live, and see every output recomputed (ARGS="--seconds 60 --keep")
-	@PYTHONPATH=examples $(BIN)/python -m demo $(ARGS)
+demo: $(DEV) ## Watch a small company at work, live in terminal and browser (ARGS="--seconds 90 --check", ARGS=crash)
+	@$(BIN)/headwater demo $(ARGS)
 
 bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 	@$(BIN)/python -m benchmarks.$(NAME) $(ARGS)

@@ -111,6 +111,11 @@ def _path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(_text(value)).expanduser()
 
 
+def _hidden(_value: Any) -> str:
+    """What stands for a secret wherever settings are shown."""
+    return "(set, not shown)"
+
+
 # -- the settings ---------------------------------------------------------------------------------------------------
 
 
@@ -124,7 +129,14 @@ class _Rule:
 
 
 _RULES = {
-    "log": _Rule(help="Address of the log: a folder.", parse=_text),
+    "log": _Rule(help="Address of the log: a folder, or the http://… of a server.", parse=_text),
+    "token": _Rule(
+        help="What commands show to a server of the log; see `headwater token`.", parse=_optional(_text), show=_hidden
+    ),
+    "app": _Rule(
+        help="The file of the app that `headwater dev` and `headwater run` run where none is named; FILE:NAME where it makes several.",
+        parse=_optional(_text),
+    ),
     "durability": _Rule(
         help="When a row of a new topic counts as written: fsync, os or memory.", parse=_one_of(get_args(Durability))
     ),
@@ -170,6 +182,17 @@ _RULES = {
         help="Whether sealed segments are looked after behind appends (auto) or only when asked (manual).",
         parse=_one_of(get_args(Upkeep)),
     ),
+    "alert_webhook_secret": _Rule(
+        help="What webhooks of alerts are signed with; none leaves them without a signature.",
+        parse=_optional(_text),
+        show=_hidden,
+    ),
+    "alert_mail_server": _Rule(
+        help="Mail server of alerts, such as smtp+starttls://USER:PASSWORD@HOST:587, smtps://… or smtp://…; none sends no mail.",
+        parse=_optional(_text),
+        show=_hidden,
+    ),
+    "alert_mail_sender": _Rule(help="Who writes the mails of alerts.", parse=_text),
     "color": _Rule(help="Colour in the terminal: auto, always or never.", parse=_one_of(get_args(Color))),
     "output": _Rule(help="How commands print: table, json, jsonl or csv.", parse=_one_of(get_args(Output))),
 }
@@ -188,6 +211,8 @@ class Config:
     """
 
     log: str = "./data"
+    token: str | None = field(default=None, repr=False)
+    app: str | None = None
     durability: Durability = "fsync"
     codec: Codec = "none"
     partitions: int = 1
@@ -204,6 +229,9 @@ class Config:
     open_partitions_max: int = 256
     archive_dir: Path | None = None
     upkeep: Upkeep = "auto"
+    alert_webhook_secret: str | None = field(default=None, repr=False)
+    alert_mail_server: str | None = field(default=None, repr=False)
+    alert_mail_sender: str = "headwater@localhost"
     color: Color = "auto"
     output: Output = "table"
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -226,6 +254,7 @@ class Config:
             return parse(value)
         except ArgumentInvalid as error:
             origin = self.origin(name)
+            value = _hidden(value) if _RULES[name].show is _hidden else value
             raise SettingInvalid(name=name, value=value, expected=error.expected, origin=origin) from None
 
     @classmethod
@@ -272,6 +301,7 @@ class Config:
     def _described(self, name: str, rule: _Rule) -> Setting:
         value = getattr(self, name)
         text = "none" if value is None else rule.show(value)
+        value = text if value is not None and rule.show is _hidden else value
         return Setting(name=name, value=value, text=text, origin=self.origin(name), help=rule.help)
 
 

@@ -5,15 +5,15 @@
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded
     ├── NotFound              the thing named does not exist: create it, or mend the name
-    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound
+    │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound, AlertNotFound
     ├── NotAllowed            the caller may not do this: ask with a token that may, or from where it is allowed
     │   ├── TokenInvalid, ScopeMissing, HostUnknown, OriginRefused
     ├── Conflict              somebody else was first: read again, then decide again
-    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict
+    │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty, OutcomeUnknown
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, ServerUnreachable, TooManyRequests
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AlertOverdue, ServerUnreachable, TooManyRequests
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
-    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible
+    │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
         ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
@@ -359,7 +359,9 @@ class BodyTooLarge(UsageError):
     """A request is larger than the server takes."""
 
     size_max: int
-    problem = "The body of this request is larger than {size_max} bytes. Nothing of it was used."
+    problem = (
+        "The body of this request is larger than {size_max} bytes, as it came or unpacked. Nothing of it was used."
+    )
     remedy = "Send it in several parts, or raise the server's `body_bytes_max`."
 
 
@@ -469,6 +471,16 @@ class ViewNotFound(NotFound):
     near: str = ""
     problem = "There is no view {view!r}{near}."
     remedy = "List the views with `headwater view list`; a view is there from its app's first run on."
+
+
+@dataclass(eq=False, kw_only=True)
+class AlertNotFound(NotFound):
+    """There is no alert rule of this name."""
+
+    rule: str
+    near: str = ""
+    problem = "There is no alert rule {rule!r}.{near}"
+    remedy = "List the rules with `headwater alert list`, or add one with `headwater alert set`."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -663,6 +675,25 @@ class GroupActive(Conflict):
 
 
 @dataclass(eq=False, kw_only=True)
+class OutcomeUnknown(Conflict):
+    """An append was asked for again, and nobody knows what became of the first try."""
+
+    why: str
+    problem = "Whether these rows were appended is not known: {why}."
+    remedy = "Look whether they are there before you send them again; with a producer and a sequence, sending twice does no harm."
+
+
+@dataclass(eq=False, kw_only=True)
+class FolderNotEmpty(Conflict):
+    """A new project was to be written where there is something already."""
+
+    folder: str
+    found: str
+    problem = "There is something in {folder} already: {found}."
+    remedy = "Choose another name, or an empty folder. Nothing was written."
+
+
+@dataclass(eq=False, kw_only=True)
 class ViewConflict(Conflict):
     """A view on disk does not fit what it is now declared to be."""
 
@@ -733,6 +764,16 @@ class Closed(LogError):
     what: str
     problem = "This {what} is closed."
     remedy = "Open a new one."
+
+
+@dataclass(eq=False, kw_only=True)
+class AlertOverdue(LogError):
+    """The statement of an alert rule takes too long to be asked every few seconds."""
+
+    rule: str
+    seconds: float
+    problem = "The statement of rule {rule!r} was not done within {seconds} seconds."
+    remedy = "Let it ask less: a view that is grouped already, or only the newest rows of a topic (`_appended_at > …`)."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -930,6 +971,17 @@ class SparkLost(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class DemoFailed(QueryError):
+    """The demo has waited in vain, or the process that runs its queries has ended."""
+
+    why: str
+    told: str
+    path: str
+    problem = "The demo cannot go on: {why}. The last that its process printed: {told}"
+    remedy = "The rest is in {path}; `headwater demo --dir FOLDER` keeps that file."
+
+
+@dataclass(eq=False, kw_only=True)
 class RowRefused(QueryError):
     """A sink would not take one row of a batch."""
 
@@ -971,8 +1023,8 @@ class StateMissing(QueryError):
 
     operator: str
     batch: int
-    problem = "The state of operator {operator!r} before batch {batch} is gone."
-    remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint."
+    problem = "The state of operator {operator!r} before batch {batch} is gone, or was kept by an operator with other settings."
+    remedy = "Rebuild it from the input with `headwater.operators.rebuild`, or start the query with a new checkpoint; `headwater replay QUERY` does so for an app."
 
 
 @dataclass(eq=False, kw_only=True)

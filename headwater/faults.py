@@ -50,6 +50,9 @@ APP_CRASH_POINTS = ("app.batch", "app.topic_written", "app.sinks_written")
 #: Those of a switch from one version of a query to the next.
 REPLAY_CRASH_POINTS = ("replay.stopped", "replay.met", "replay.switching", "replay.corrected", "replay.switched")
 
+#: Those of a look at alert rules, and of telling somebody.
+ALERT_CRASH_POINTS = ("alerts.decided", "alerts.written", "alerts.sent")
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -51,6 +51,8 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         if below.hidden:
             continue
         if hasattr(below, "commands"):
+            if below.invoke_without_command:  # a noun that is a command itself
+                yield f"{path} {name}", below
             yield from commands(below, f"{path} {name}")
         else:
             yield f"{path} {name}", below

@@ -1,12 +1,13 @@
-"""`python -m benchmarks.server`: producing, consuming and tailing over HTTP."""
+"""`python -m benchmarks.server`: producing, consuming and tailing over HTTP, and the console in a real browser."""
 
 from __future__ import annotations
 
 from benchmarks.harness import main
+from benchmarks.server.console import first_paint
 from benchmarks.server.rows import ask, consume, produce
 from benchmarks.server.tails import tail
 
-PARTS = {"produce": produce, "consume": consume, "ask": ask, "tail": tail}
+PARTS = {"produce": produce, "consume": consume, "ask": ask, "tail": tail, "console": first_paint}
 
 if __name__ == "__main__":
     main("server", PARTS)

@@ -27,6 +27,18 @@ def server(folder: Path) -> Iterator[str]:
         process.communicate()
 
 
+@contextlib.contextmanager
+def console(folder: Path) -> Iterator[str]:
+    """`headwater serve` with its console, as a user starts it."""
+    words = [sys.executable, "-m", "headwater.cli", "--log", str(folder), "--output", "jsonl", "serve", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["address"]
+        finally:
+            process.terminate()
+
+
 def _serve(folder: str) -> None:
     settings = Settings(requests_per_second_max=1e9)
     with hwlog.open(folder) as log, served(log, Address(port=0), settings=settings) as address:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from headwater.cli import (
+    alert,
     ask,
     config,
     consume,
@@ -15,6 +16,7 @@ from headwater.cli import (
     dlq,
     doctor,
     group,
+    init,
     log,
     produce,
     query,
@@ -47,6 +49,7 @@ def build() -> typer.Typer:
     for module in (
         *everyday,
         sql,
+        init,
         running,
         dev,
         serve,
@@ -55,6 +58,7 @@ def build() -> typer.Typer:
         ask,
         view,
         dlq,
+        alert,
         state,
         log,
         config,

@@ -29,7 +29,12 @@ def _flag(kind: Any, *names: str, text: str, metavar: str | None = None) -> Any:
 
 # The names are those of `Flags`; `log` stands aside for a command whose own argument is called so.
 _GLOBAL: dict[str, tuple[Any, Any]] = {
-    "flag_log": (_flag(str | None, "--log", text="Folder of the log (or HEADWATER_LOG).", metavar="PATH"), None),
+    "flag_log": (
+        _flag(
+            str | None, "--log", text="Folder of the log, or http://… of its server (or HEADWATER_LOG).", metavar="PATH"
+        ),
+        None,
+    ),
     "flag_json": (_flag(bool, "--json", text="Short for --output json."), False),
     "flag_output": (
         _flag(str | None, "--output", text="table, json, jsonl or csv.", metavar="FORMAT"),
@@ -62,6 +67,14 @@ def noun(app: typer.Typer, name: str, text: str) -> typer.Typer:
     return group
 
 
+def acting_noun(app: typer.Typer, name: str, function: Callable[Concatenate[Session, P], None]) -> typer.Typer:
+    """A group of commands that is a command itself, where none of the others is named."""
+    group = typer.Typer(name=name, invoke_without_command=True, rich_markup_mode=None)
+    group.callback()(_with_flags(function, alone=True))
+    app.add_typer(group)
+    return group
+
+
 def remember_flags() -> Callable[..., None]:
     """A callback that takes the flags which stand in front of a command's name."""
 
@@ -82,10 +95,12 @@ def _keep(context: typer.Context, given: dict[str, Any]) -> None:
     root.meta[_FLAGS] = flags.over(root.meta.get(_FLAGS, Flags()))
 
 
-def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
+def _with_flags(function: Callable[..., None], *, alone: bool = False) -> Callable[..., None]:
     @functools.wraps(function)
     def run(context: typer.Context, **given: Any) -> None:
         _keep(context, given)
+        if alone and context.invoked_subcommand is not None:
+            return
         own = {name: value for name, value in given.items() if name not in _GLOBAL}
         with _quiet_on_closed_pipe():
             function(Session.begin(flags_of(context)), **own)

@@ -11,8 +11,8 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
-from headwater.cli.run import File, Master, Only, Port, interruptible, work
-from headwater.cli.session import Session
+from headwater.cli.run import File, Master, Only, Port, chosen_file, interruptible, work
+from headwater.cli.session import Session, refuse_server
 from headwater.errors import HeadwaterError, RunnerActive
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     command(app, "dev")(dev)
 
 
-def dev(session: Session, file: File, master: Master = None, only: Only = None, port: Port = 0) -> None:
+def dev(session: Session, file: File = None, master: Master = None, only: Only = None, port: Port = 0) -> None:
     """Run the app of a file, and take it in again whenever the file is saved.
 
     Spark stays up, so a change is at work within a second or two. A file that does not load leaves the app as it was.
@@ -36,13 +36,15 @@ def dev(session: Session, file: File, master: Master = None, only: Only = None, 
     from headwater.server.running import served_app
 
     let_pandas_in()
-    app: App | None = load_app(file)
+    chosen = chosen_file(session, file)
+    app: App | None = load_app(chosen)
     spark = None
     while app is not None:
+        refuse_server(session.flags.log or app.log)
         runner = Runner(
             app, log=session.flags.log, master=master, only=only or (), port=port, served=served_app, spark=spark
         )
-        saves = Saves(session, file, runner)
+        saves = Saves(session, chosen, runner)
         with interruptible(session, runner):
             saves.start()
             try:

@@ -22,6 +22,7 @@ _REMEDIES: dict[type[HeadwaterError], str] = {
     errors.OffsetAhead: "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
     errors.SchemaConflict: "Add nullable columns or widen types; to drop a column, say `--force`; otherwise make a new topic.",
     errors.GroupActive: "Stop them first; each lets go of its partitions when it ends.",
+    errors.TokenInvalid: "Give one that `headwater token create` has made for this server: as HEADWATER_TOKEN, or as `token` in headwater.toml.",
     errors.ReadOnly: "Work as a user who may, or change the folder's permissions.",
 }
 

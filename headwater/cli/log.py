@@ -40,7 +40,7 @@ def verify(session: Session, topic: OneTopic = None) -> None:
     """
     from headwater.log.embedded import repair as repairs
 
-    with session.log() as log, _steps(session, "verify") as progress:
+    with session.log(folder=True) as log, _steps(session, "verify") as progress:
         report = repairs.verify(log, topic, progress=progress)
     session.show(_record(report), _lines(session, report))
     session.say(_looked_at(report))
@@ -55,7 +55,7 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
     """
     from headwater.log.embedded import repair as repairs
 
-    with session.log(write=not dry_run) as log:
+    with session.log(write=not dry_run, folder=True) as log:
         with _steps(session, "repair" if yes else "look") as progress:
             report = repairs.repair(log, topic, dry_run=dry_run or not yes, progress=progress)
         if report.findings and not dry_run and not yes:
@@ -73,7 +73,7 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
 
     That is retention, the joining of small frames, and for compacted topics the last row per key.
     """
-    with session.log(write=not dry_run) as log:
+    with session.log(write=not dry_run, folder=True) as log:
         names = log.topics(internal=True) if topic is None else [log.topic(topic).name]
         records = []
         for name in names:

@@ -159,6 +159,7 @@ def client_of(session: Session, app: str | None) -> Client:
     """The process that runs the app, or the only app, of the log."""
     from headwater.runtime.client import Client
 
+    session.need_folder()
     name = app or only_app(session)
     return Client(name, home_of(session, name))
 

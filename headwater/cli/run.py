@@ -16,7 +16,7 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
-from headwater.cli.session import Session
+from headwater.cli.session import Session, refuse_server
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 SHOW_SECONDS = 0.5
 File = Annotated[
-    str, typer.Argument(help="A Python file that makes an app; FILE:NAME where it makes several.", metavar="FILE")
+    str | None,
+    typer.Argument(
+        help="A Python file that makes an app; FILE:NAME where it makes several. Otherwise the setting `app`.",
+        metavar="FILE",
+    ),
 ]
 Master = Annotated[
     str | None, typer.Option("--master", help="Where Spark runs, such as spark://host:7077.", metavar="URL")
@@ -41,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     session: Session,
-    file: File,
+    file: File = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Process what is there, then stop.")
     ] = False,
@@ -61,12 +65,14 @@ def run(
     Queries start from their checkpoints, are watched, and start again when they fail. Ctrl-C lets the batches at work
     come to their end first; a second Ctrl-C does not wait.
     """
+    from headwater.console import served_with_console
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
     from headwater.server.running import served_app
 
     let_pandas_in()
-    app = load_app(file)
+    app = load_app(chosen_file(session, file))
+    refuse_server(session.flags.log or app.log)
     runner = Runner(
         app,
         log=session.flags.log,
@@ -76,7 +82,7 @@ def run(
         until_caught_up=until_caught_up,
         standby=standby,
         port=port,
-        served=served_app,
+        served=served_app if until_caught_up else served_with_console,
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
@@ -85,6 +91,17 @@ def run(
             work(session, runner, until_caught_up=until_caught_up)
         if runner.spark is not None:
             runner.spark.stop()
+
+
+def chosen_file(session: Session, given: str | None) -> str:
+    """The file to run: the one that was given, or the one that the project's settings name."""
+    chosen = given or session.config.app
+    if chosen is None:
+        raise typer.BadParameter(
+            'No file to run was named. Give one, or write `app = "pipeline.py"` into headwater.toml; '
+            "`headwater init NAME` makes a project that has both."
+        )
+    return chosen
 
 
 def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:

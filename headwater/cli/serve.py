@@ -44,13 +44,15 @@ def serve(
     kafka_names: Annotated[
         bool, typer.Option("--kafka-names", help="Tell lag also under the names of Kafka's exporters.")
     ] = False,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the console's pages too.")] = True,
 ) -> None:
-    """Serve the log over HTTP until Ctrl-C.
+    """Serve the log over HTTP until Ctrl-C, with the console in which people see it.
 
     Programs open it with `headwater.open("http://…")`. On this machine it is open to whoever may use it, until the first
     token is made with `headwater token create`; other machines always need one.
     """
     try:
+        from headwater.console import console_for_server
         from headwater.server import views
         from headwater.server.serving import Address, check, run_server
         from headwater.server.settings import Settings
@@ -65,7 +67,7 @@ def serve(
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )
-    with session.log(create=True) as log:
+    with session.log(create=True, folder=True) as log:
         tokens = Tokens(log.path)
         check(address, tokens)
 
@@ -78,6 +80,8 @@ def serve(
         # The server ends in order by itself; our own handler would end it in the middle of an answer.
         before = signal.getsignal(signal.SIGTERM)
         try:
-            run_server(log, address, settings=settings, tokens=tokens, tell=tell, routers=routers)
+            secure = address.certificate is not None
+            more = console_for_server(guarded=not address.is_local, secure=secure) if console else {}
+            run_server(log, address, settings=settings, tokens=tokens, tell=tell, routers=routers, **more)
         finally:
             signal.signal(signal.SIGTERM, before)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.tables import Column, table
 from headwater.cli.terminal import data_stream, is_terminal, painted, wants_color, width_of
 from headwater.config import Config
-from headwater.errors import ReadOnly
+from headwater.errors import ArgumentInvalid, ReadOnly
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
@@ -74,11 +74,25 @@ class Session:
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the log is a server's."""
+        return is_server(self.config.log)
+
+    def need_folder(self) -> None:
+        """For a command that works on the log's own files."""
+        refuse_server(self.config.log)
+
     @contextlib.contextmanager
-    def log(self, *, create: bool = False, write: bool = False) -> Iterator[EmbeddedLog]:
-        """The log of this run, open. A command that only reads also takes a folder that it may not write."""
+    def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[EmbeddedLog]:
+        """The log of this run, open. A command that only reads also takes a folder that it may not write.
+
+        With `folder` a server's log is refused, for a command that works on the log's own files.
+        """
         import headwater.log
 
+        if folder:
+            self.need_folder()
         try:
             log = headwater.log.open(self.config.log, config=self.config, create=create)
         except ReadOnly:
@@ -147,6 +161,17 @@ class Session:
             writer.writerow(records[0])
             writer.writerows([csv_cell(value) for value in record.values()] for record in records)
         data_stream().write(text.getvalue().encode())
+
+
+def is_server(address: str) -> bool:
+    return address.startswith(("http://", "https://"))
+
+
+def refuse_server(address: str) -> None:
+    """One clear sentence, where only the folder of a log will do."""
+    if is_server(address):
+        expected = "the folder of the log: this command works on its files, so run it on the machine that has them"
+        raise ArgumentInvalid(name="--log", value=address, expected=expected)
 
 
 def csv_cell(value: Any) -> str:

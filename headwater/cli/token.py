@@ -48,7 +48,7 @@ def create(
     ] = None,
 ) -> None:
     """Make a token, and show it: this once only, for the log keeps nothing but its hash."""
-    with session.log(create=True) as log:
+    with session.log(create=True, folder=True) as log:
         tokens = _tokens(log)
         seconds = None if expires is None else parse_seconds(expires)
         text = tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
@@ -60,7 +60,7 @@ def create(
 
 def list_tokens(session: Session) -> None:
     """List the tokens, without what makes them good."""
-    with session.log() as log:
+    with session.log(folder=True) as log:
         found = _tokens(log).list()
     columns = [
         Column(title="NAME", cut=True),
@@ -86,7 +86,7 @@ def list_tokens(session: Session) -> None:
 
 def revoke(session: Session, name: Name, yes: Yes = False) -> None:
     """Forget a token: from the next request on it is worth nothing."""
-    with session.log(write=True) as log:
+    with session.log(write=True, folder=True) as log:
         tokens = _tokens(log)
         if any(name in (token.name, token.id) for token in tokens.list()):
             confirm(session, f"Whoever uses the token {name!r} is refused from now on.", yes=yes)

@@ -125,7 +125,7 @@ def _client(session: Session, view: str, app: str | None) -> tuple[Client, str]:
     from headwater.cli.query import home_of
     from headwater.runtime.client import Client, find_runner
 
-    with session.log() as log, views_of(session, log, app) as views:
+    with session.log(folder=True) as log, views_of(session, log, app) as views:
         owner = views.owner(view)
     if find_runner(home_of(session, owner)) is None:
         raise RunnerNotFound(app=owner)

@@ -63,6 +63,11 @@ class Topic:
     archive: bool = False
     created_us: int = 0
 
+    def _repr_html_(self) -> str:
+        from headwater.log.showing import topic_html
+
+        return topic_html(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Appended:
@@ -134,6 +139,11 @@ class Description:
     @property
     def rows(self) -> int:
         return sum(partition.rows for partition in self.partitions)
+
+    def _repr_html_(self) -> str:
+        from headwater.log.showing import description_html
+
+        return description_html(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,11 @@ def routes_of(runner: Runner) -> Any:
     def explain(name: str) -> dict[str, str]:
         return {"query": name, "plan": runner.explain(name)}
 
+    @routes.get("/queries/{name}/trouble")
+    def trouble(name: str) -> dict[str, Any]:
+        found = runner.trouble(name)
+        return {} if found is None else asdict(found)
+
     @routes.post("/queries/{name}/replay")
     def replay(name: str, start: str = "earliest", version: str | None = None) -> dict[str, Any]:
         return runner.replays.begin(name, start=start, version=version).as_dict()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from headwater.config import Config
 from headwater.errors import ArgumentInvalid, DeclarationInvalid, OutputTaken, QueryNotFound
 from headwater.log.embedded.topics import check_name
 from headwater.log.port import Rows
@@ -27,7 +28,8 @@ class App:
     """Queries that belong together: their topics, views and sinks, the log they share, and the folder they live in.
 
     An argument of a declared function names the topic or the view that it reads. Nothing runs until `headwater run
-    FILE` (or `app.run()`) checks the whole graph and starts it.
+    FILE` (or `app.run()`) checks the whole graph and starts it. Without `log` it is the log of the settings, as for
+    every command: that of `HEADWATER_LOG` or `headwater.toml`, and otherwise `./data`.
 
     >>> app = App("shop", log="./data")
     >>> _ = app.input("orders", {"id": "int64", "user": "string", "amount": "float64"}, key="user")
@@ -42,7 +44,7 @@ class App:
         self,
         name: str,
         *,
-        log: str | Path = "./data",
+        log: str | Path | None = None,
         home: str | Path | None = None,
         master: str | None = None,
         views: str | None = None,
@@ -50,7 +52,7 @@ class App:
     ) -> None:
         check_name("app", name)
         self.name = name
-        self.log = str(log)
+        self.log = Config.load().log if log is None else str(log)
         self._home = home
         self.master = master
         if views is not None and not views.startswith(("postgres://", "postgresql://")):
@@ -62,6 +64,11 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
+
+    def _repr_html_(self) -> str:
+        from headwater.runtime.showing import app_html
+
+        return app_html(self)
 
     @property
     def home(self) -> Path:

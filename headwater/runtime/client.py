@@ -21,11 +21,12 @@ def find_runner(home: Path) -> Runner | None:
 class Client:
     """Calls the local API of a running app."""
 
-    def __init__(self, app: str, home: Path) -> None:
+    def __init__(self, app: str, home: Path, *, seconds_max: float = TIMEOUT_SECONDS) -> None:
         runner = find_runner(home)
         if runner is None:
             raise RunnerNotFound(app=app)
         self._app = app
+        self._seconds_max = seconds_max
         self.runner = runner
 
     # Any: whatever JSON the API answers with.
@@ -48,7 +49,7 @@ class Client:
                 f"{self.runner.address}/v1{path}",
                 params=given,
                 headers={"Authorization": f"Bearer {self.runner.token}"},
-                timeout=TIMEOUT_SECONDS,
+                timeout=self._seconds_max,
                 trust_env=False,  # a proxy has no way to this machine's own loopback
             )
         except httpx.TransportError as error:

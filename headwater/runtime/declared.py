@@ -65,6 +65,11 @@ class Query:
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each.name for each in self.inputs))
 
+    def _repr_html_(self) -> str:
+        from headwater.runtime.showing import query_html
+
+        return query_html(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:

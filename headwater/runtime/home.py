@@ -2,6 +2,7 @@
 
 <home>/runner.lock            flock: held by the process that runs the app, for as long as it lives
 <home>/api.json               that process's address and token; only its user may read it
+<home>/finders.json           what the queries look for: patterns, rules and stored searches
 <home>/versions.json          which version of each query is in use, and which are being tried
 <home>/queries/<query>/v1/    a version's checkpoint
 <home>/state/                 the state of operators, by query id
@@ -16,7 +17,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,21 @@ class Home:
         known = replace(known, trial=trial, next_number=number + 1)
         self.set_versions(query, known)
         return known
+
+    # -- what queries look for ----------------------------------------------------------------------------------------
+
+    # Any: small JSON objects, here and below.
+    def finders(self) -> dict[str, dict[str, Any]]:
+        """The queries that find something: what they read, where their matches go, and by which operators."""
+        return self._read("finders.json")
+
+    def set_finders(self, query: str, *, reads: Sequence[str], topic: str | None, finders: Sequence[Any]) -> None:
+        """Note what a query looks for; one that finds nothing is not noted."""
+        others = {name: known for name, known in self.finders().items() if name != query}
+        body = {"reads": list(reads), "topic": topic, "finders": list(finders)}
+        known = {**others, query: body} if finders else others
+        if known != self.finders():
+            self._write("finders.json", known)
 
     # -- the process that runs the app --------------------------------------------------------------------------------
 

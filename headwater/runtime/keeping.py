@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.errors import Locked
 from headwater.log import EmbeddedLog
 from headwater.runtime.declared import Query
 from headwater.runtime.home import Home
@@ -16,6 +19,9 @@ from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec
 if TYPE_CHECKING:
     from headwater.runtime.app import App
     from headwater.views import ViewStore
+
+#: How long a reader of the store may hold it when its app starts.
+LOCKED_SECONDS_MAX = 5.0
 
 
 @contextlib.contextmanager
@@ -77,5 +83,17 @@ def _version(keeper: ViewKeeper, name: str) -> int:
 
 def _store(app: App, home: Home) -> ViewStore:
     if app.view_store is None:
-        return DuckStore(home.views)
+        return _free_store(home.views)
     return PostgresStore(app.view_store, app=app.name)
+
+
+def _free_store(path: Path) -> DuckStore:
+    """The store in a file. Somebody may be reading what the last run has left, and lets go of it in a moment."""
+    deadline = time.monotonic() + LOCKED_SECONDS_MAX
+    while True:
+        try:
+            return DuckStore(path)
+        except Locked:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

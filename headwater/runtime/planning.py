@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headwater.errors import DeclarationInvalid, OutputChanged, SchemaConflict, TopicNotFound
 from headwater.log import EmbeddedLog, Topic
+from headwater.operators.finding import Finder, applied_finders
 from headwater.operators.keyed import Contract, applied_operators
 from headwater.operators.keyed.engine import ROWS as COMBINED
 from headwater.operators.keyed.runs import TIMERS
@@ -43,6 +44,8 @@ class Planned:
     operators: tuple[Contract, ...] = field(repr=False, default=())
     schemas: Mapping[str, int] = field(repr=False, default_factory=dict)
     """The version of the schema under which each input is read."""
+    finders: tuple[Finder, ...] = field(repr=False, default=())
+    """Its operators that find something."""
 
     @property
     def combines(self) -> bool:
@@ -86,12 +89,15 @@ class Planner:
             prepare_topics(self.log, self.app)
             options["asks"] = f"{questions_topic(self.app)}/{query.name}"
         schemas = self.schemas_of(query)
-        rows, operators = self._called(query, options)
+        with applied_finders() as finders:
+            rows, operators = self._called(query, options)
         if query.ask and not operators:
             raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
             rows, operators = self._called(query, {**options, "tick": TICK})
-        planned = Planned(query=query, version=version, rows=rows, operators=operators, schemas=schemas)
+        planned = Planned(
+            query=query, version=version, rows=rows, operators=operators, schemas=schemas, finders=tuple(finders)
+        )
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
             self._prepare_output(planned, columns)

@@ -115,7 +115,7 @@ class Replays:
         trial.stop()
         reach("replay.stopped")
         try:
-            self._meet(active, trial)
+            self._meet(query, active, trial)
         except Exception:
             for one in (active, trial):  # no switch then: both go on as before
                 one.restart()
@@ -154,16 +154,26 @@ class Replays:
         trial = known.trial.number if known.trial is not None else known.active.number
         return Comparison(query=query.name, active=known.active.number, trial=trial, state=state)
 
-    def _meet(self, active: Supervised, trial: Supervised) -> None:
-        """Bring both versions to the same offsets of their inputs: the furthest that either has come to."""
+    def _meet(self, query: Query, active: Supervised, trial: Supervised) -> None:
+        """Bring both versions to the same offsets of their inputs: the furthest that either has come to.
+
+        A view becomes what the new version says, whatever the old one has left out: one that cannot go on, because its
+        code has changed and its state no longer fits, may be replaced where it stands. A topic would have a gap.
+        """
         goal: dict[str, dict[str, int]] = {}
         # A batch that Spark has planned before is done as it was planned, and may lead past the goal: then there is
         # another one. Each such batch is done once, so that this comes to an end.
         while (furthest_now := furthest([self._sources(active), self._sources(trial)])) != goal:
             goal = furthest_now
-            for one in (active, trial):
-                if self._sources(one) != goal:
-                    self._run_to(one, goal)
+            if self._sources(trial) != goal:
+                self._run_to(trial, goal)
+            if self._sources(active) != goal:
+                try:
+                    self._run_to(active, goal)
+                except QueryFailed:
+                    if query.kind != "view":
+                        raise
+                    return
 
     def _run_to(self, one: Supervised, goal: dict[str, dict[str, int]]) -> None:
         running = self._runner.start_version(one.query, one.version, stop=json.dumps(goal))

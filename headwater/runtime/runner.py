@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed, SparkLost
+from headwater.errors import ArgumentInvalid, HeadwaterError, QueryFailed, SparkLost, TopicNotFound
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.runtime.api import served
@@ -69,6 +69,7 @@ class Runner:
         served: Served = served,
         spark: SparkSession | None = None,
         clock: str = "system",
+        plan_first: bool = True,
     ) -> None:
         if log is not None:
             app.log = log
@@ -82,6 +83,8 @@ class Runner:
         self._serve = serve
         self._served = served
         self._clock = clock
+        #: Whether a mistake in any query is told before the first starts; otherwise each starts as soon as it is planned.
+        self._plan_first = plan_first
         self._given = spark
         self._stop = threading.Event()
         # Any: what was asked for, and the answer to it.
@@ -154,9 +157,11 @@ class Runner:
         status = QueryStatus(
             name=query.name,
             kind=query.kind,
+            app=self.app.name,
             version=version.number,
             inputs=query.reads,
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
+            aside=query.aside,
         )
         watch = Watch(status, state=self.home.state)
         one = Supervised(query=query, version=version, watch=watch, start=self.start_version)
@@ -182,6 +187,9 @@ class Runner:
             planned = self._planner().plan(query, version, stop=stop)
         if (watch := self._watches.get(f"{query.name}-v{version.number}")) is not None:
             watch.combines = planned.combines
+        if version.topic == query.output:
+            found = [one.to_json() for one in planned.finders]
+            self.home.set_finders(query.name, reads=query.reads, topic=query.output, finders=found)
         running = Running(
             planned,
             log=str(self.log.path),
@@ -242,7 +250,8 @@ class Runner:
     def supervise(self) -> None:
         """Keep all queries at work until somebody asks to stop."""
         self._supervisor = threading.get_ident()
-        self._plan_all()
+        if self._plan_first:
+            self._plan_all()
         self.replays.resume()
         while not self._stop.is_set():
             try:
@@ -365,8 +374,20 @@ class Runner:
 
     def graph(self) -> Graph:
         statuses = {one.query.name: one.watch.status() for one in self.supervised.values()}
-        labels = {name: ", ".join(self.log.topic(name).schema.names) for name in self.log.topics()}
-        return picture(self.app.name, self.app.queries, statuses=statuses, labels=labels)
+        return picture(self.app.name, self.app.queries, statuses=statuses, labels=self._columns())
+
+    def _columns(self) -> dict[str, str]:
+        """The columns of the topics that the app reads and writes, as far as they are there."""
+        names = {name for query in self.app.queries for name in (*query.reads, query.output, *query.aside.values())}
+        found = {}
+        for name in sorted(name for name in names if name is not None):
+            with contextlib.suppress(TopicNotFound):
+                found[name] = ", ".join(self.log.topic(name).schema.names)
+        return found
+
+    def trouble(self, name: str) -> Trouble | None:
+        """What has last gone wrong in a query, in full; None where nothing has."""
+        return self._of(name).trouble
 
     def stop_query(self, name: str) -> None:
         self.ask(lambda: self._of(name).stop())

@@ -16,6 +16,7 @@ class QueryStatus:
 
     name: str
     kind: Kind
+    app: str = ""
     state: State = "waiting"
     version: int = 1
     inputs: tuple[str, ...] = ()
@@ -24,14 +25,23 @@ class QueryStatus:
     batch_ms: float | None = None
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     """How long the parts of the last batch took, by Spark's names for them."""
+    busy: float = 0.0
+    """The share of the last seconds in which a batch was at work: 1 is all the time."""
     rows_per_second: float = 0.0
     rows_total: int = 0
     lag_rows: int | None = None
     lag_seconds: float | None = None
     watermark_us: int | None = None
+    watermark_held_by: str = ""
+    """Which partition or input holds the watermark back, in words, if one does."""
     state_rows: int = 0
     state_bytes: int = 0
     late: int = 0
+    """Rows that came behind the watermark, from the beginning; Spark's own operators count from the last start."""
+    evicted: int = 0
+    """Rows of state that were let go because their time had passed. Nothing is lost by it."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """What its operators put aside, and the topics that it goes to: late rows under `late`."""
     rejected: int = 0
     dead_letters: int = 0
     restarts: int = 0
@@ -40,6 +50,11 @@ class QueryStatus:
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def _repr_html_(self) -> str:
+        from headwater.runtime.showing import status_html
+
+        return status_html(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +75,8 @@ class Graph:
     app: str
     nodes: tuple[Node, ...]
     edges: tuple[tuple[str, str], ...]
+
+    def _repr_html_(self) -> str:
+        from headwater.runtime.showing import graph_html
+
+        return graph_html(self)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import ArgumentInvalid, Locked, RunnerNotFound, ViewNotFound
 
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 
+class Place(Protocol):
+    """Where the views of one app can be read."""
+
+    def names(self) -> list[str]: ...
+    def view(self, name: str) -> View | RemoteView: ...
+    def describe(self, name: str) -> Record: ...
+    # Any: parameters of a statement are of any type.
+    def query(self, statement: str, parameters: Any) -> pa.Table: ...
+
+
 class Views:
     """The views of all apps of a log, or of one."""
 
-    def __init__(self, places: dict[str, RunningViews | StoredViews]) -> None:
+    def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
         self._owners: dict[str, str] = {}
         for app, place in places.items():
@@ -36,6 +46,11 @@ class Views:
 
     def names(self) -> list[str]:
         return sorted(self._owners)
+
+    @property
+    def apps(self) -> set[str]:
+        """The apps that have any."""
+        return set(self._owners.values())
 
     def owner(self, name: str) -> str:
         """The app that a view belongs to."""
@@ -58,7 +73,7 @@ class Views:
 
     # Any: parameters of a statement are of any type.
     def query(self, statement: str, parameters: Any = None) -> pa.Table:
-        apps = set(self._owners.values())
+        apps = self.apps
         if len(apps) > 1:
             raise ArgumentInvalid(name="--app", value=None, expected=f"one of {', '.join(sorted(apps))}")
         return self._places[apps.pop()].query(statement, parameters)
@@ -91,10 +106,11 @@ class RunningViews:
 
 
 class StoredViews:
-    """Views as their app has left them."""
+    """Views as their app has left them, or as it keeps them in this process."""
 
-    def __init__(self, keeper: ViewKeeper) -> None:
+    def __init__(self, keeper: ViewKeeper, *, running: bool = False) -> None:
         self._keeper = keeper
+        self._running = running
 
     def names(self) -> list[str]:
         return self._keeper.names()
@@ -103,7 +119,7 @@ class StoredViews:
         return self._keeper.view(name)
 
     def describe(self, name: str) -> Record:
-        return {**self._keeper.view(name).describe(), "running": False}
+        return {**self._keeper.view(name).describe(), "running": self._running}
 
     def query(self, statement: str, parameters: Any) -> pa.Table:
         return self._keeper.store.query(statement, parameters)
@@ -113,8 +129,10 @@ class StoredViews:
 
 
 @contextlib.contextmanager
-def views_of(log: EmbeddedLog, app: str | None = None) -> Iterator[Views]:
-    """The views of the log's apps, or of one of them, while the block runs."""
+def views_of(
+    log: EmbeddedLog, app: str | None = None, *, kept: Mapping[str, ViewKeeper] | None = None
+) -> Iterator[Views]:
+    """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps."""
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if app is not None:
@@ -122,8 +140,11 @@ def views_of(log: EmbeddedLog, app: str | None = None) -> Iterator[Views]:
             raise RunnerNotFound(app=app)
         names = [app]
     with contextlib.ExitStack() as stack:
-        places = {}
+        places: dict[str, RunningViews | StoredViews] = {}
         for name in names:
+            if kept is not None and name in kept:
+                places[name] = StoredViews(kept[name])
+                continue
             place = _place(name, folder / name, log)
             if place is not None:
                 stack.callback(place.close)

@@ -84,6 +84,15 @@ class RestingView:
         """Nobody brings changes while nobody runs the app."""
         raise RunnerNotFound(app=self._app.name)
 
+    def live(self, **_: Any) -> None:
+        """Nothing changes while nobody runs the app."""
+        raise RunnerNotFound(app=self._app.name)
+
+    def _repr_html_(self) -> str:
+        from headwater.views.showing import view_html
+
+        return view_html(self)
+
     @contextlib.contextmanager
     def _opened(self) -> Iterator[View]:
         from headwater.views import PostgresStore, ViewKeeper, stored_view

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.errors import StateMissing
 from headwater.operators.keyed.inspect import states
+from headwater.runtime.holding import held_by
 from headwater.runtime.status import QueryStatus, State
 from headwater.sources.lag import lag_of, rows_read
 
@@ -28,14 +29,15 @@ class Watch:
         self._status = status
         self._state = state
         self._lock = threading.Lock()
-        self._recent: deque[tuple[float, int]] = deque()
+        self._recent: deque[tuple[float, int, float]] = deque()
         self._query_id: str | None = None
         #: Whether rows are combined before Spark sees them, so that it does not know how many there were.
         self.combines = False
 
     def status(self) -> QueryStatus:
         with self._lock:
-            found = replace(self._status, rows_per_second=self._rate())
+            rate, busy = self._rate()
+            found = replace(self._status, rows_per_second=rate, busy=busy)
         return found if self._query_id is None else _with_state(found, self._state, self._query_id)
 
     def set(self, state: State, *, error: str | None = None, restarted: bool = False) -> None:
@@ -55,7 +57,7 @@ class Watch:
         phases = {name: float(value) for name, value in (report.get("durationMs") or {}).items()}
         with self._lock:
             self._query_id = str(report.get("id"))
-            self._recent.append((time.monotonic(), rows))
+            self._recent.append((time.monotonic(), rows, float(phases.get("triggerExecution", 0.0)) / 1_000))
             self._status = replace(
                 self._status,
                 state="running" if sum(lag.values()) else "caught up",
@@ -65,17 +67,23 @@ class Watch:
                 rows_total=self._status.rows_total + rows,
                 lag_rows=sum(lag.values()),
                 watermark_us=_watermark_us(report),
-                late=_native(report, "numRowsDroppedByWatermark"),
+                # Spark tells these two of the batch alone.
+                late=self._status.late + _native(report, "numRowsDroppedByWatermark"),
+                evicted=self._status.evicted + _native(report, "numRowsRemoved"),
                 state_rows=_native(report, "numRowsTotal"),
                 state_bytes=_native(report, "memoryUsedBytes"),
                 error=None,
             )
 
-    def _rate(self) -> float:
+    def _rate(self) -> tuple[float, float]:
+        """Rows a second, and the share of the time in which batches were at work."""
         now = time.monotonic()
-        while self._recent and self._recent[0][0] < now - RATE_SECONDS:
+        begin = now - RATE_SECONDS
+        while self._recent and self._recent[0][0] < begin:
             self._recent.popleft()
-        return sum(rows for _, rows in self._recent) / RATE_SECONDS
+        rows = sum(rows for _, rows, _ in self._recent)
+        worked = sum(min(ended, now) - max(ended - seconds, begin) for ended, _, seconds in self._recent)
+        return rows / RATE_SECONDS, min(1.0, worked / RATE_SECONDS)
 
 
 def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
@@ -93,8 +101,10 @@ def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
         state_rows=status.state_rows + sum(one.rows for one in found),
         state_bytes=status.state_bytes + sum(one.bytes for one in found),
         late=status.late + sum(one.counts.get("late", 0) for one in found),
+        evicted=status.evicted + sum(one.counts.get("evicted", 0) for one in found),
         rejected=sum(one.counts.get("rejected", 0) for one in found),
         watermark_us=min(known) if known else None,
+        watermark_held_by=held_by(found, status.inputs, now_us=round(time.time() * 1e6)),
     )
 
 

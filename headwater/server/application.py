@@ -11,8 +11,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, Response
 
 from headwater import errors
+from headwater.alerts import Watcher
 from headwater.errors import Closed
-from headwater.server import groups, letters, registry, rows, tails, topics, transactions
+from headwater.server import alerts, groups, letters, registry, rows, tails, topics, transactions
 from headwater.server.audit import Audit
 from headwater.server.forms import PROBLEMS, Problem
 from headwater.server.guard import Guard
@@ -43,6 +44,7 @@ def application(
     mount: Iterable[Mount] = (),
     public: Iterable[str] = (),
     statuses: Callable[[], Sequence[QueryStatus]] = tuple,
+    watcher: Watcher | None = None,
 ) -> FastAPI:
     """A log as an ASGI application.
 
@@ -51,15 +53,20 @@ def application(
     they find who has asked in `request.state.caller`. Under the paths in `public` no token is asked for, and what is there
     must ask by itself, as pages with a login do. `host` is the name that requests must ask for besides loopback,
     "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
-    token, also while none has been made; without it that begins with the first one.
+    token, also while none has been made; without it that begins with the first one. A `watcher` of alert rules is
+    started and ended with the application; without one rules can be seen and changed, but nobody looks at them here.
     """
     service = Service(log=log, settings=settings or Settings(), statuses=statuses)
+    service.watcher = watcher or Watcher(log)
     members = groups.Members(service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.open()
+        if watcher is not None:
+            watcher.start()
         yield
+        await service.run(service.watcher.close)
         members.close()
         service.close()
 
@@ -109,6 +116,7 @@ def _own(service: Service, members: groups.Members) -> list[APIRouter]:
         groups.router(service),
         transactions.router(service, transactions.Transactions(service)),
         letters.router(service),
+        alerts.router(service, service.watcher),
         _problems(),
     ]
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from headwater.errors import EncodingInvalid, MediaTypeUnknown
 from headwater.log import Batch, Topic
-from headwater.log.remote.wire import ARROW, batches_to_bytes, bytes_to_table
+from headwater.log.remote.wire import ARROW, batches_to_bytes
 from headwater.schema.encodings import json as json_lines
 from headwater.server.events import is_event, rows_of_events
+from headwater.server.unpacking import unpacked
 
 JSON_LINES = "application/x-ndjson"
 JSON = "application/json"
@@ -29,13 +30,13 @@ Integers = Literal["number", "text"]
 
 
 # Any: rows in a shape that `Log.append` takes.
-def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic) -> Any:
-    """The rows of a request."""
+def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic, *, size_max: int) -> Any:
+    """The rows of a request; those of an Arrow stream may be no larger than a body, once they are unpacked."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if is_event(kind, headers):
         return rows_of_events(kind, headers, body, topic)
     if kind == ARROW:
-        return bytes_to_table(body)
+        return unpacked(body, size_max=size_max)
     if kind in _LINES:
         lines: bytes | Iterable[bytes] = body
     elif kind == JSON:

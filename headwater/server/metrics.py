@@ -14,9 +14,23 @@ from headwater.server.service import Service
 def scrape(service: Service) -> str:
     """The text of a scrape: topics, groups, and the server itself."""
     text = metrics(service.statuses(), service.log)
-    own = [Metric(name="headwater_server_streams", help="Tails that are open."), *_of_kafka(service)]
+    streams = Metric(name="headwater_server_streams", help="Tails that are open.")
+    own = [streams, *_of_alerts(service), *_of_kafka(service)]
     own[0].add(service.streams)
     return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
+
+
+def _of_alerts(service: Service) -> Iterable[Metric]:
+    firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")
+    unknown = Metric(name="headwater_alert_unknown", help="1 for an alert rule that cannot be looked at.")
+    waiting = Metric(name="headwater_alert_deliveries_waiting", help="Alerts that somebody is still to be told of.")
+    for one in service.watcher.states():
+        unknown.add(one.error is not None, rule=one.name)
+        if one.rule is not None:
+            firing.add(sum(each.state == "firing" for each in one.subjects), rule=one.name, severity=one.rule.severity)
+    if unknown.samples:
+        waiting.add(len(service.watcher.book.outbox.open))
+    return firing, unknown, waiting
 
 
 def _of_kafka(service: Service) -> Iterable[Metric]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -12,12 +9,14 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
 from headwater.errors import ArgumentInvalid
-from headwater.log.embedded.watch import Sign
 from headwater.log.offsets import OFFSETS_TOPIC
 from headwater.log.remote.wire import (
     ARROW,
     MORE_HEADER,
     NEXT_HEADER,
+    REPEAT_HEADER,
+    REPEAT_SECONDS_HEADER,
+    SERVER_HEADER,
     TOPIC_HEADER,
     appended_to_json,
     offsets_to_json,
@@ -30,8 +29,9 @@ from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
 from headwater.server.bodies import JSON, JSON_LINES, Integers, encoded, form_of, rows_of
 from headwater.server.forms import BIG_MAX, AppendedForm, OffsetsForm, Punctuation, Waiting
 from headwater.server.paging import Page, read_page
+from headwater.server.receipts import KEPT_SECONDS, KEY_LENGTH_MAX, Receipts, Repeat
 from headwater.server.service import Service, caller_of
-from headwater.server.waking import LOOK_AGAIN_SECONDS
+from headwater.server.watched import Watched, waited
 
 ROWS_BODY = {
     "requestBody": {
@@ -62,7 +62,7 @@ Number = Annotated[int | None, Query(ge=-BIG_MAX, le=BIG_MAX)]
 def router(service: Service) -> APIRouter:
     """The routes of rows."""
     routes = APIRouter(prefix="/topics", tags=["rows"])
-    log = service.log
+    log, receipts = service.log, Receipts()
 
     @routes.post("/{topic}/rows", response_model=AppendedForm, openapi_extra=ROWS_BODY)
     async def append(
@@ -76,8 +76,14 @@ def router(service: Service) -> APIRouter:
         epoch: Number = None,
         sent_at_us: Number = None,
         durable: bool = True,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_LENGTH_MAX)] = None,
+        repeat_of: Annotated[str | None, Header(alias=REPEAT_HEADER, max_length=100)] = None,
+        repeat_after: Annotated[float, Header(alias=REPEAT_SECONDS_HEADER, ge=0, le=BIG_MAX)] = 0.0,
     ) -> Response:
-        """Append rows. With a producer and a sequence, sending them again changes nothing."""
+        """Append rows. With a producer and a sequence, sending them again changes nothing.
+
+        With an `Idempotency-Key`, asking again within ten minutes gives the first answer; see `/receipts`.
+        """
         caller_of(request).require("write", topic)
         body = await request.body()
         # Any: arguments of `append`, each of its own type.
@@ -93,10 +99,21 @@ def router(service: Service) -> APIRouter:
         }
 
         def work() -> bytes:
-            rows = rows_of(body, request.headers, log.topic(topic))
+            rows = rows_of(body, request.headers, log.topic(topic), size_max=service.settings.body_bytes_max)
             return orjson.dumps(appended_to_json(log.append(topic, rows, **details)))
 
-        return Response(await service.run(work), media_type=JSON)
+        if idempotency_key is None:
+            return Response(await service.run(work), media_type=JSON)
+        repeat = None if repeat_of is None else Repeat(server=repeat_of, seconds=repeat_after)
+        key = (caller_of(request).name, topic, idempotency_key)
+        answer = await receipts.once(key, lambda: service.run(work), repeat=repeat)
+        return Response(answer, media_type=JSON, headers={SERVER_HEADER: receipts.server})
+
+    @routes.get("/{topic}/receipts")
+    async def server_of_receipts(request: Request, topic: str) -> dict[str, Any]:
+        """Which server this is, until it is started again: to be named by those who ask for an append again."""
+        caller_of(request).require("write", topic)
+        return {"server": receipts.server, "seconds": KEPT_SECONDS}
 
     @routes.get("/{topic}/rows", responses=_ROWS_ANSWER, response_class=Response)
     async def read(
@@ -248,95 +265,6 @@ def waiting_router(service: Service) -> APIRouter:
         return {"producer": producer, "sequence": log.committed_sequence(producer)}
 
     return routes
-
-
-class Watched:
-    """What one request waits for."""
-
-    def __init__(self, service: Service, asked: Waiting) -> None:
-        self._service = service
-        self._positions = asked.topics
-        self._group = asked.group
-        self._known = (asked.catalogue, asked.state)
-        self._follows = asked.group is not None or asked.catalogue is not None or not asked.topics
-        self._places: dict[tuple[str, int], tuple[int, ...]] = {}
-        self.catalogue, self.state = "", ""
-
-    def check(self) -> None:
-        """Refuse what does not exist, and see where everything stands."""
-        from headwater.log.embedded.topics import check_name
-
-        if self._group is not None:
-            check_name("group", self._group)
-        log = self._service.log
-        self._handles = {topic: log.handle(topic) for topic in self._positions}
-        for topic, offsets in self._positions.items():
-            for number in offsets:
-                tail = self._handles[topic].partition(number).visible()
-                self._places[topic, number] = tuple(tail[1:3])
-
-    def paths(self) -> dict[Path, Sign]:
-        root = self._service.log.path
-        found: dict[Path, Sign] = {handle.state.path: "rows" for handle in self._handles.values()}
-        if self._follows:
-            found[root / "topics"] = "topics"
-        if self._group is not None:
-            found[root / "groups" / self._group] = "state"
-            found[root / "groups" / self._group / "members"] = "members"
-        return found
-
-    def signs(self) -> set[Sign]:
-        """What has happened by now."""
-        root, found = self._service.log.path, set[Sign]()
-        if self._have_rows():
-            found.add("rows")
-        if self._follows:
-            self.catalogue = _signature(root / "topics")
-            if self.catalogue != self._known[0]:
-                found.add("topics")
-        if self._group is not None:
-            self.state = _signature(root / "groups" / self._group / "state.json")
-            if self.state != self._known[1]:
-                found.add("state")
-        return found
-
-    def _have_rows(self) -> bool:
-        self._service.log.settle()
-        if any(handle.deleted for handle in self._handles.values()):
-            return True
-        for topic, offsets in self._positions.items():
-            for number, offset in offsets.items():
-                tail = self._handles[topic].partition(number).visible()
-                # A punctuation takes no offset: it shows by the place where the partition ends.
-                if tail.offset > offset or tuple(tail[1:3]) != self._places[topic, number]:
-                    return True
-        return False
-
-    async def wait(self, *, seconds: float) -> set[Sign]:
-        deadline = time.monotonic() + seconds
-        with self._service.bell.waiting(self.paths()) as waiter:
-            seen: set[Sign] = set()
-            while True:
-                found = await self._service.run(self.signs) | (seen & {"members"})
-                left = deadline - time.monotonic()
-                if found or left <= 0 or self._service.closing:
-                    return found
-                seen = await waiter.wait(seconds=min(left, LOOK_AGAIN_SECONDS))
-
-
-async def waited(service: Service, positions: Mapping[str, dict[int, int]], *, seconds: float) -> bool:
-    """Whether rows have come behind the positions in so many seconds."""
-    watched = Watched(service, Waiting(topics=dict(positions)))
-    await service.run(watched.check)
-    return bool(await watched.wait(seconds=seconds))
-
-
-def _signature(path: Path) -> str:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return "none"
-    return f"{stat.st_ino}.{stat.st_mtime_ns}"
 
 
 def _checked(count: int, partitions: list[int] | None) -> list[int] | None:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from headwater.alerts import Channels, LogMeasures, Watcher
+from headwater.config import Config
 from headwater.runtime.api import routes_of
 from headwater.server.application import Mount, application
 from headwater.server.serving import Address, bound, server_of
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) -> Iterator[Announced]:
+def served_app(
+    runner: Runner, *, port: int = 0, mount: Iterable[Mount] = (), public: Iterable[str] = ()
+) -> Iterator[Announced]:
     """Serve an app and its log while the block runs; the address and the token stand in the app's home.
 
     The token in the app's home is good for everything, and those of the log for what their scopes say.
@@ -33,6 +37,8 @@ def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) ->
         routers=[routes_of(runner), view_routes(runner.keeper)],
         statuses=runner.statuses,
         mount=mount,
+        public=public,
+        watcher=_watcher(runner),
     )
     server = server_of(app, address)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-api", daemon=True)
@@ -45,3 +51,9 @@ def served_app(runner: Runner, *, port: int = 0, mount: Iterable[Mount] = ()) ->
         server.should_exit = True
         thread.join(5)
         listening.close()
+
+
+def _watcher(runner: Runner) -> Watcher:
+    """Alert rules are looked at by the process that runs the app, with its own queries and views."""
+    measures = LogMeasures(runner.log, app=runner.app.name, statuses=runner.statuses, keeper=runner.keeper)
+    return Watcher(runner.log, measures, sender=Channels.of(Config.load()))

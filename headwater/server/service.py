@@ -18,6 +18,7 @@ from headwater.server.waking import Bell
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from headwater.alerts import Watcher
     from headwater.log import EmbeddedLog
     from headwater.log.port import Cursor
     from headwater.runtime.status import QueryStatus
@@ -93,6 +94,8 @@ class Service:
     workers: anyio.CapacityLimiter | None = None
     #: How the queries of a running app do; none where the log is served alone.
     statuses: Callable[[], Sequence[QueryStatus]] = tuple
+    #: The alert rules of the log. It looks at them by itself only in a process that is asked to watch.
+    watcher: Watcher = field(init=False)
 
     def __post_init__(self) -> None:
         self.cursors = Kept(count_max=self.settings.cursors_max, seconds_max=600.0)

@@ -106,6 +106,7 @@ def run_server(
     log: EmbeddedLog, address: Address, *, settings: Settings, tokens: Tokens, tell: Callable[[str], None], **more: Any
 ) -> None:
     """Serve a log in this thread until the process is asked to end; `tell` gets the address once it is bound."""
+    from headwater.alerts import Watcher
     from headwater.server.application import application
 
     listening = bound(address)
@@ -115,6 +116,7 @@ def run_server(
         tokens=tokens,
         host="" if address.is_any else address.host,
         guarded=not address.is_local,
+        watcher=Watcher(log),
         **more,
     )
     server = server_of(app, address)

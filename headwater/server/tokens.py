@@ -177,6 +177,22 @@ class Tokens:
             raise TokenInvalid(why="expired")
         return found.caller
 
+    def holder(self, identity: str) -> Caller | None:
+        """Who has the token of this id; None once it is revoked or has expired."""
+        found = self._current().get(identity)
+        if found is None or (found.expires_us is not None and found.expires_us <= self._clock.now_us()):
+            return None
+        return found.caller
+
+    @staticmethod
+    def id_of(text: str) -> str:
+        """The part of a token that may be remembered: who it is, without the secret.
+
+        >>> Tokens.id_of("hw_0123456789abcdef_secret")
+        '0123456789abcdef'
+        """
+        return text.partition("hw_")[2].partition("_")[0]
+
     # -- the file -----------------------------------------------------------------------------------------------------
 
     def _current(self) -> dict[str, Token]:

@@ -119,7 +119,7 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
         body = await request.body()
 
         def work() -> None:
-            rows = rows_of(body, request.headers, log.topic(topic))
+            rows = rows_of(body, request.headers, log.topic(topic), size_max=service.settings.body_bytes_max)
             with found.lock:
                 found.transaction.append(topic, rows, partition=partition)
 

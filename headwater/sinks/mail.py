@@ -116,6 +116,17 @@ class MailSink(DriverSink):
         mail.set_content(self.body.format_map(values))
         return mail
 
+    def send(self, message: Message) -> str | None:
+        """Send one mail outside of any batch; returns why it will never do, None where it was taken.
+
+        Raises `NotNow` where the server is away, and `SinkRefused` where it will take nothing as things are.
+        """
+        server = _Server(self)
+        try:
+            return server.send(message)
+        finally:
+            server.close()
+
     def _message_id(self, id: str) -> str:
         return f"<{id}@{self.sender.rpartition('@')[2].rstrip('>')}>"
 

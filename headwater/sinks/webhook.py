@@ -120,10 +120,16 @@ class WebhookSink(DriverSink):
 
     def _posted(self, client: Client, messages: Sequence[Message]) -> str | None:
         """Post a request; returns why these messages will never do, None where they were taken."""
+        body = orjson.dumps({"messages": [_as_json(message) for message in messages]})
+        return self.post(client, id=messages[0].id if len(messages) == 1 else _joined(messages), body=body)
+
+    def post(self, client: Client, *, id: str, body: bytes) -> str | None:
+        """Post a body of one's own, signed; returns why it will never do, None where it was taken.
+
+        Raises `NotNow` where the receiver is away, and `SinkRefused` where it will take nothing as things are.
+        """
         import httpx
 
-        body = orjson.dumps({"messages": [_as_json(message) for message in messages]})
-        id = messages[0].id if len(messages) == 1 else _joined(messages)
         try:
             answer = client.post(self.url, content=body, headers=self._headers(id, body))
         except httpx.TransportError as error:

@@ -15,6 +15,7 @@ from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.log.port import Rows
 from headwater.runtime.app import App
+from headwater.runtime.loading import load_app
 from headwater.runtime.runner import Runner
 from headwater.units import parse_seconds
 
@@ -34,11 +35,14 @@ class AppTest:
             assert test.views["spend"].get(card=1)["total"] == 600.0
 
     Everything that was fed is processed before anything is looked at. Spark is started once per test process.
+    `app` may also be the path of the file that makes it, which is then run anew for each test.
     """
 
-    def __init__(self, app: App, *, start: datetime | None = None, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self, app: App | str | Path, *, start: datetime | None = None, spark: SparkSession | None = None
+    ) -> None:
         moment = start or datetime(2026, 1, 1, tzinfo=UTC)
-        self._app = app
+        self._app = app if isinstance(app, App) else load_app(str(app))
         self._spark = spark
         self.clock = ManualClock(start_us=round(moment.timestamp() * 1e6))
         self._stack = contextlib.ExitStack()

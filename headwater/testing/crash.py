@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from headwater.faults import DELIVERY_CRASH_POINTS, LETTER_CRASH_POINTS, QUERY_CRASH_POINTS, VIEW_CRASH_POINTS, install
+from headwater.faults import (
+    ALERT_CRASH_POINTS,
+    DELIVERY_CRASH_POINTS,
+    LETTER_CRASH_POINTS,
+    QUERY_CRASH_POINTS,
+    VIEW_CRASH_POINTS,
+    install,
+)
 from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
 
 ENVIRONMENT_NAME = "HEADWATER_TEST_CRASH_AT"
@@ -31,6 +38,7 @@ ALL_POINTS: tuple[str, ...] = (
     *LETTER_CRASH_POINTS,
     *DELIVERY_CRASH_POINTS,
     *VIEW_CRASH_POINTS,
+    *ALERT_CRASH_POINTS,
 )
 _COUNTER = struct.Struct("<Q")
 

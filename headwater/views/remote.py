@@ -132,6 +132,21 @@ class RemoteView:
         """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""
         return RemoteSubscription(self._client, self.spec, start)
 
+    def live(self, *, seconds: float = 30.0, rows_max: int = 20, order: str | None = None) -> None:
+        """In a notebook: show the view, and show it again in the same output as it changes.
+
+        It stops after so many seconds, or when it is interrupted. `order` says which rows come first, as in SQL:
+        `view.live(order="minute DESC")`; that looks at all rows of the view for each picture.
+        """
+        from headwater.views.showing import live
+
+        live(self, seconds=seconds, rows_max=rows_max, order=order, position=self.position)
+
+    def _repr_html_(self) -> str:
+        from headwater.views.showing import view_html
+
+        return view_html(self)
+
     def _table(self, path: str, body: dict[str, Any], at_least: AtLeast | None, timeout: float | None) -> pa.Table:
         if at_least:
             body["at_least"] = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in at_least.items()}

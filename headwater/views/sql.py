@@ -14,7 +14,7 @@ memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,9 +77,18 @@ class Sql:
         self._views: ViewTables = views or NoViews()
         self._duckdb = required("duckdb")
 
-    def query(self, statement: str, parameters: Parameters = None, *, limit: int | None = None) -> pa.Table:
-        """The result of one SELECT."""
+    def query(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        limit: int | None = None,
+        stoppable: Callable[[Callable[[], None]], object] | None = None,
+    ) -> pa.Table:
+        """The result of one SELECT, or its first `limit` rows; `stoppable` is handed what ends it from another thread."""
         with self._duckdb.connect(":memory:") as connection:
+            if stoppable is not None:
+                stoppable(connection.interrupt)
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET python_enable_replacements = false")
             if not self._files:
@@ -96,11 +105,14 @@ class Sql:
 
     def topics(self, statement: str) -> list[str]:
         """The topics that a statement reads, by which it can be seen whether its result may have changed."""
+        known = set(self._log.topics())
+        return [name for name in self.names(statement) if name in known]
+
+    def names(self, statement: str) -> list[str]:
+        """The topics and views that a statement reads."""
         with self._duckdb.connect(":memory:") as connection:
             check_single(connection, statement)
-            meant = [self._meaning(name) for name in parse(connection, statement).tables]
-        known = set(self._log.topics())
-        return sorted({found for _, found in meant if found in known})
+            return sorted({self._meaning(name)[1] for name in parse(connection, statement).tables})
 
     def _run(
         self, connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters, limit: int | None

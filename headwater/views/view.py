@@ -130,6 +130,21 @@ class View:
         """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""
         return Subscription(self.keeper, self.name, start)
 
+    def live(self, *, seconds: float = 30.0, rows_max: int = 20, order: str | None = None) -> None:
+        """In a notebook: show the view, and show it again in the same output as it changes.
+
+        It stops after so many seconds, or when it is interrupted. `order` says which rows come first, as in SQL:
+        `view.live(order="minute DESC")`; that looks at all rows of the view for each picture.
+        """
+        from headwater.views.showing import live
+
+        live(self, seconds=seconds, rows_max=rows_max, order=order, position=self.position)
+
+    def _repr_html_(self) -> str:
+        from headwater.views.showing import view_html
+
+        return view_html(self)
+
     def describe(self) -> dict[str, Any]:
         """What there is to know of the view, as plain values."""
         upkeep = self.keeper.upkeep(self.name)

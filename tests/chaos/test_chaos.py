@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.faults import APP_CRASH_POINTS, DELIVERY_CRASH_POINTS, QUERY_CRASH_POINTS, REPLAY_CRASH_POINTS
+from headwater.faults import (
+    ALERT_CRASH_POINTS,
+    APP_CRASH_POINTS,
+    DELIVERY_CRASH_POINTS,
+    QUERY_CRASH_POINTS,
+    REPLAY_CRASH_POINTS,
+)
 from tests.chaos.killing import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
 
@@ -34,7 +40,7 @@ def test_each_point_of_a_batch_stands_once_in_production_code() -> None:
 
 
 def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
-    lists = (QUERY_CRASH_POINTS, APP_CRASH_POINTS, REPLAY_CRASH_POINTS, DELIVERY_CRASH_POINTS)
+    lists = (QUERY_CRASH_POINTS, APP_CRASH_POINTS, REPLAY_CRASH_POINTS, DELIVERY_CRASH_POINTS, ALERT_CRASH_POINTS)
     assert set(points_in_source()) == {point for points in lists for point in points}
 
 

@@ -1,4 +1,4 @@
-"""The demo counts for real, and fits its screen."""
+"""The tour of the log counts for real, and fits its screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.conftest import execute
 
 
 def test_the_demo_loses_and_doubles_nothing_although_a_process_is_killed(tmp_path: Path) -> None:
-    done = execute("demo", "--seconds", "5", "--dir", str(tmp_path / "shop"), "--json")
+    done = execute("demo", "log", "--seconds", "5", "--dir", str(tmp_path / "shop"), "--json")
     assert done.code == 0, done.err
     record = done.json
     assert record["appended"] == record["sent"] == record["billed"] == record["audited"] > 0

@@ -168,6 +168,26 @@ def wake(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
     return Stepped(pa.concat_tables([kept.select(["_wake_at", "_key"]), fresh]), out)
 
 
+@given(batches=BATCHES)
+def test_keys_that_lose_their_state_are_counted_from_the_beginning(batches: list[list[tuple[str, int]]]) -> None:
+    def positive(state: pa.Table, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table]:
+        sums, output = total(state, rows, time)
+        return sums.filter(pa.array(np.asarray(sums.column("total")) > 0)), output
+
+    held: dict[str, int] = {}
+    gone = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(batches):
+            engine = PartitionEngine(contract(step=positive), LocalFolder(Path(folder)), slot=0)
+            run(engine, number, table(rows))
+            before = set(held)
+            for user, amount in rows:
+                held[user] = held.get(user, 0) + amount
+            held = {user: amount for user, amount in held.items() if amount > 0}
+            gone += len(before - set(held))
+        assert engine._store.load(len(batches)).counts["evicted"] == gone
+
+
 def test_timers_fire_when_the_watermark_passes_and_only_once(tmp_path: Path) -> None:
     made = contract(
         step=wake,

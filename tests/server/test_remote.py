@@ -247,3 +247,13 @@ def test_a_consumer_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
                         continue  # the new server gives it another place
                 assert seen == [2]
                 consumer.close()
+
+
+def test_no_partition_and_no_offset_mean_what_they_mean_for_a_folder(log: EmbeddedLog, remote: EmbeddedLog) -> None:
+    log.create("t", "id int64", partitions=2)
+    log.append("t", [{"id": number} for number in range(4)], partition=1)
+    for one in (log, remote):
+        assert one.read("t", partitions=[]).rows() == []
+        assert [row["id"] for row in one.read("t", start={}).rows()] == [0, 1, 2, 3]
+        assert one.read("t", stop={}).rows() == []
+        assert [row["id"] for row in one.read("t", start={1: 3}, partitions=[1]).rows()] == [3]

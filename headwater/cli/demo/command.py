@@ -1,72 +1,141 @@
-"""`headwater demo`: start the shop, watch it, kill one of its processes, and count at the end."""
+"""`headwater demo`: a small company in motion, in the terminal and in the browser."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import importlib.util
+import os
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.commands import command
-from headwater.cli.demo.shop import BILLING, CUSTOMERS, PARTITIONS, SECONDS_MIN, Schedule, make_topics
-from headwater.cli.demo.watching import Scene, Watcher
+from headwater.cli.commands import acting_noun, command
+from headwater.cli.demo import tour
+from headwater.cli.demo.stage import Stage, told
 from headwater.cli.session import Session
 from headwater.cli.terminal import is_terminal
-from headwater.units import format_bytes
+from headwater.errors import ArgumentInvalid, PackageMissing
 
 if TYPE_CHECKING:
-    from headwater.cli.demo.reckoning import Reckoning
-    from headwater.log import EmbeddedLog
+    from headwater.demo.directing import Director, Plan
 
-LOOK_SECONDS = 0.25
-START_SECONDS_MAX = 30.0
-DRAIN_SECONDS_MAX = 30.0
+PORT = 8080
+PORTS = 20
+#: Under this a check would see too little.
+CHECK_SECONDS_MIN = 20.0
+#: What the company needs beside the package itself, and the extra that brings it.
+NEEDED = {"pyspark": "spark", "duckdb": "views", "fastapi": "server", "numba": "match", "re2": "search"}
+
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="How long rows come; without it, until Ctrl-C.", min=5.0, metavar="N")
+]
+Folder = Annotated[Path | None, typer.Option("--dir", help="Keep the data here.", file_okay=False, metavar="FOLDER")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")]
+Port = Annotated[
+    int | None, typer.Option("--port", help="Port of the server; 8080 or the next free one.", min=0, max=65535)
+]
+Seed = Annotated[int, typer.Option("--seed", help="Another seed makes another world.", metavar="N")]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "demo")(demo)
+    group = acting_noun(app, "demo", demo)
+    command(group, "crash")(crash)
+    command(group, "log")(tour.tour)
 
 
 def demo(
     session: Session,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="How long the tour takes.", min=SECONDS_MIN, metavar="N")
-    ] = 20.0,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Keep the data here.", file_okay=False, metavar="FOLDER")
+    seconds: Seconds = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="At the end recompute every output, and fail on any difference.")
+    ] = False,
+    folder: Folder = None,
+    keep: Keep = False,
+    port: Port = None,
+    browser: Annotated[
+        bool | None, typer.Option("--open/--no-open", help="Open the browser; by itself on a terminal.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
+    seed: Seed = 7,
 ) -> None:
-    """Take a live tour of the log, in which a process is killed.
+    """Watch a small company at work: its rows, queries and views, live.
 
-    Several processes share one folder. Halfway, one of them is killed with SIGKILL. At the end everything is counted;
-    the command fails if an order was lost or billed twice.
+    The server is up at once, and rows come in; then Spark starts, and its queries begin one after the other. Nothing
+    leaves this machine. Ctrl-C ends it in order.
+    """
+    if check and seconds is None:
+        seconds = CHECK_SECONDS_MIN
+    wanted = browser if browser is not None else is_terminal(sys.stderr)
+    with _place(folder, keep=keep) as place:
+        plan = _plan(place, port=port, seconds=seconds, check=check, crash=False, seed=seed)
+        _perform(session, plan, browser=wanted and not check, kept=keep or folder is not None)
+
+
+def crash(
+    session: Session,
+    seconds: Seconds = CHECK_SECONDS_MIN,
+    folder: Folder = None,
+    keep: Keep = False,
+    port: Port = None,
+    seed: Seed = 7,
+) -> None:
+    """Kill the company in the middle of its work, start it again, and count.
+
+    The process that runs all queries is killed with `kill -9` while rows come. At the end every output is recomputed from
+    the input topics; the command fails if a row was lost, doubled or is wrong.
     """
     with _place(folder, keep=keep) as place:
-        result = _Tour(session, place, seconds).run()
-        if session.output == "table":
-            session.write(session.paint(str(result), "green" if result.holds else "red"))
-        else:
-            session.show({**vars(result), "holds": result.holds})
-        if keep or folder is not None:
-            session.say(f"The data is in {place}: try `headwater --log {place} topic list`.")
-    if not result.holds:
-        session.warn("The counts differ: this is a bug. Please report it, with the folder (`--keep`).")
+        plan = _plan(place, port=port, seconds=seconds, check=True, crash=True, seed=seed)
+        _perform(session, plan, browser=False, kept=keep or folder is not None)
+
+
+def _plan(place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int) -> Plan:
+    from headwater.demo.directing import Plan
+
+    _check_machine()
+    chosen = free_port() if port is None else port
+    return Plan(folder=place, port=chosen, seconds=seconds, check=check, crash=crash, seed=seed)
+
+
+def _check_machine() -> None:
+    """Say what is missing before anything starts."""
+    from headwater.runtime.java import find_java
+
+    for package, extra in NEEDED.items():
+        if importlib.util.find_spec(package) is None:
+            raise PackageMissing(package=package, extra=extra)
+    find_java()
+
+
+def _perform(session: Session, plan: Plan, *, browser: bool, kept: bool) -> None:
+    from headwater.demo.directing import Director, EndedEarly
+
+    with Stage(session, browser=browser) as stage:
+        director = Director(plan, stage)
+        with _interruptible(director):
+            try:
+                outcomes = director.run()
+            except EndedEarly:
+                session.say("Ended before there was anything to check.")
+                raise typer.Exit(130) from None
+    if kept:
+        session.say(f"The data is in {plan.folder}: try `headwater --log {plan.folder / 'log'} topic list`.")
+    if plan.check and not told(session, outcomes, appended=director.appended, crashed=plan.crash):
         raise typer.Exit(1)
 
 
 @contextlib.contextmanager
 def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="headwater-demo-")) if folder is None else folder
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise ArgumentInvalid(name="--dir", value=str(folder), expected="a folder that is empty, or not there yet")
+    made = Path(tempfile.mkdtemp(prefix="headwater-demo-")) if folder is None else folder.absolute()
     try:
         yield made
     finally:
@@ -74,159 +143,30 @@ def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(made, ignore_errors=True)
 
 
-class _Tour:
-    """One run of the demo."""
+@contextlib.contextmanager
+def _interruptible(director: Director) -> Iterator[None]:
+    """Ctrl-C ends the demo in order; the second one does not wait."""
 
-    def __init__(self, session: Session, folder: Path, seconds: float) -> None:
-        self._session = session
-        self._folder = folder
-        self._schedule = Schedule.of(seconds)
-        self._scene = Scene(folder=str(folder), seconds=seconds)
-        self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._killed: set[str] = set()
-        self._reports: dict[str, Any] = {}
+    def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if director.is_leaving:
+            director.abandon()
+            os._exit(130)
+        director.leave()
 
-    def run(self) -> Reckoning:
-        import headwater
-        from headwater.cli.demo.reckoning import reckon
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-        with headwater.open(self._folder) as log:
-            make_topics(log)
-            try:
-                for name, role in (
-                    ("shop", "produce"),
-                    ("billing-1", "bill"),
-                    ("billing-2", "bill"),
-                    ("audit", "audit"),
-                ):
-                    self._start(name, role)
-                with self._display() as show:
-                    self._watch(log, show)
-            finally:
-                self._end_all()
-            return reckon(log, sent=self._reports["shop"]["orders"], audited=self._reports["audit"])
 
-    # -- the course of events -----------------------------------------------------------------------------------------
-
-    def _watch(self, log: EmbeddedLog, show: Callable[[], None]) -> None:
-        watcher, scene = Watcher(log, self._scene), self._scene
-        self._await_processes(watcher, show)
-        scene.happened("four processes: a producer, two members of billing, one of audit")
-        steps: list[tuple[float, Callable[[], None]]] = [
-            (self._schedule.kill_at, lambda: self._kill("billing-2")),
-            (self._schedule.compact_at, lambda: self._compact(log)),
-            (self._schedule.stop_at, self._stop_producer),
-        ]
-        while True:
-            watcher.look()
-            self._notice_takeover()
-            show()
-            self._check_alive()
-            while steps and scene.elapsed >= steps[0][0]:
-                steps.pop(0)[1]()
-            drained = not steps and all(group.rows == 0 for group in scene.groups.values())
-            if drained and scene.elapsed >= scene.seconds:
-                return
-            if scene.elapsed > scene.seconds + DRAIN_SECONDS_MAX:
-                return
-            time.sleep(LOOK_SECONDS)
-
-    def _await_processes(self, watcher: Watcher, show: Callable[[], None]) -> None:
-        """The schedule begins when all are at work: on a busy machine, starting takes its time."""
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._scene.is_complete and time.monotonic() < deadline:
-            watcher.begin()
-            watcher.look()
-            show()
-            self._check_alive()
-            time.sleep(LOOK_SECONDS / 2)
-
-    def _kill(self, name: str) -> None:
-        process = self._processes[name]
-        self._killed.add(name)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        self._scene.groups[BILLING].killed.append(process.pid)
-        self._scene.happened(f"SIGKILL to process {process.pid} of billing, in the middle of its work")
-        self._killed_at = time.monotonic()
-        self._taken_over = False
-
-    def _notice_takeover(self) -> None:
-        """See when the partitions of the killed member are read again."""
-        if not self._killed or self._taken_over:
-            return
-        alive = [one for one in self._scene.groups[BILLING].members if one.alive]
-        if sum(len(one.partitions) for one in alive) == PARTITIONS:
-            took = time.monotonic() - self._killed_at
-            self._taken_over = True
-            self._scene.happened(f"process {alive[0].pid} has taken over its partitions, after {took:.1f} s at most")
-
-    def _compact(self, log: EmbeddedLog) -> None:
-        before = log.read(CUSTOMERS, columns=["_offset"]).count()
-        size = log.describe(CUSTOMERS).bytes
-        log.tidy(CUSTOMERS, seal=True)
-        after = log.read(CUSTOMERS, columns=["_offset"]).count()
-        self._scene.compacted = (before, after)
-        sizes = f"{format_bytes(size)} → {format_bytes(log.describe(CUSTOMERS).bytes)}"
-        self._scene.happened(f"customers compacted beside its writer: {before:,} → {after:,} rows, {sizes}")
-
-    def _stop_producer(self) -> None:
-        self._end("shop")
-        self._scene.happened("the producer has stopped; the groups read to the end")
-
-    # -- processes ----------------------------------------------------------------------------------------------------
-
-    def _start(self, name: str, role: str) -> None:
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "headwater.cli.demo.workers", role, str(self._folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def _check_alive(self) -> None:
-        for name, process in self._processes.items():
-            if process.poll() is not None and name not in self._killed and name not in self._reports:
-                _, complaint = process.communicate()
-                raise RuntimeError(f"the demo's process {name} ended by itself: {complaint.strip()[-2000:]}")
-
-    def _end(self, name: str) -> None:
-        process = self._processes[name]
-        process.terminate()
-        try:
-            output, complaint = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, complaint = process.communicate()
-        self._reports[name] = json.loads(output) if output else {}
-        if process.returncode and name not in self._killed:
-            self._session.warn(f"{name} ended with {process.returncode}: {complaint.strip()[-500:]}")
-
-    def _end_all(self) -> None:
-        for name in self._processes:
-            if name not in self._reports:
-                self._end(name)
-
-    # -- what is shown ------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _display(self) -> Iterator[Callable[[], None]]:
-        if not is_terminal(sys.stdout) or self._session.output != "table":
-            from headwater.cli.demo.lines import Teller
-
-            yield Teller(self._session, self._scene).tell
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        from headwater.cli.demo.screen import draw
-
-        console = Console(no_color=self._session.config.color == "never")
-
-        def picture() -> Any:  # Any: whatever rich can draw
-            return draw(self._scene, width=console.width, height=console.height)
-
-        with Live(picture(), console=console, screen=True, auto_refresh=False) as live:
-            yield lambda: live.update(picture(), refresh=True)
-        for event in self._scene.events:
-            self._session.say(f"{event.at:5.1f} s  {event.text}")
+def free_port() -> int:
+    """8080, or the next port that nobody has; any where all of them are taken."""
+    for port in range(PORT, PORT + PORTS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                trial.bind(("127.0.0.1", port))
+                return port
+    return 0

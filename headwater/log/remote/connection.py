@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import Closed, PackageMissing, ServerUnreachable
-from headwater.log.remote.wire import ARROW, error_from_json
+from headwater.errors import Closed, PackageMissing, PathNotFound, ServerUnreachable
+from headwater.log.remote.wire import ARROW, REPEAT_HEADER, REPEAT_SECONDS_HEADER, SERVER_HEADER, error_from_json
 
 PREFIX = "/api/v1"
 #: Beyond what a server may take to answer, however long it was told to wait.
@@ -39,6 +40,8 @@ class Connection:
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
         )
         self.closed = False
+        #: The server that keeps receipts of our appends; empty where it keeps none, None until it was asked.
+        self._server: str | None = None
 
     def close(self) -> None:
         self.closed = True
@@ -62,6 +65,30 @@ class Connection:
         response = self.ask("POST", path, parameters=parameters, content=rows, headers=headers, again=again)
         return response.json() if response.content else None
 
+    def append_rows(self, topic: str, rows: bytes, *, again: bool, **parameters: Any) -> Any:
+        """Send an Arrow stream to a topic. It is sent again where its answer was lost, and never taken twice.
+
+        That needs a producer's sequence (`again`), or a server that keeps receipts and is still the same.
+        """
+        headers = {"Content-Type": ARROW}
+        server = "" if again else self._keeper_of_receipts(topic)
+        if server:
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        response = self.ask(
+            "POST", f"/topics/{topic}/rows", parameters=parameters, content=rows, headers=headers, again=again,
+            repeat_of=server,
+        )  # fmt: skip
+        self._server = response.headers.get(SERVER_HEADER, self._server)
+        return response.json()
+
+    def _keeper_of_receipts(self, topic: str) -> str:
+        if self._server is None:
+            try:
+                self._server = str(self.get(f"/topics/{topic}/receipts")["server"])
+            except PathNotFound:  # an older server
+                self._server = ""
+        return self._server
+
     def ask(
         self,
         method: str,
@@ -70,15 +97,23 @@ class Connection:
         parameters: Mapping[str, Any] | None = None,
         again: bool = False,
         patience: float = 0.0,
+        repeat_of: str = "",
         **settings: Any,
     ) -> Any:
-        """One call. What never reached the server is sent again; what may have, only where that does no harm."""
+        """One call. What never reached the server is sent again; what may have, only where that does no harm.
+
+        `repeat_of` is the server that knows whether it has had this call before, by its key.
+        """
         given = {name: _written(value) for name, value in (parameters or {}).items() if value is not None}
-        again = again or method == "GET"
+        again = again or method == "GET" or bool(repeat_of)
+        began, may_have_arrived = time.monotonic(), False
         for attempt in range(ATTEMPTS_MAX):
             if self.closed:
                 raise Closed(what="log")
             last = attempt == ATTEMPTS_MAX - 1
+            if may_have_arrived and repeat_of:
+                since = {REPEAT_HEADER: repeat_of, REPEAT_SECONDS_HEADER: f"{time.monotonic() - began:.3f}"}
+                settings["headers"] = {**settings["headers"], **since}
             try:
                 response = self._client.request(
                     method, PREFIX + path, params=given, timeout=PATIENCE_SECONDS + patience, **settings
@@ -89,6 +124,7 @@ class Connection:
             except self._httpx.TransportError as error:
                 if last or not again:
                     raise self._unreachable(error) from error
+                may_have_arrived = True
             except RuntimeError as error:  # the client was closed by another thread meanwhile
                 raise Closed(what="log") from error
             else:
@@ -96,6 +132,7 @@ class Connection:
                     return response
                 if last or not (response.status_code == 429 or (again and response.status_code in _LATER)):
                     raise error_from_json(response.status_code, _json(response), address=self.address)
+                may_have_arrived = may_have_arrived or response.status_code != 429
             time.sleep(RETRY_SECONDS * 2**attempt * (1 + random.random()))
         raise AssertionError("the last attempt returns or raises")
 

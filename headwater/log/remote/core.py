@@ -35,9 +35,9 @@ class Core:
         self.config = config or Config()
         self.clock = clock or SystemClock()
         self.path = address.rstrip("/")
-        self._token = token
+        self._token = token if token is not None else self.config.token
         self._certificates = certificates
-        self._connection = Connection(address, token=token, certificates=certificates)
+        self._connection = Connection(address, token=self._token, certificates=certificates)
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[float, Topic]] = {}
         self._start()

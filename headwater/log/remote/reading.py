@@ -49,7 +49,12 @@ class Reading(Writing):
             self._connection,
             topic,
             text_to_schema(found["arrow_schema"]),
-            {number: (starts[number], stops[number]) for number in starts},
+            # An address cannot say that no partition is wanted, and the server then tells of all.
+            {
+                number: (starts[number], stops[number])
+                for number in starts
+                if partitions is None or number in partitions
+            },
             columns=columns,
             limit=limit,
             archived=archived,

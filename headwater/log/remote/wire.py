@@ -27,6 +27,10 @@ NEXT_HEADER = "headwater-next"
 MORE_HEADER = "headwater-more"
 #: Header of an answer with rows: the id of the topic that they are of, for one may be made anew under the same name.
 TOPIC_HEADER = "headwater-topic"
+#: Which server has answered an append; and, of one that is asked for again, which was asked first and how long ago.
+SERVER_HEADER = "headwater-server"
+REPEAT_HEADER = "headwater-repeat-of"
+REPEAT_SECONDS_HEADER = "headwater-repeat-after"
 
 _EXPECTED_START = "'earliest', 'latest', an offset, minus so many rows, a time or offsets such as 0:5,1:9"
 
@@ -207,7 +211,7 @@ def start_to_text(start: Start | None) -> str | None:
     if start is None or isinstance(start, str):
         return start
     if isinstance(start, Mapping):
-        return offsets_to_text(start)
+        return offsets_to_text(start) or "earliest"  # partitions that are not named begin with their oldest row
     if isinstance(start, datetime):
         aware = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
         return f"@{aware.isoformat()}"

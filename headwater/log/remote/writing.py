@@ -38,12 +38,13 @@ class Writing(Declaring):
     ) -> Appended:
         """Append rows; on return they are as durable as the topic promises, and readers see them.
 
-        Where the answer is lost, `ServerUnreachable` says that nobody knows whether they are there. With a producer and
-        a sequence, or an expected offset, the call asks again by itself, for then sending twice does no harm.
+        Where the answer is lost the call asks again by itself, and the rows are there once. If the server was started
+        again meanwhile, `OutcomeUnknown` says that nobody knows whether they are there; with a producer and a sequence
+        the log itself knows.
         """
         table = self._table_of(topic, rows, headers)
-        found = self._connection.send_rows(
-            f"/topics/{named(topic)}/rows",
+        found = self._connection.append_rows(
+            named(topic),
             table_to_bytes(table),
             again=producer is not None and sequence is not None,
             partition=partition,

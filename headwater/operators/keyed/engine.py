@@ -104,6 +104,7 @@ class PartitionEngine:
         if late is not None:
             sides["late"] = late
         self._write_sides(batch, sides)
+        changed = changes(contract, touched, state, stepped)
         after = Manifest(
             batch=batch,
             partitions=contract.partitions,
@@ -118,12 +119,13 @@ class PartitionEngine:
                 "output": 0 if stepped.output is None else stepped.output.num_rows,
                 **{name: count for name, count in before.counts.items() if name not in FRESH},
                 **{name: before.counts.get(name, 0) + rows_in(table) for name, table in sides.items()},
+                "evicted": before.counts.get("evicted", 0) + keys_gone(changed),
             },
             learnt=fading(merge_learnt([before.learnt, stepped.learnt])),
             of_inputs_us=of_inputs_us,
         )
         reach("engine.before_save")
-        self._store.save(before, after, changes(contract, touched, state, stepped))
+        self._store.save(before, after, changed)
         reach("engine.saved")
         return finished_output(contract, touched, stepped.output)
 
@@ -469,6 +471,11 @@ def changes(contract: Contract, touched: Touched, before: pa.Table, stepped: Ste
     )
     # Keys are numbered in the order of their hashes; only the dead ones stand apart.
     return table.take(pa.array(np.argsort(numbers, kind="stable"))) if len(gone) else table
+
+
+def keys_gone(changed: pa.Table | None) -> int:
+    """How many keys no longer have state: their windows were closed, or they had their time."""
+    return 0 if changed is None else int(changed.num_rows - (pc.sum(changed.column(LIVE)).as_py() or 0))
 
 
 def finished_output(contract: Contract, touched: Touched, output: pa.Table | None) -> pa.Table:

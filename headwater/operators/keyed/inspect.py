@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.keyed.merging import merge_runs
 from headwater.operators.keyed.runs import HASH, LIVE, Run, write_run
 from headwater.operators.keyed.store import Manifest, latest_of_inputs
-from headwater.operators.keyed.watermark import NEVER, merge, merge_learnt
+from headwater.operators.keyed.watermark import NEVER, Seen, merge, merge_learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,8 @@ class OperatorState:
     bytes: int
     watermark_us: int | None
     counts: dict[str, int]
+    seen: Seen = field(default_factory=dict)
+    """The latest event time of each input and source partition, and when it was seen."""
 
 
 def states(folder: Path, *, query: str | None = None, operator: str | None = None) -> Iterator[OperatorState]:
@@ -144,6 +146,7 @@ def _partitions_of(folder: Path, query: str, operator: str) -> Iterator[Operator
             bytes=_size(place / number),
             watermark_us=None if manifest.watermark_us <= NEVER else manifest.watermark_us,
             counts=manifest.counts,
+            seen=manifest.seen,
         )
 
 

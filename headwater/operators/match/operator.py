@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
+from headwater.operators.finding import Finder, note_finder
 from headwater.operators.keyed import Contract, Policy, apply
 from headwater.operators.keyed.direct import Direct, direct_read, read_with
 from headwater.operators.keyed.plan import default_name, partitions_of
@@ -82,6 +83,7 @@ class Match:
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         rule, plan = self._planned(rows)
+        note_finder(self.finder(rule))
         make = partial(self.contract, plan=plan, raw=True)
         read = self._read(rows, plan)
         if read is None:
@@ -89,6 +91,14 @@ class Match:
         direct, masked = read
         packed = read_with(rows, masked, direct.options)
         return finished(apply(make, packed, packed=masked.packs, partitions=masked.partitions), plan)
+
+    def finder(self, rule: Rule) -> Finder:
+        """What it looks for, for whoever shows what it finds."""
+        from headwater.operators.match.sql import render
+
+        text = self.pattern if isinstance(self.pattern, str) else render(rule)
+        name = self.name or default_name(self)
+        return Finder(kind="pattern", operator=name, on=rule.on, by=tuple(rule.by), text=text)
 
     def side(self, name: str, rows: DataFrame) -> DataFrame:
         """The rows of a side of bounded input. In a stream they lie in the state folder, computed once."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
+from headwater.operators.finding import Finder, note_finder
 from headwater.operators.keyed import Broadcast, Contract, Policy, apply
 from headwater.operators.keyed.plan import default_name
 from headwater.operators.match.expression import Rule
@@ -83,6 +84,8 @@ class MatchRules:
         return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
+        name = self.name or default_name(self)
+        note_finder(Finder(kind="rules", operator=name, on=self.on, by=self.keys, rules=self._table().topic))
         return apply(self.contract, self._checked(rows), partitions=self.partitions)
 
     def side(self, name: str, rows: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headwater.clock import SystemClock
 from headwater.errors import ArgumentInvalid, ColumnUnknown, StateFolderUnknown
+from headwater.operators.finding import Finder, note_finder
 from headwater.operators.keyed.plan import STATE_SETTING, default_name, open_log_once
 from headwater.operators.percolate.fields import Fields, Kind, fields_of
 from headwater.operators.percolate.highlights import Marking
@@ -89,8 +90,17 @@ class Percolate:
         state = documents.sparkSession.conf.get(STATE_SETTING, None)
         if documents.isStreaming and state is None:
             raise StateFolderUnknown(operator=self._name)
+        note_finder(self.finder())
         task = self.task(schema, state=state or "", streaming=documents.isStreaming)
         return documents.mapInArrow(task.run, from_arrow_schema(task.output))
+
+    def finder(self) -> Finder:
+        """What it looks for, for whoever shows what it finds."""
+        kinds = {name: [type(kind).__name__, asdict(kind)] for name, kind in self.fields.items()}
+        defaults = None if self.default_fields is None else list(self.default_fields)
+        topic = None if isinstance(self.queries, Mapping) else self._topic.topic
+        settings = {"fields": kinds, "default_fields": defaults}
+        return Finder(kind="searches", operator=self._name, on=self.on, rules=topic, settings=settings)
 
     def task(self, schema: pa.Schema, *, state: str = "", streaming: bool = False) -> PercolateTask:
         """What the workers do with documents of a schema."""

@@ -1,0 +1,205 @@
+"""What a rule finds when it looks: one reading for each of its subjects, with a sentence for people."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.alerts.measures import Look
+from headwater.alerts.rule import Kind, Rule, is_pattern
+from headwater.alerts.standing import Reading
+from headwater.errors import ArgumentInvalid, GroupNotFound, QueryNotFound, StatementInvalid, TopicNotFound
+from headwater.units import format_seconds
+
+if TYPE_CHECKING:
+    from headwater.runtime.status import QueryStatus
+
+#: Subjects of one rule; a statement that finds more rows is shown to be wrong.
+SUBJECTS_MAX = 1_000
+#: The subject of a statement whose rows are only counted.
+ROWS = "rows"
+_SAMPLE_LETTERS_MAX = 300
+_DOWN = ("failed", "restarting", "stopped")
+
+
+def readings(rule: Rule, look: Look) -> list[Reading]:
+    """What a rule finds now. A name that is no pattern must be there; the error says what is missing."""
+    return _KINDS[rule.kind](rule, look)
+
+
+# -- lag --------------------------------------------------------------------------------------------------------------
+
+
+def _lag(rule: Rule, look: Look) -> list[Reading]:
+    return _query_lag(rule, look) if rule.query is not None else _group_lag(rule, look)
+
+
+def _group_lag(rule: Rule, look: Look) -> list[Reading]:
+    behind: dict[tuple[str, str], float] = {}
+    for lag in look.group_lags:
+        if rule.matches("group", lag.group) and rule.matches("topic", lag.topic):
+            before = behind.get((lag.group, lag.topic), 0.0)
+            # Rows of partitions add up; waiting is that of the partition that waits longest.
+            after = before + lag.rows if rule.unit == "rows" else max(before, lag.seconds)
+            behind[lag.group, lag.topic] = after
+    if not behind:
+        _need_group(rule, look)
+    return [
+        _reading(rule, f"{group}/{topic}", value, f"Group {group!r} is {{}} behind in topic {topic!r}")
+        for (group, topic), value in sorted(behind.items())
+    ]
+
+
+def _need_group(rule: Rule, look: Look) -> None:
+    known = sorted({lag.group for lag in look.group_lags})
+    if rule.group is not None and not is_pattern(rule.group) and rule.group not in known:
+        raise GroupNotFound(group=rule.group, near=_near(rule.group, known))
+    if rule.topic is not None and not is_pattern(rule.topic) and rule.topic not in look.topics:
+        raise TopicNotFound(topic=rule.topic, near=_near(rule.topic, look.topics))
+
+
+def _query_lag(rule: Rule, look: Look) -> list[Reading]:
+    found = []
+    for subject, status in _queries(rule, look):
+        if status.lag_rows is not None:  # not known before its first batch
+            found.append(_reading(rule, subject, status.lag_rows, f"Query {subject!r} is {{}} behind"))
+    return found
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _watermark_delay(rule: Rule, look: Look) -> list[Reading]:
+    return [
+        _reading(
+            rule,
+            subject,
+            max(0.0, (look.now_us - status.watermark_us) / 1e6),
+            f"The watermark of query {subject!r} is {{}} behind the clock",
+        )
+        for subject, status in _queries(rule, look)
+        if status.watermark_us is not None
+    ]
+
+
+def _query_down(rule: Rule, look: Look) -> list[Reading]:
+    found = []
+    for subject, status in _queries(rule, look):
+        is_down = status.state in _DOWN
+        why = f": {status.error}" if is_down and status.error else ""
+        message = f"Query {subject!r} is {status.state}{why}"
+        found.append(Reading(subject=subject, value=float(is_down), is_over=is_down, message=message))
+    return found
+
+
+def _queries(rule: Rule, look: Look) -> Iterable[tuple[str, QueryStatus]]:
+    """The queries of a rule, each under a name of its own: a version on trial has its number behind its name."""
+    chosen = [status for status in look.query_statuses if rule.matches("query", status.name)]
+    if not chosen and rule.query is not None and not is_pattern(rule.query):
+        raise QueryNotFound(query=rule.query, near=_near(rule.query, [one.name for one in look.query_statuses]))
+    names = [status.name for status in chosen]
+    return {
+        status.name if names.count(status.name) == 1 else f"{status.name} v{status.version}": status
+        for status in chosen
+    }.items()
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def _dead_letters(rule: Rule, look: Look) -> list[Reading]:
+    found = {topic: count for topic, count in look.dead_letters.items() if rule.matches("topic", topic)}
+    if not found and rule.topic is not None and not is_pattern(rule.topic):
+        if rule.topic not in look.topics:
+            raise TopicNotFound(topic=rule.topic, near=_near(rule.topic, look.topics))
+        found = {rule.topic: 0.0}  # it never had any
+    return [
+        _reading(rule, topic, count, f"Topic {topic!r} had {{}} in the last minute")
+        for topic, count in sorted(found.items())
+    ]
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+
+def _view(rule: Rule, look: Look) -> list[Reading]:
+    table = look.run_sql(rule.sql or "", rows_max=SUBJECTS_MAX + 1)
+    for name in rule.key:
+        if name not in table.column_names:
+            expected = f"columns of the statement's result, which has {', '.join(table.column_names)}"
+            raise ArgumentInvalid(name="key", value=name, expected=expected)
+    rows = table.to_pylist()
+    if rule.key:
+        return _keyed(rule, rows)
+    count = f"more than {SUBJECTS_MAX:,}" if len(rows) > SUBJECTS_MAX else f"{len(rows):,}"
+    sample = f", such as {_shortened(rows[0])}" if rows else ""
+    message = f"The statement finds {count} {'row' if len(rows) == 1 else 'rows'}{sample}"
+    return [
+        Reading(subject=ROWS, value=float(len(rows)), is_over=len(rows) > rule.threshold, message=message),
+    ]
+
+
+# Any: rows of a statement hold values of any type.
+def _keyed(rule: Rule, rows: Sequence[dict[str, Any]]) -> list[Reading]:
+    found: dict[str, Reading] = {}
+    for row in rows:
+        subject = ", ".join(f"{name}={_text(row[name])}" for name in rule.key)[:_SAMPLE_LETTERS_MAX]
+        value = row.get("value")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        found[subject] = Reading(
+            subject=subject,
+            value=float(value) if is_number and value is not None else 1.0,
+            is_over=True,
+            message=_shortened(row),
+        )
+    if len(found) > SUBJECTS_MAX:
+        why = f"it finds more than {SUBJECTS_MAX:,} keys, too many to tell of each"
+        raise StatementInvalid(statement=(rule.sql or "")[:200], why=why)
+    return list(found.values())
+
+
+def _shortened(row: dict[str, Any]) -> str:
+    text = ", ".join(f"{name} {_text(value)}" for name, value in row.items())
+    return text if len(text) <= _SAMPLE_LETTERS_MAX else text[: _SAMPLE_LETTERS_MAX - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def amount(rule: Rule, value: float) -> str:
+    """A value in the rule's own unit.
+
+    >>> amount(Rule(name="slow", kind="lag", group="billing"), 12_345), amount(Rule(name="l", kind="dead_letters", topic="a"), 1)
+    ('12,345 rows', '1 dead letter')
+    """
+    if rule.kind == "watermark_delay" or rule.unit == "seconds":
+        return format_seconds(round(value, 1))
+    unit = "dead letter" if rule.kind == "dead_letters" else "row"
+    return f"{value:,.0f} {unit}{'' if value == 1 else 's'}"
+
+
+def _reading(rule: Rule, subject: str, value: float, words: str) -> Reading:
+    is_over = value > rule.threshold
+    bound = f", more than {amount(rule, rule.threshold)}" if is_over and rule.threshold else ""
+    message = words.replace("{}", amount(rule, value), 1) + bound
+    return Reading(subject=subject, value=float(value), is_over=is_over, message=message)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+_KINDS: dict[Kind, Callable[[Rule, Look], list[Reading]]] = {
+    "lag": _lag,
+    "watermark_delay": _watermark_delay,
+    "dead_letters": _dead_letters,
+    "query_down": _query_down,
+    "view": _view,
+}

@@ -1,0 +1,123 @@
+"""What rules look at, in a log and its apps: those that this process runs, those that others run, and those at rest.
+
+A query of an app that nobody runs counts as stopped. So a rule on it fires when the process that ran it has died, as
+long as another process, such as `headwater serve`, watches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.errors import NotFound, StatementInvalid, TopicNotFound
+from headwater.log import Lag
+from headwater.log.deadletters import SUFFIX
+from headwater.log.letters import letter_topics
+from headwater.units import MINUTE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.log import EmbeddedLog
+    from headwater.runtime.status import QueryStatus
+    from headwater.runtime.viewing import Views
+    from headwater.views import ViewKeeper
+
+#: How long an app that another process runs may take to say how it does.
+ASK_SECONDS_MAX = 5.0
+Statuses = Callable[[], Sequence["QueryStatus"]]
+
+
+class LogMeasures:
+    """How a log and its apps do. `app` is the one that this process runs, with its own statuses and views."""
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        *,
+        app: str | None = None,
+        statuses: Statuses = tuple,
+        keeper: ViewKeeper | None = None,
+    ) -> None:
+        self._log = log
+        self._app = app
+        self._statuses = statuses
+        self._keeper = keeper
+
+    def now_us(self) -> int:
+        return self._log.clock.now_us()
+
+    def topics(self) -> Sequence[str]:
+        return self._log.topics()
+
+    def group_lags(self) -> Sequence[Lag]:
+        found: list[Lag] = []
+        for group in self._log.groups.names():
+            with contextlib.suppress(NotFound):  # forgotten while we looked, or its topic deleted
+                found += self._log.groups.lag(group)
+        return found
+
+    def dead_letters(self) -> Mapping[str, float]:
+        since_us = self.now_us() - round(MINUTE * 1e6)
+        counts: dict[str, float] = {}
+        for topic in letter_topics(self._log):
+            with contextlib.suppress(TopicNotFound):  # deleted while we looked
+                starts, ends = self._log.offset_at(topic, since_us), self._log.end_offsets(topic)
+                counts[topic.removesuffix(SUFFIX)] = float(sum(ends[one] - starts[one] for one in ends))
+        return counts
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def query_statuses(self) -> Sequence[QueryStatus]:
+        found = list(self._statuses())
+        for home in self._homes():
+            if home.name != self._app:
+                found += self._of_other(home)
+        return found
+
+    def _homes(self) -> list[Path]:
+        folder = self._log.path / "apps"
+        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def _of_other(self, home: Path) -> list[QueryStatus]:
+        from headwater.errors import RunnerNotFound
+        from headwater.runtime.client import Client
+        from headwater.runtime.home import Home
+        from headwater.runtime.resting import resting
+        from headwater.runtime.status import QueryStatus
+
+        try:
+            told = Client(home.name, home, seconds_max=ASK_SECONDS_MAX).get("/queries")
+        except RunnerNotFound:  # nobody runs it, or whoever does has stopped answering
+            return resting(Home(home), self._log)
+        return [
+            QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])}) for one in told
+        ]
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
+        """The first rows of one SELECT over views and topics; no file of this machine can be read with it."""
+        from headwater.views.sql import Sql
+
+        text = statement.strip().rstrip(";")
+        with self._views() as views:
+            sql = Sql(self._log, views, files=False)
+            sql.topics(text)  # refuses what is no query, or names what is not there, in the words that were given
+            # Where one app has all views, a statement over them is run there; otherwise they are brought together.
+            if len(views.apps) > 1:
+                return sql.query(text, limit=rows_max)
+            try:
+                return sql.query(f"SELECT * FROM (\n{text}\n) LIMIT {rows_max}")
+            except StatementInvalid as error:
+                raise StatementInvalid(statement=text[:200], why=error.why) from error
+
+    @contextlib.contextmanager
+    def _views(self) -> Iterator[Views]:
+        from headwater.runtime.viewing import views_of
+
+        kept = {} if self._app is None or self._keeper is None else {self._app: self._keeper}
+        with views_of(self._log, kept=kept) as views:
+            yield views

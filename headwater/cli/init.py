@@ -1,0 +1,95 @@
+"""`headwater init`: a project of one's own, small enough to read before the tea is ready."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.commands import command
+from headwater.cli.session import Session
+from headwater.errors import FolderNotEmpty
+
+#: What is written, and the template that it is made from.
+FILES = {
+    "pipeline.py": "pipeline.py.template",
+    "headwater.toml": "headwater.toml.template",
+    "tests/test_pipeline.py": "test_pipeline.py.template",
+    "README.md": "README.md.template",
+    ".gitignore": "gitignore.template",
+}
+#: People often make these two first; nothing of ours would cover them.
+HARMLESS = frozenset({".git", ".venv"})
+NEXT = """\
+{name} is ready. Next:
+
+{enter}  headwater dev       runs pipeline.py, and takes in every change when you save it
+
+In a second terminal, in the same folder:
+
+  echo '{{"user": "ada", "item": "tea", "amount": 42, "at": "2026-01-01T10:00:05Z"}}' | headwater produce orders
+  headwater sql "SELECT * FROM revenue"
+  pytest              runs tests/test_pipeline.py
+
+README.md has more."""
+
+Name = Annotated[
+    str, typer.Argument(help="Name of the project, and of the new folder; . takes the current one.", metavar="NAME")
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "init")(init)
+
+
+def init(session: Session, name: Name) -> None:
+    """Write a project of your own: a pipeline, its settings, its test and a README.
+
+    The pipeline has a topic, a view by the minute and a place for what comes too late. `headwater dev` runs it.
+    """
+    folder = Path(name)
+    project = checked_name(folder)
+    refuse_what_is_there(folder)
+    for file, text in written(project).items():
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if session.output == "table":
+        enter = "" if folder.absolute() == Path.cwd() else f"  cd {folder}\n"
+        session.say(NEXT.format(name=project, enter=enter))
+    else:
+        session.show({"name": project, "folder": str(folder), "files": list(FILES)})
+
+
+def checked_name(folder: Path) -> str:
+    """The project's name, which its app will have too."""
+    from headwater.log.embedded.topics import check_name
+
+    name = folder.absolute().name  # of `.` the folder's own; that of `..` is refused as no name
+    check_name("project", name)
+    return name
+
+
+def refuse_what_is_there(folder: Path) -> None:
+    """Nothing that somebody has written is ever covered."""
+    if folder.is_dir():
+        found = sorted(path.name for path in folder.iterdir() if path.name not in HARMLESS)
+        if found:
+            raise FolderNotEmpty(folder=str(folder), found=found[0])
+    elif folder.exists() or folder.is_symlink():
+        raise FolderNotEmpty(folder=str(folder), found="a file of that name")
+
+
+def written(name: str) -> dict[str, str]:
+    """The files of a project by their paths.
+
+    >>> 'hw.App("shop")' in written("shop")["pipeline.py"]
+    True
+    """
+    templates = files("headwater.cli") / "project"
+    return {
+        file: (templates / template).read_text(encoding="utf-8").replace("{{name}}", name)
+        for file, template in FILES.items()
+    }

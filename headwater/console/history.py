@@ -1,0 +1,226 @@
+"""What was measured in the last half hour: rates of topics, lag of groups, how queries did. Kept in memory, bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from headwater.console.apps import Apps
+from headwater.errors import HeadwaterError
+from headwater.log.port import Lag
+
+if TYPE_CHECKING:
+    from headwater.log import EmbeddedLog
+    from headwater.runtime.status import QueryStatus
+
+Kind = Literal["topic", "group", "query", "view"]
+LOOK_SECONDS = 2.0
+POINTS_MAX = 900
+#: Looking may take up to this share of the time; with ten thousand topics we look less often.
+SHARE_MAX = 0.1
+SERIES_MAX = 20_000
+#: Up to so many topics, each of them is looked at each time, and has a point in its lines for each look.
+DENSE_TOPICS_MAX = 500
+#: Beyond that, those that nobody writes to are looked at once in so many looks: compaction changes only their size.
+TURNS = 60
+#: A file that was written more recently than this is not believed to stay as it is.
+TICK_NS = 4_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNow:
+    """A topic as it was last looked at."""
+
+    name: str
+    partitions: int
+    rows: int
+    bytes: int
+    offset_next: int
+    appended_at_us: int | None
+    rate: float = 0.0
+    """Rows a second since the look before."""
+
+
+class History:
+    """Looks at the log and the apps every now and then, from a thread of its own."""
+
+    def __init__(self, log: EmbeddedLog, apps: Apps) -> None:
+        self._log = log
+        self._apps = apps
+        self._series: dict[tuple[Kind, str, str], deque[tuple[float, float]]] = {}
+        self._stop = threading.Event()
+        self._looked = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._before: dict[str, tuple[float, int]] = {}
+        self._states: dict[str, tuple[Path, tuple[int, int]]] = {}
+        self._turn = 0
+        self.topics: dict[str, TopicNow] = {}
+        self.lags: list[Lag] = []
+        self.statuses: list[QueryStatus] = []
+        self.looked_at: float = 0.0
+        """When the last look ended, in seconds since 1970; 0 before the first."""
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="headwater-history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def wait(self, *, seconds: float = 5.0) -> None:
+        """Wait for the first look; pages that come before it would be empty."""
+        with self._looked:
+            self._looked.wait_for(lambda: self.looked_at > 0, timeout=seconds)
+
+    def series(self, kind: Kind, name: str, measure: str, *, points: int = POINTS_MAX) -> list[tuple[float, float]]:
+        """Times in seconds since 1970, and values; oldest first.
+
+        Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
+        `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch.
+        """
+        found = self._series.get((kind, name, measure), ())
+        with contextlib.suppress(RuntimeError):  # it grew while we copied
+            return list(found)[-points:]
+        return list(found)[-points:]
+
+    def values(self, kind: Kind, name: str, measure: str, *, points: int = 40) -> list[float]:
+        return [value for _, value in self.series(kind, name, measure, points=points)]
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            self.look()
+            pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
+
+    def look(self) -> None:
+        """Look once, now."""
+        for part in (self._look_at_topics, self._look_at_groups, self._look_at_queries):
+            with contextlib.suppress(HeadwaterError, OSError):  # deleted while we looked; the next look knows it
+                part()
+        with self._looked:
+            self.looked_at = time.time()
+            self._looked.notify_all()
+
+    def _look_at_topics(self) -> None:
+        """Describe what has changed since the last look; of all else, a few in turn. So ten thousand topics stay cheap."""
+        names = self._log.topics(internal=True)
+        is_dense = len(names) <= DENSE_TOPICS_MAX
+        found = {}
+        for place, name in enumerate(names):
+            if self._stop.is_set():
+                return
+            with contextlib.suppress(HeadwaterError, OSError):
+                is_due = is_dense or place % TURNS == self._turn
+                known = self.topics.get(name)
+                if known is None or is_due or known.rate or self._has_changed(name):
+                    found[name] = self._topic(name, is_dense=is_dense)
+                else:
+                    found[name] = known
+        for name in self.topics.keys() - found.keys():
+            self._before.pop(name, None)
+            self._states.pop(name, None)
+        self._turn = (self._turn + 1) % TURNS
+        self.topics = found
+
+    def _has_changed(self, name: str) -> bool:
+        """Whether the file in which a topic keeps its ends was written since, by whichever process."""
+        path, signature = self._states[name]
+        now = _signature(path)
+        # Clocks of file systems tick slowly: what was written a moment ago may be written again in the same tick.
+        return now != signature or time.time_ns() - now[1] < TICK_NS
+
+    def _topic(self, name: str, *, is_dense: bool) -> TopicNow:
+        path = self._log.handle(name).state.path
+        self._states[name] = path, _signature(path)  # first: what is written while we look is seen by the next look
+        described, now = self._log.describe(name), time.time()
+        end = sum(one.offset_next for one in described.partitions)
+        before, end_before = self._before.get(name, (now, end))
+        rate = max(0.0, (end - end_before) / (now - before)) if now > before else 0.0
+        self._before[name] = (now, end)
+        appended = [one.appended_at_us for one in described.partitions if one.appended_at_us is not None]
+        if is_dense or rate or ("topic", name, "rate") in self._series:
+            self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
+        return TopicNow(
+            name=name,
+            partitions=len(described.partitions),
+            rows=described.rows,
+            bytes=described.bytes,
+            offset_next=end,
+            appended_at_us=max(appended) if appended else None,
+            rate=rate,
+        )
+
+    def _look_at_groups(self) -> None:
+        self.lags, now = self._log.groups.lag(), time.time()
+        totals: dict[str, tuple[int, float]] = {}
+        for lag in self.lags:
+            for name in (lag.group, f"{lag.group}/{lag.topic}"):
+                rows, seconds = totals.get(name, (0, 0.0))
+                totals[name] = (rows + lag.rows, max(seconds, lag.seconds))
+        for name, (rows, seconds) in totals.items():
+            self._note("group", name, now, {"lag": rows, "lag_seconds": seconds})
+
+    def _look_at_queries(self) -> None:
+        self.statuses, now = self._apps.statuses(), time.time()
+        names = series_names(self.statuses)
+        for one, name in zip(self.statuses, names, strict=True):
+            values = {
+                "busy": one.busy,
+                "rate": one.rows_per_second,
+                "lag": float(one.lag_rows or 0),
+                "state_rows": one.state_rows,
+                "state_bytes": one.state_bytes,
+                "late": one.late,
+                "batch_ms": one.batch_ms or 0.0,
+            }
+            if one.watermark_us is not None:
+                values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
+            values |= {f"phase.{phase}": value for phase, value in one.phases_ms.items()}
+            self._note("query", name, now, values)
+
+    def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
+        for measure, value in values.items():
+            key = (kind, name, measure)
+            if key not in self._series:
+                if len(self._series) >= SERIES_MAX:
+                    continue
+                self._series[key] = deque(maxlen=POINTS_MAX)
+            self._series[key].append((now, float(value)))
+
+
+def series_names(statuses: Iterable[QueryStatus]) -> list[str]:
+    """Under which name the series of each query stand: its own, and a longer one where another has that already.
+
+    A version on trial comes after the one in use; another app may have a query of the same name.
+    """
+    owners: dict[str, str] = {}
+    names: dict[str, None] = {}
+    for one in statuses:
+        name = one.name if owners.setdefault(one.name, one.app) == one.app else f"{one.app}/{one.name}"
+        names[name if name not in names else f"{name} v{one.version}"] = None
+    return list(names)
+
+
+def _signature(path: Path) -> tuple[int, int]:
+    """Which file this is, and when it was written last."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def lag_by(lags: Iterable[Lag], field: Literal["group", "topic"]) -> dict[str, int]:
+    """Rows behind, summed by group or by topic."""
+    found: dict[str, int] = {}
+    for lag in lags:
+        name = getattr(lag, field)
+        found[name] = found.get(name, 0) + lag.rows
+    return found

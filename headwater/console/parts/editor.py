@@ -1,0 +1,72 @@
+"""A box for programs: SQL, patterns and queries, in colours, with what is wrong underlined."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from nicegui import ui
+
+
+class Editor:
+    """CodeMirror, in the console's look. Ctrl-Enter calls `on_run`."""
+
+    # Any: NiceGUI takes plain and asynchronous functions.
+    def __init__(
+        self,
+        *,
+        label: str,
+        dark: bool,
+        value: str = "",
+        lines: int = 6,
+        language: str | None = "SQL",
+        on_change: Callable[..., Any] | None = None,
+        on_run: Callable[..., Any] | None = None,
+    ) -> None:
+        self._element = ui.codemirror(
+            value,
+            language=language,  # type: ignore[arg-type]  # one of a hundred literals
+            theme="vscodeDark" if dark else "vscodeLight",
+            line_wrapping=True,
+            indent="  ",
+            on_change=on_change,
+            keymap={} if on_run is None else {"Mod-Enter": on_run},
+        )
+        self._element.classes("editor").style(f"min-height: {lines * 20 + 16}px")
+        self._element.props(f'role="group" aria-label="{escape(label)}"')
+        # What is written in has the name too: the group around it is not what is in focus.
+        ui.timer(
+            0.1,
+            lambda: ui.run_javascript(
+                f"getElement({self._element.id})?.editorPromise?.then(e => e.contentDOM.setAttribute('aria-label', {json.dumps(label)}))"
+            ),
+            once=True,
+        )
+
+    @property
+    def value(self) -> str:
+        return str(self._element.value or "")
+
+    def set(self, text: str) -> None:
+        self._element.decorations = []
+        self._element.set_value(text)
+
+    def insert(self, text: str) -> None:
+        """Write where the cursor is, in place of what is selected."""
+        ui.run_javascript(
+            f"{{ const e = getElement({self._element.id}).editor; "
+            f"e.dispatch(e.state.replaceSelection({json.dumps(text)})); e.focus(); }}"
+        )
+
+    def underline(self, place: tuple[int, int] | None) -> None:
+        """Show where something is wrong; None takes the line away."""
+        text = self.value
+        if place is None or not text:
+            if self._element.decorations:
+                self._element.decorations = []
+            return
+        start = min(place[0], len(text) - 1)
+        end = min(max(place[1], start + 1), len(text))
+        self._element.decorations = [{"kind": "mark", "from": start, "to": end, "class": "trouble"}]

@@ -1,0 +1,192 @@
+"""The dialog that puts letters back: a dry run first, then the button; and the card that shows how far the work is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nicegui import ui
+
+from headwater.console.context import context
+from headwater.console.parts.layout import block, button, select
+from headwater.console.parts.live import attempt, read, tell
+from headwater.console.parts.table import Column, Row, Table, toned
+from headwater.console.parts.words import count
+from headwater.console.redriving import Job, Jobs, Plan
+from headwater.console.resetting import whole_number
+from headwater.console.visit import Visit
+from headwater.errors import HeadwaterError
+from headwater.log.deadletters import SUFFIX
+from headwater.log.letters import Selection
+from headwater.log.redrive import Outcome
+
+HOME = "where each came from"
+REFUSALS_SHOWN = 3
+COLUMNS = (
+    Column(name="reason", label="Reason"),
+    Column(name="back", label="Put back", align="right"),
+    Column(name="park", label="Parked", align="right"),
+)
+
+
+def jobs() -> Jobs:
+    return context().share("redrives", Jobs)
+
+
+class Redrive:
+    """The dialog of one dead-letter topic. `after` is called when the work has begun."""
+
+    def __init__(self, visit: Visit, topic: str, after: Callable[[], Any]) -> None:
+        self._visit, self._topic, self._after = visit, topic, after
+        self._selection = Selection()
+        self._outcome: Outcome | None = None
+        with ui.dialog().props('aria-label="Redrive"') as self._dialog, block("card stack"):
+            ui.html("<h2>Put letters back</h2>", sanitize=False)
+            self._what = ui.label("").classes("quiet")
+            with block("row-flex"):
+                self._to = select([HOME], value=HOME, label="To", on_change=self._changed)
+                self._to.props('prefix="to"').style("width: 230px")
+                self._rate = self._number("Rows a second, at most", "")
+                self._attempts = self._number("Attempts, then park", "3")
+            with block("frame"):
+                self._table = Table(COLUMNS, label="What the redrive does", none="No open letter is meant.")
+            self._refused = block("note warn")
+            self._sentence = ui.label("").classes("strong").props('role="status"')
+            with block("row-flex end"):
+                button("Cancel", self._dialog.close, kind="ghost")
+                self._do = button("Redrive", self._begin, kind="primary")
+
+    def _number(self, label: str, value: str) -> ui.input:
+        made = ui.input(label, value=value, placeholder="no limit", on_change=self._changed).classes("field")
+        return made.props("outlined dense debounce=250 stack-label").style("width: 176px")
+
+    async def open(self, selection: Selection, told: str) -> None:
+        self._selection = selection
+        self._what.set_text(told)
+        caller = self._visit.caller
+        topics = [name for name in context().log.topics() if not name.endswith(SUFFIX) and caller.may("write", name)]
+        self._to.set_options([HOME, *topics], value=HOME)
+        self._dialog.open()
+        await self._changed()
+
+    # -- the dry run --------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        attempts, rate = (self._attempts.value or "").strip(), (self._rate.value or "").strip()
+        return Plan(
+            topic=self._topic,
+            selection=self._selection,
+            to=None if self._to.value == HOME else str(self._to.value),
+            attempts_max=whole_number(attempts, expected="attempts, at least 1", least=1) if attempts else None,
+            rate=whole_number(rate, expected="rows a second, at least 1", least=1) if rate else None,
+        )
+
+    async def _changed(self) -> None:
+        if not self._dialog.value:
+            return
+        try:
+            plan = self._plan()
+            self._show(await read(lambda: plan.tried(context().log)))
+        except HeadwaterError as error:
+            self._show(None, str(error))
+
+    def _show(self, outcome: Outcome | None, trouble: str = "") -> None:
+        self._outcome = outcome
+        found = outcome or Outcome()
+        names = sorted({*found.redriven, *found.parked}, key=lambda name: -found.redriven[name])
+        self._table.set_rows(
+            [Row([name, count(found.redriven[name]), _parked(found.parked[name])], key=name) for name in names]
+        )
+        self._refused.clear()
+        self._refused.set_visibility(bool(found.refused))
+        if found.refused:
+            with self._refused, block("stack tight grow"):
+                ui.label(f"{count(len(found.refused))} would be refused, and stay open:").classes("strong")
+                for why in list(dict.fromkeys(one.why for one in found.refused))[:REFUSALS_SHOWN]:
+                    ui.label(why).classes("small wrap-anywhere")
+        self._sentence.set_text(trouble or f"Dry run: {told(found)} Nothing has been changed.")
+        self._sentence.classes(add="tone-text-bad" if trouble else "", remove="" if trouble else "tone-text-bad")
+        self._do.set_text(_verb(found))
+        self._do.set_enabled(bool(found.changed) and self._visit.caller.may("admin", self._topic))
+
+    # -- the act ------------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        if await attempt(self._begin_now):
+            self._dialog.close()
+            self._after()
+
+    def _begin_now(self) -> bool:
+        caller, plan = self._visit.caller, self._plan()
+        caller.require("admin", self._topic)
+        if plan.to is not None:
+            caller.require("write", plan.to)
+        total = 0 if self._outcome is None else self._outcome.changed
+        begun = jobs().begin(context().log, Job(plan=plan, total=total, caller=caller.name))
+        if begun:
+            limits = f"rate {plan.rate or 'none'}, attempts {plan.attempts_max or 'none'}"
+            context().note(caller, "letters.redrive", f"{self._topic} {total} letters to {plan.to or HOME}, {limits}")
+        return begun
+
+
+class Progress:
+    """How far the work on a topic's letters is; out of sight when there is none."""
+
+    def __init__(self, visit: Visit, topic: str) -> None:
+        self._visit, self._topic = visit, topic
+        self._card = block("card stack tight").props('role="status" aria-label="Redrive"')
+        with self._card:
+            with block("row-flex between"):
+                self._told = ui.label("").classes("strong")
+                self._stop = button("Stop", self._stop_now, icon="stop")
+            self._bar = ui.html("", sanitize=False)
+        self._card.set_visibility(False)
+
+    def show(self) -> None:
+        job = jobs().of(self._topic)
+        self._card.set_visibility(job is not None)
+        if job is not None:
+            self._told.set_text(_sentence(job))
+            self._stop.set_visibility(job.running and self._visit.caller.may("admin", self._topic))
+            tone = "bad" if job.state == "failed" else ""
+            self._bar.set_content(
+                f'<div class="meter {tone}" role="progressbar" aria-label="Letters put back" aria-valuemin="0" '
+                f'aria-valuemax="100" aria-valuenow="{100 * job.share:.0f}"><i style="width: {100 * job.share:.1f}%"></i></div>'
+            )
+
+    def _stop_now(self) -> None:
+        job = jobs().of(self._topic)
+        if job is not None:
+            job.stop()
+            tell("It stops after the rows that are on their way.")
+
+
+def _sentence(job: Job) -> str:
+    words = {"running": "Putting letters back", "done": "Put back", "stopped": "Stopped", "failed": "Failed"}
+    refused = f", {count(job.refused)} refused" if job.refused else ""
+    more = f" {job.error}" if job.error else ""
+    return f"{words[job.state]}: {count(job.done)} of {count(job.total)}{refused}. Begun by {job.caller}.{more}"
+
+
+def told(outcome: Outcome) -> str:
+    """What a redrive does, in a sentence.
+
+    >>> told(Outcome())
+    'nothing would be put back.'
+    """
+    back, parked = outcome.redriven.total(), outcome.parked.total()
+    parts = [f"{count(back)} would be put back"] if back else []
+    parts += [f"{count(parked)} would be parked, since they were tried too often"] if parked else []
+    return (" and ".join(parts) or "nothing would be put back") + "."
+
+
+def _verb(outcome: Outcome) -> str:
+    back, parked = outcome.redriven.total(), outcome.parked.total()
+    parts = [f"put back {count(back)}"] if back else []
+    parts += [f"park {count(parked)}"] if parked else []
+    text = ", ".join(parts) or "put back"
+    return text[0].upper() + text[1:]
+
+
+def _parked(number: int) -> dict[str, str]:
+    return toned(count(number), "warn" if number else "quiet")

@@ -1,0 +1,1 @@
+"""The screens, one file for each. A new file that declares a `screen` is in the navigation by itself."""

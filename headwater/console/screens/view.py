@@ -1,0 +1,341 @@
+"""One view: its rows as they change, a chart of them, one row by its key, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, Literal, overload
+from urllib.parse import quote
+
+import orjson
+import pyarrow as pa
+from nicegui import ui
+
+from headwater.console.context import context
+from headwater.console.parts.cells import columns_of, is_number, named, rows_of, shown
+from headwater.console.parts.layout import block, button, card, heading, note, pill, tabs
+from headwater.console.parts.live import every, read
+from headwater.console.parts.plot import POINTS_MAX, Choice, Plot, is_time
+from headwater.console.parts.stat import Stat
+from headwater.console.parts.table import Column, Pages, Row, Table
+from headwater.console.parts.words import ago, count, short, span
+from headwater.console.screen import screen
+from headwater.console.screens.views import freshness
+from headwater.console.visit import Visit
+from headwater.errors import EncodingInvalid, HeadwaterError, RowInvalid, ViewKeyInvalid, ViewNotFound
+from headwater.runtime.status import QueryStatus
+from headwater.schema import encodings, parse_schema, to_batches
+from headwater.schema.notation import format_type
+from headwater.views.duck_types import quoted
+
+Tab = Literal["rows", "chart", "definition"]
+TABS = {"Rows": "rows", "Chart": "chart", "Definition": "definition"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A view as it was last looked at. Any: what there is to know of it, as JSON."""
+
+    about: dict[str, Any]
+    rows: int
+    status: QueryStatus | None
+    page: pa.Table | None = None
+    points: pa.Table | None = None
+    first: int = 0
+
+
+@screen("/views/{name}", under="/views")
+async def view(visit: Visit, name: str, tab: str = "rows") -> None:
+    visit.caller.require("read", name)
+    about = await read(lambda: _described(name))
+    page = One(visit, about, tab if tab in TABS.values() else "rows")
+    every(1.0, page.look, page.show)
+
+
+class One:
+    """The page."""
+
+    def __init__(self, visit: Visit, about: dict[str, Any], tab: str) -> None:
+        name = str(about["name"])
+        self.name, self._tab, self._visit, self._about = name, tab, visit, about
+        key = list(self._about["key"])
+        given = parse_schema(self._about["schema"])
+        # The key stands in front: it is what a row is found by.
+        self._schema = pa.schema([given.field(one) for one in (*key, *(n for n in given.names if n not in key))])
+        self._key = key
+        self._seen: tuple[object, ...] = ()
+        self._found: Found | None = None
+        self._head()
+        if tab == "rows":
+            self._rows_tab()
+        elif tab == "chart":
+            with card("Chart"):
+                self._plot = Plot(label=f"Chart of {name}", dark=visit.dark, on_change=self._again)
+                self._plot.over(self._schema, key)
+        else:
+            definition(self._about, self._schema)
+
+    def _head(self) -> None:
+        with heading(self.name, under=f"A table of one row for each {' and '.join(self._key)}, kept by its query."):
+            topic, query = quote(self._about["topic"], safe=""), quote(self.name, safe="")
+            statement = quote(
+                f"SELECT * FROM {quoted(self.name) if not self.name.isidentifier() else self.name}", safe=""
+            )
+            button("Topic", lambda: ui.navigate.to(f"/console/topics/{topic}"), kind="ghost", icon="view_stream")
+            button("Query", lambda: ui.navigate.to(f"/console/queries/{query}"), kind="ghost", icon="bolt")
+            button("Ask in SQL", lambda: ui.navigate.to(f"/console/sql?text={statement}"), icon="terminal")
+        self._trouble = note("", "bad")
+        self._trouble.set_visibility(False)
+        with block("grid tiles"):
+            self._rows = Stat("Rows")
+            self._fresh = Stat("Freshness", why="freshness")
+            self._behind = Stat("Behind its sources", why="behind")
+            self._changed = Stat("Last change")
+        here = f"/console/views/{quote(self.name, safe='')}"
+        tabs({label: f"{here}?tab={one}" for label, one in TABS.items()}, current=self._tab.capitalize())
+
+    def _rows_tab(self) -> None:
+        key, self._sort, self._down = self._key, "0", False
+        self._before: dict[str, list[str | None]] = {}
+        self._window: tuple[object, ...] = ()
+        Lookup(self.name, self._schema, self._key)
+        with card(flush=True, classes="whole-cells"):
+            self._table = Table(
+                columns_of(self._schema, sortable=True, left=key),
+                label=f"Rows of {self.name}",
+                none="No row yet.",
+                sort=self._sort,
+                on_sort=self._order,
+            )
+            self._pages = Pages(self._again)
+
+    async def _again(self) -> None:
+        self._seen = ()
+        self.show(await read(self.look))
+
+    async def _order(self, column: str) -> None:
+        self._down = not self._down if column == self._sort else False
+        self._sort = column
+        self._table.set_sort(column, down=self._down)
+        self._pages.first = 0
+        await self._again()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> Found:
+        status = next((one for one in context().history.statuses if one.name == self.name), None)
+        known, runs = self._found, self._about["app"] in context().apps.running()
+        # Nothing changes in what its app has left, so its store is not opened again and again: an app may want to start.
+        if known is not None and self._seen and not runs and not known.about["running"]:
+            return known
+        with context().apps.view(self.name) as asked:
+            about = {**self._about, **asked.describe(), "running": runs}
+            seen = (about["version"], about["offsets"], about["applied_at_us"])
+            if known is not None and seen == self._seen:
+                return replace(known, about=about, status=status)
+            rows = int(asked.sql(f"SELECT count(*) AS n FROM {quoted(self.name)}").column("n")[0].as_py())
+            first = self._pages.first if self._tab == "rows" else 0
+            page = asked.sql(self._statement()) if self._tab == "rows" else None
+            choice = self._plot.choice if self._tab == "chart" else None
+            points = None if choice is None else asked.sql(_points(self.name, self._schema, choice))
+        self._seen = seen
+        return Found(about=about, rows=rows, status=status, page=page, points=points, first=first)
+
+    def _statement(self) -> str:
+        names = self._schema.names
+        order = [
+            f"{quoted(names[int(self._sort)])} {'DESC' if self._down else 'ASC'} NULLS LAST",
+            *map(quoted, self._key),
+        ]
+        return (
+            f"SELECT {', '.join(map(quoted, names))} FROM {quoted(self.name)} ORDER BY {', '.join(order)} "
+            f"LIMIT {self._pages.size} OFFSET {self._pages.first}"
+        )
+
+    # -- showing ------------------------------------------------------------------------------------------------------
+
+    def show(self, found: Found) -> None:
+        self._found, about, status = found, found.about, found.status
+        text, tone = freshness(about)
+        self._rows.set(count(found.rows))
+        self._fresh.set(text if text != "up to date" else "Up to date", tone=tone, foot=f"version {about['version']}")
+        self._changed.set(ago(about["applied_at_us"] or None))
+        if status is None or status.lag_rows is None:
+            self._behind.set("–", foot="its app does not run" if not about["running"] else "not known yet")
+        else:
+            waits = f"the first waits {span(status.lag_seconds)}" if status.lag_rows else "has read all there is"
+            self._behind.set(
+                short(status.lag_rows), unit="rows", foot=waits, tone="warn" if status.lag_rows > 10_000 else ""
+            )
+        self._trouble.set_visibility(bool(about["problem"]))
+        if about["problem"]:
+            self._trouble.clear()
+            with self._trouble:
+                ui.label(str(about["problem"]))
+        if found.page is not None:
+            self._show_rows(found)
+        if found.points is not None:
+            self._plot.set(found.points)
+
+    def _show_rows(self, found: Found) -> None:
+        assert found.page is not None
+        texts = rows_of(found.page)
+        window = (found.first, self._sort, self._down)
+        same, self._window = window == self._window, window
+        now: dict[str, list[str | None]] = {}
+        made = []
+        for one in self._pages.part(Window(found.rows, found.first, texts)):
+            key = orjson.dumps(one[: len(self._key)]).decode()
+            # A row that was not here before is fresh as a whole, unless the visitor has just turned the page.
+            made.append(Row(shown(one, self._before.get(key, []) if same else None), key=key))
+            now[key] = one
+        self._before = now
+        self._table.set_rows(made)
+
+
+class Window(Sequence[Any]):
+    """A long list of which only one page has been read."""
+
+    def __init__(self, total: int, first: int, rows: list[Any]) -> None:
+        self.total, self.first, self.rows = total, first, rows
+
+    def __len__(self) -> int:
+        return self.total
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, int):
+            return self.rows[place - self.first]
+        return self.rows if (place.start or 0) == self.first else []
+
+
+class Lookup:
+    """One row by its key."""
+
+    def __init__(self, name: str, schema: pa.Schema, key: list[str]) -> None:
+        self._name, self._schema, self._key = name, schema, key
+        with block("stack"):
+            with block("row-flex"):
+                self._boxes = {one: self._box(one) for one in key}
+                button("Look up", self._look, icon="key", label="Look a row up by its key")
+            self._place = block("card")
+            self._place.set_visibility(False)
+
+    def _box(self, column: str) -> ui.input:
+        made = ui.input(placeholder=column).classes("field").props(f'outlined dense aria-label="Key: {escape(column)}"')
+        return made.on("keydown.enter", self._look)
+
+    async def _look(self) -> None:
+        given = {one: box.value or "" for one, box in self._boxes.items()}
+        try:
+            found = await read(lambda: self._row(given))
+        except HeadwaterError as error:
+            self._show(str(error), None)
+            return
+        self._show(f"No row has the key {', '.join(given.values())}.", found)
+
+    def _row(self, given: dict[str, str]) -> dict[str, str] | None:
+        typed = typed_key(self._schema, given, view=self._name)
+        with context().apps.view(self._name) as asked:
+            table = asked.table(typed, limit=1)
+        texts = rows_of(table)
+        return named(table.schema, texts[0]) if texts else None
+
+    def _show(self, trouble: str, found: dict[str, str] | None) -> None:
+        self._place.set_visibility(True)
+        self._place.clear()
+        with self._place:
+            if found is None:
+                ui.label(trouble).classes("quiet").props('role="status"')
+            else:
+                facts(found)
+
+
+# Any: values of any type.
+def typed_key(schema: pa.Schema, given: dict[str, str], *, view: str = "") -> dict[str, Any]:
+    """Written values as those of the columns: a whole number to its last digit, a time as ISO 8601.
+
+    >>> typed_key(pa.schema([("id", pa.int64()), ("name", pa.string())]), {"id": "73314510714175488", "name": "7"})
+    {'id': 73314510714175488, 'name': '7'}
+    """
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        column = schema.field(name)
+        is_bare = is_number(column.type) or pa.types.is_boolean(column.type)
+        value = text.strip() if is_bare and text.strip() else orjson.dumps(text).decode()
+        line = f"{{{orjson.dumps(name).decode()}:{value}}}"
+        try:
+            [[row]] = encodings.json.decode_lines(line, pa.schema([column]), topic="the key")
+            [_] = to_batches([row], pa.schema([column]), topic="the key")
+        except (EncodingInvalid, RowInvalid, ValueError) as error:
+            why = f"{text!r} is no {format_type(column.type)}, as {name} is"
+            raise ViewKeyInvalid(view=view, why=why, key=", ".join(given)) from error
+        found |= row
+    return found
+
+
+def facts(values: dict[str, str]) -> None:
+    """Names and values, one under another."""
+    inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
+    ui.html(f'<dl class="facts">{inner}</dl>', sanitize=False)
+
+
+def definition(about: dict[str, Any], schema: pa.Schema) -> None:
+    """What the view is made of, and of which columns."""
+    with block("split"):
+        with card("Columns", flush=True):
+            table = Table(
+                [Column(name="Column"), Column(name="Type", mono=True), Column(name="Part of the key")],
+                label="Columns",
+            )
+            table.set_rows(
+                [
+                    Row([one.name, format_type(one.type), "yes" if one.name in about["key"] else ""], key=one.name)
+                    for one in schema
+                ]
+            )
+        with card("Where it comes from"):
+            _upstream(about)
+
+
+def _upstream(about: dict[str, Any]) -> None:
+    name, topic = about["name"], about["topic"]
+    reads = about["reads"]
+    links = (
+        ", ".join(f'<a href="/console/topics/{quote(one, safe="")}">{escape(one)}</a>' for one in reads)
+        or "nothing known"
+    )
+    rows = {
+        "App": escape(about["app"]) if "app" in about else "",
+        "Query": f'<a href="/console/queries/{quote(name, safe="")}">{escape(name)}</a>',
+        "Reads": links,
+        "Changelog": f'<a href="/console/topics/{quote(topic, safe="")}">{escape(topic)}</a>',
+        "Key": escape(", ".join(about["key"])),
+        "Version": escape(f"{about['version']} (of {', '.join(map(str, about['versions']))})"),
+    }
+    inner = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in rows.items() if value)
+    ui.html(f'<dl class="facts">{inner}</dl>', sanitize=False)
+    ui.html('<a href="/console/topology">See it in the topology</a>', sanitize=False)
+    if len(about["versions"]) > 1:
+        pill("another version is being tried", "info")
+
+
+def _described(name: str) -> dict[str, Any]:
+    about = next((one for one in context().apps.views() if one["name"] == name), None)
+    if about is None:
+        raise ViewNotFound(view=name)
+    edges = [edge for graph in context().apps.graphs() for edge in graph.edges]
+    reads = sorted({first for first, second in edges if second == f"{name}()"}) or sorted(about["sources"])
+    return {**about, "reads": reads}
+
+
+def _points(name: str, schema: pa.Schema, choice: Choice) -> str:
+    """The rows that a chart needs: the newest where it is drawn over time, the largest otherwise."""
+    chosen = dict.fromkeys([choice.x, choice.y, *([choice.split] if choice.split else [])])
+    columns = ", ".join(map(quoted, chosen))
+    order = choice.x if is_time(schema.field(choice.x).type) else choice.y
+    return f"SELECT {columns} FROM {quoted(name)} ORDER BY {quoted(order)} DESC NULLS LAST LIMIT {POINTS_MAX}"

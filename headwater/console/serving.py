@@ -1,0 +1,35 @@
+"""The console on a server's port, where its packages are installed; the server alone where they are not."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from headwater.server.running import served_app
+
+if TYPE_CHECKING:
+    from headwater.runtime.home import Runner as Announced
+    from headwater.runtime.runner import Runner
+
+PATH = "/console"
+
+
+def is_installed() -> bool:
+    """Whether the packages of the console are there: `pip install "headwater[console]"`."""
+    return find_spec("nicegui") is not None
+
+
+# Any: what the server is given, by the name of its argument.
+def console_for_server(runner: Runner | None = None, *, guarded: bool = False, secure: bool = False) -> dict[str, Any]:
+    """What a server is given so that it shows the console; nothing where its packages are not installed."""
+    if not is_installed():
+        return {}
+    from headwater.console.mounting import mounted
+
+    return {"mount": [mounted(runner, guarded=guarded, secure=secure)], "public": ["/", PATH]}
+
+
+def served_with_console(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
+    """Serve a running app with the console while the block runs, as `served_app` does without it."""
+    return served_app(runner, port=port, **console_for_server(runner))

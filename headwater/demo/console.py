@@ -1,0 +1,25 @@
+"""The console over the company: the one place where it is chosen, and where its pages are. The demo also runs without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from headwater.runtime.home import Runner as Announced
+    from headwater.runtime.runner import Runner
+
+
+def served(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
+    """Serve the company, with the console where its packages are installed."""
+    from headwater.console import served_with_console
+
+    return served_with_console(runner, port=port)
+
+
+def page_of(address: str) -> str:
+    """What a person opens in a browser: the console, or else what there is to know of the API."""
+    from headwater.console.serving import PATH, is_installed
+
+    return f"{address}{PATH}" if is_installed() else f"{address}/api/openapi.json"

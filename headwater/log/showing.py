@@ -1,0 +1,56 @@
+"""A topic in a notebook: a card with its columns, and one with what its partitions hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.notebook import card, grid
+from headwater.schema.notation import format_type
+from headwater.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from headwater.log.port import Description, Topic
+
+COLUMNS_MAX = 50
+PARTITIONS_MAX = 20
+
+
+def topic_html(topic: Topic) -> str:
+    """A topic as it is declared; nothing is read."""
+    return card("topic", topic.name, facts=_facts(topic), body=_columns(topic))
+
+
+def description_html(described: Description) -> str:
+    """A topic with what its partitions hold, as it was when it was described."""
+    topic = described.topic
+    facts = {"rows": f"{described.rows:,}", "size": format_bytes(described.bytes), **_facts(topic)}
+    rows = [
+        [one.partition, one.offset_start, one.offset_next, one.rows, format_bytes(one.bytes)]
+        for one in described.partitions[: PARTITIONS_MAX + 1]
+    ]
+    held = grid(["partition", "oldest offset", "next offset", "rows", "size"], rows, rows_max=PARTITIONS_MAX)
+    return card("topic", topic.name, facts=facts, body=held)
+
+
+def _facts(topic: Topic) -> dict[str, object]:
+    kept = topic.retention
+    limits = [
+        format_seconds(kept.seconds_max) if kept.seconds_max is not None else "",
+        f"{format_bytes(kept.bytes_max)} per partition" if kept.bytes_max is not None else "",
+        "the last row per key" if topic.compact else "",
+    ]
+    return {
+        "partitions": topic.partitions,
+        "key": ", ".join(topic.key) or None,
+        "time": topic.time,
+        "keeps": ", ".join(filter(None, limits)) or "everything",
+        "schema version": topic.schema_version if topic.schema_version > 1 else None,
+    }
+
+
+def _columns(topic: Topic) -> str:
+    rows = [
+        [field.name, format_type(field.type), "" if field.nullable else "not null"]
+        for field in list(topic.schema)[: COLUMNS_MAX + 1]
+    ]
+    return grid(["column", "type", ""], rows, rows_max=COLUMNS_MAX)

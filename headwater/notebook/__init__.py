@@ -1,0 +1,6 @@
+"""What a notebook shows: topics, views and apps as small cards, and a view as it changes. Plain values in, HTML out."""
+
+from headwater.notebook.cards import card, grid, picture
+from headwater.notebook.live import follow
+
+__all__ = ["card", "follow", "grid", "picture"]

@@ -1,0 +1,112 @@
+"""Cards: a few facts and a small table as HTML, for the output of a notebook's cell.
+
+Every text is escaped, whoever wrote it, and cut; rows and columns are bounded. Colours are those of the notebook around
+it, only fainter, so that a card can be read by day and by night.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from html import escape
+
+ROWS_MAX = 10
+COLUMNS_MAX = 20
+TEXT_MAX = 80
+
+STYLE = (
+    "<style>"
+    ".hw-card{font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;color:inherit;max-width:100%;"
+    "border:1px solid rgba(128,128,128,.35);border-radius:8px;padding:10px 14px;display:inline-block;overflow-x:auto}"
+    ".hw-card .hw-kind{font-size:10px;letter-spacing:.8px;text-transform:uppercase;opacity:.75;margin-right:8px}"
+    ".hw-card .hw-name{font-size:15px;font-weight:600}"
+    ".hw-card .hw-facts{margin:2px 0 8px;opacity:.8}.hw-card .hw-facts b{font-weight:500}"
+    ".hw-card .hw-fact{white-space:nowrap;margin-right:14px}"
+    ".hw-card table{border-collapse:collapse;margin:0;border:0;font-size:12.5px}"
+    ".hw-card th,.hw-card td{text-align:left;padding:3px 16px 3px 0;border:0;background:none;color:inherit;"
+    "border-bottom:1px solid rgba(128,128,128,.25);font-variant-numeric:tabular-nums;white-space:nowrap}"
+    ".hw-card th{font-weight:600}.hw-card .hw-number{text-align:right}"
+    ".hw-card .hw-null,.hw-card .hw-note{opacity:.7}.hw-card .hw-note{margin-top:6px;font-size:12px}"
+    ".hw-card img{max-width:100%;height:auto;border-radius:6px}"
+    "</style>"
+)
+
+
+def card(kind: str, name: str, *, facts: Mapping[str, object] | None = None, body: str = "", note: str = "") -> str:
+    """A card of one thing. `body` is HTML of `grid` or `picture`; all else is text. Facts that are None are left out.
+
+    Without a kind and a name it has no heading, for a picture that has its own.
+
+    >>> "<script>" in card("topic", "<script>", facts={"<b>": "<i>"}, note="<u>")
+    False
+    """
+    told = "".join(
+        f'<span class="hw-fact">{cut(name)} <b>{_cell_text(value)}</b></span>'
+        for name, value in (facts or {}).items()
+        if value is not None
+    )
+    parts = [
+        STYLE,
+        '<div class="hw-card">',
+        f'<div><span class="hw-kind">{cut(kind)}</span><span class="hw-name">{cut(name)}</span></div>'
+        if kind or name
+        else "",
+        f'<div class="hw-facts">{told}</div>' if told else "",
+        body,
+        f'<div class="hw-note">{escape(note)}</div>' if note else "",
+        "</div>",
+    ]
+    return "".join(parts)
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rows_max: int = ROWS_MAX) -> str:
+    """A table of at most so many rows; what was left out is said.
+
+    >>> grid(["n"], [[73314510714175488]]).count("73314510714175488")
+    1
+    """
+    shown = columns[:COLUMNS_MAX]
+    head = "".join(f"<th>{cut(name)}</th>" for name in shown)
+    lines = ["".join(_cell(value) for value in row[:COLUMNS_MAX]) for row in rows[:rows_max]]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    left = [] if len(rows) <= rows_max else ["There are more rows."]
+    left += [] if len(columns) <= COLUMNS_MAX else [f"{len(columns) - COLUMNS_MAX} more columns are not shown."]
+    note = f'<div class="hw-note">{" ".join(left)}</div>' if left else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def picture(svg: str, *, told: str) -> str:
+    """An SVG as an image: its styles and names stay its own, and nothing in it can run. `told` says it in words."""
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img alt="{escape(told)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def cut(text: str) -> str:
+    """A text, escaped, of a length that a card has room for; the end of a longer one becomes a dot.
+
+    >>> cut("<" * 100).count("&lt;"), cut("a\\nb")
+    (79, 'a b')
+    """
+    line = " ".join(str(text)[: TEXT_MAX * 4].split())
+    return escape(line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 1]}…")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return '<td class="hw-null">null</td>'
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f'<td class="hw-number">{_cell_text(value)}</td>' if number else f"<td>{_cell_text(value)}</td>"
+
+
+def _cell_text(value: object) -> str:
+    """A value as text: numbers with all their digits, times in UTC, bytes by their first few."""
+    if isinstance(value, bytes):
+        return cut(repr(value[:TEXT_MAX]))
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return cut(value.astimezone(UTC).isoformat().replace("+00:00", "Z"))
+    if isinstance(value, date):
+        return cut(value.isoformat())
+    return cut(repr(value) if isinstance(value, float) else str(value))

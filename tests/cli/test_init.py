@@ -1,0 +1,166 @@
+"""`headwater init`: a project that a newcomer can run, test and change."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from headwater.config import Config
+from headwater.runtime.loading import load_app
+from tests.cli.conftest import Cli, Result, execute, program
+from tests.cli.test_run import SECONDS_MAX, until
+
+FILES = [".gitignore", "README.md", "headwater.toml", "pipeline.py", "tests/test_pipeline.py"]
+ORDERS = [
+    '{"user": "ada", "item": "tea", "amount": 42, "at": "2026-01-01T10:00:05Z"}',
+    '{"user": "bob", "item": "pot", "amount": 120, "at": "2026-01-01T10:00:40Z"}',
+]
+
+
+def files(folder: str | Path) -> list[str]:
+    found = (path for path in Path(folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(str(path.relative_to(folder)) for path in found)
+
+
+def test_a_project_has_few_files_and_all_are_short(cli: Cli) -> None:
+    done = cli("init", "shop")
+    assert (done.code, done.out) == (0, "")
+    assert files("shop") == FILES
+    assert all(len(Path("shop", file).read_text().splitlines()) < 60 for file in FILES)
+    assert "{{" not in "".join(Path("shop", file).read_text() for file in FILES)
+
+
+def test_the_next_steps_are_told_and_can_be_silenced(cli: Cli) -> None:
+    told = cli("init", "shop").err
+    for step in ("cd shop", "headwater dev", "headwater produce orders", "headwater sql", "pytest"):
+        assert step in told
+    assert cli("init", "other", "-q").err == ""
+    assert cli("init", "third", "--json").json == {"name": "third", "folder": "third", "files": [*_order()]}
+
+
+def _order() -> list[str]:
+    return ["pipeline.py", "headwater.toml", "tests/test_pipeline.py", "README.md", ".gitignore"]
+
+
+def test_the_pipeline_is_an_app_with_a_topic_a_view_and_a_side_output(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("init", "shop")
+    monkeypatch.chdir("shop")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    settings = Config.load(tomllib.loads(Path("headwater.toml").read_text()))
+    assert settings.app == "pipeline.py"
+    app = load_app(settings.app)
+    assert (app.name, app.log) == ("shop", settings.log)
+    assert [(query.name, query.kind, query.late) for query in app.queries] == [
+        ("large_orders", "topic", None),
+        ("revenue", "view", "orders.late"),
+    ]
+
+
+def test_every_python_file_has_a_docstring_and_every_query_a_comment(cli: Cli) -> None:
+    cli("init", "shop")
+    for file in ("pipeline.py", "tests/test_pipeline.py"):
+        assert ast.get_docstring(ast.parse(Path("shop", file).read_text()))
+    lines = Path("shop/pipeline.py").read_text().splitlines()
+    assert all(
+        lines[number - 1].startswith("# ") for number, line in enumerate(lines) if line.startswith(("@app", "app"))
+    )
+
+
+@pytest.mark.parametrize("name", ["my shop", "..", ".hidden", "shop/..", "-shop-", "a" * 201, "läden", 'x"y', "a\nb"])
+def test_a_name_that_no_app_could_have_is_refused(cli: Cli, name: str) -> None:
+    refused = cli("init", "--", name)
+    assert refused.code == 2
+    assert "cannot name a project" in refused.err
+    assert files(".") == []
+
+
+def test_nothing_is_written_where_something_is(cli: Cli) -> None:
+    Path("shop").mkdir()
+    Path("shop/notes.txt").write_text("mine")
+    refused = cli("init", "shop")
+    assert (refused.code, files("shop")) == (5, ["notes.txt"])
+    assert "notes.txt" in refused.err
+    Path("file").write_text("mine")
+    assert cli("init", "file").code == 5
+    assert Path("file").read_text() == "mine"
+    Path("dangling").symlink_to("nowhere")
+    assert cli("init", "dangling").code == 5
+
+
+def test_the_current_folder_may_be_taken_and_may_hold_what_people_make_first(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("shop/.git").mkdir(parents=True)
+    Path("shop/.venv").mkdir()
+    monkeypatch.chdir("shop")
+    done = cli("init", ".")
+    assert done.code == 0
+    assert "cd" not in done.err.split()
+    assert 'hw.App("shop")' in Path("pipeline.py").read_text()
+
+
+@pytest.mark.parametrize("verb", ["dev", "run"])
+def test_without_a_file_the_settings_name_it(cli: Cli, verb: str) -> None:
+    refused = cli(verb)
+    assert refused.code == 2
+    assert "headwater.toml" in refused.err
+    assert "headwater init" in refused.err
+    Path("headwater.toml").write_text('app = "missing.py"')
+    refused = cli(verb)
+    assert refused.code == 2
+    assert "missing.py cannot be run" in refused.err
+
+
+# -- as a newcomer does it --------------------------------------------------------------------------------------------
+
+
+def ask(statement: str) -> Result:
+    return execute("sql", statement, "--json")
+
+
+@pytest.mark.slow
+def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert execute("init", "shop").code == 0
+    monkeypatch.chdir("shop")
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q"], capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    with Path("../out.txt").open("w") as out:
+        dev = subprocess.Popen(program("dev"), stdout=out, stderr=subprocess.STDOUT)
+        try:
+            until(lambda: execute("topic", "describe", "orders").code == 0, "the topic is there")
+            for order in ORDERS:
+                assert execute("produce", "orders", stdin=order).code == 0
+            wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 162.0, "orders": 2}]
+            until(
+                lambda: (found := ask("SELECT * FROM revenue")).code == 0 and found.json == wanted, "the view is right"
+            )
+            pipeline = Path("pipeline.py")
+            pipeline.write_text(pipeline.read_text().replace("amount >= 100", "amount >= 10"))
+            until(lambda: "taking it in" in Path("../out.txt").read_text(), "the change was seen")
+            assert execute("produce", "orders", stdin=ORDERS[0]).code == 0
+            large = "SELECT user FROM large_orders"
+            until(lambda: [row["user"] for row in ask(large).json] == ["bob", "ada"], "the change is at work")
+            pipeline.write_text(pipeline.read_text().replace('size="1 minute"', 'size="1 hour"'))
+            until(lambda: "`headwater replay QUERY`" in Path("../out.txt").read_text(), "what was kept does not fit")
+            until(lambda: execute("replay", "revenue", "--as", "v2").code == 0, "it begins anew beside the old one")
+            until(lambda: "caught up" in execute("replay", "revenue", "--compare").out, "it has caught up")
+            assert execute("replay", "revenue", "--switch", seconds=SECONDS_MAX).code == 0
+            wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 204.0, "orders": 3}]
+            until(lambda: ask("SELECT * FROM revenue").json == wanted, "the view says what the new version says")
+            dev.send_signal(signal.SIGINT)
+            assert dev.wait(SECONDS_MAX) == 0
+        finally:
+            dev.kill()
+            dev.wait(60)
+    left = [file for file in files(".") if not file.startswith(("data/", ".pytest_cache/", ".hypothesis/"))]
+    assert left == FILES

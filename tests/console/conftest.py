@@ -1,0 +1,215 @@
+"""A real Chromium, looking at a real `headwater serve`, and at a real app that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+import headwater
+from headwater.errors import HeadwaterError
+from headwater.log import EmbeddedLog
+from headwater.runtime.client import Client, find_runner
+from tests.console import company
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "images" / "console"
+#: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
+WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
+WIDE = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+# It ends a hang; a machine may be slow.
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, driven by Playwright."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+class Visitor:
+    """Somebody at a browser. Whatever the page asks of other hosts, and every error in it, is a failure of the test."""
+
+    def __init__(self, browser: Browser, address: str, *, dark: bool = False, phone: bool = False) -> None:
+        self.address = address
+        self.troubles: list[str] = []
+        self.context: BrowserContext = browser.new_context(
+            viewport=PHONE if phone else WIDE,  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+            color_scheme="dark" if dark else "light",
+            timezone_id="UTC",
+            permissions=["notifications"],
+        )
+        if dark:
+            self.context.add_cookies([{"name": "headwater_theme", "value": "dark", "url": address}])
+        self.context.set_default_timeout(20_000)
+        self.page: Page = self.context.new_page()
+        self.page.on("request", self._asked)
+        self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+
+    def open(self, path: str) -> Page:
+        """Go to a page of the console and wait until it is alive."""
+        self.page.goto(f"{self.address}/console{path}")
+        self.page.wait_for_selector("main.hw-page")
+        return self.page
+
+    def picture(self, name: str, *, full: bool = False) -> None:
+        """Keep what is on the screen for the documentation, if HEADWATER_PICTURES is set; the mouse is out of the way."""
+        if WANTS_PICTURES:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            self.page.mouse.move(0, 0)
+            # The folder of the log is another on each machine.
+            self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
+            self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
+
+    # Any: a request of Playwright's.
+    def _asked(self, request: object) -> None:
+        url = str(getattr(request, "url", ""))
+        if not url.startswith((self.address, "data:", "blob:", self.address.replace("http", "ws", 1))):
+            self.troubles.append(f"asked another host: {url}")
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.troubles == []
+
+
+class Visit(Protocol):
+    """Makes visitors, and sends them home at the end of the test."""
+
+    def __call__(self, address: str, *, dark: bool = False, phone: bool = False) -> Visitor: ...
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Visit]:
+    made: list[Visitor] = []
+
+    def come(address: str, *, dark: bool = False, phone: bool = False) -> Visitor:
+        made.append(Visitor(browser, address, dark=dark, phone=phone))
+        return made[-1]
+
+    yield come
+    for one in made:
+        one.close()
+
+
+@contextmanager
+def serving(log: Path, *more: str) -> Iterator[str]:
+    """A `headwater serve` of its own process on a free port; gives its address."""
+    words = [
+        sys.executable,
+        "-m",
+        "headwater.cli",
+        "--log",
+        str(log),
+        "--output",
+        "jsonl",
+        "serve",
+        "--port",
+        "0",
+        *more,
+    ]
+    # In the log's folder: it must lay no files into the place where it was started.
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=log.parent) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["address"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    with headwater.open(tmp_path / "log") as opened:
+        assert isinstance(opened, EmbeddedLog)
+        yield opened
+
+
+@pytest.fixture
+def served(log: EmbeddedLog) -> Iterator[str]:
+    """The console over an empty log, which the test fills through the fixture `log`."""
+    with serving(log.path) as address:
+        yield address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A real `headwater run` of `company.py`, with its console."""
+
+    address: str
+    log: EmbeddedLog
+    feed: company.Feed
+    home: Path
+
+    # Any: what the API answers with.
+    def queries(self) -> dict[str, dict[str, Any]]:
+        """The queries by name, as the app itself tells of them."""
+        return {str(one["name"]): one for one in Client(company.NAME, self.home).get("/queries")}
+
+    def is_at_work(self) -> bool:
+        """Whether every query has done a batch, and goes on."""
+        return all(one["batch"] is not None and one["error"] is None for one in self.queries().values())
+
+    def until(self, holds: Callable[[], bool], what: str, *, seconds: float = 180.0) -> None:
+        """Wait for a condition; an app that is just coming up, or a topic that is not there yet, does not meet it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if holds():
+                    return
+            except HeadwaterError:
+                pass
+            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The company at work: every query has done a batch, late and broken rows have come, and alerts were found.
+
+    All tests share it. Feed it as you like; a test that stops a query starts it again.
+    """
+    folder = tmp_path_factory.mktemp("company")
+    home = folder / "data" / "apps" / company.NAME
+    words = [sys.executable, "-m", "headwater.cli", "--log", str(folder / "data"), "run", str(Path(company.__file__))]
+    with (folder / "stderr").open("w") as told, subprocess.Popen(words, cwd=folder, stderr=told) as process:
+        try:
+            while (found := find_runner(home)) is None:
+                assert process.poll() is None, (folder / "stderr").read_text()
+                time.sleep(0.1)
+            with headwater.open(folder / "data") as opened:
+                assert isinstance(opened, EmbeddedLog)
+                feed = company.Feed(opened)
+                for _ in range(5):
+                    feed.some()
+                one = Running(address=found.address, log=opened, feed=feed, home=home)
+                one.until(one.is_at_work, "every query has done a batch")
+                feed.late()
+                feed.broken()
+                one.until(lambda: opened.describe("orders.dlq").rows >= 3, "the broken orders are dead letters")
+                one.until(lambda: opened.describe("orders.late").rows >= 5, "the late orders are put aside")
+                yield one
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()

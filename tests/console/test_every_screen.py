@@ -1,0 +1,186 @@
+"""What holds for every screen: it opens, asks nobody else, fits a phone, has names for its controls, and can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import headwater
+from headwater.alerts import Rule, Watcher
+from headwater.console.screen import screens
+from headwater.log import EmbeddedLog
+from tests.console.conftest import Visit, serving
+
+CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
+LISTED = [one.path for one in screens() if one.title]
+#: Pages of things that the log of these tests has.
+FOUND = [
+    "/topics/orders",
+    "/topics/orders/browse",
+    "/topics/orders/search",
+    "/topics/orders/tail",
+    "/topics/orders/produce",
+    "/topics/orders/0/0",
+    "/groups/billing",
+    "/schemas/orders",
+    "/alerts/slow",
+]
+SINGLE = [one.path for one in screens() if not one.title]
+#: A name that no browser takes for markup, and that no path is broken by.
+HOSTILE = "<img src=x onerror=alert(1)> & \"'"
+
+#: What a person with a keyboard, or with a screen reader, would stumble over; one line for each.
+TROUBLES = """
+() => {
+  const found = [];
+  const seen = (one) => one.getClientRects().length > 0 && getComputedStyle(one).visibility !== "hidden" && !one.closest("[aria-hidden=true]");
+  const text = (one) => (one.innerText || one.textContent || "").trim();
+  const byId = (ids) => (ids || "").split(" ").map((id) => text(document.getElementById(id) || document.createElement("i"))).join("");
+  const named = (one) => one.getAttribute("aria-label") || byId(one.getAttribute("aria-labelledby")) || one.title
+    || [...(one.labels || [])].map((label) => text(label) || label.getAttribute("aria-label")).join("") || one.alt;
+  const tell = (what, one) => found.push(`${what}: ${one.outerHTML.slice(0, 160)}`);
+  for (const one of document.querySelectorAll("button, [role=button], a[href]")) {
+    const words = [...one.querySelectorAll("*")].filter((each) => each.matches("[aria-hidden=true], .q-icon")).map(text);
+    const own = words.reduce((left, word) => left.replace(word, ""), text(one)).trim();
+    if (seen(one) && !named(one) && !own) tell("a control without a name", one);
+  }
+  for (const one of document.querySelectorAll("input:not([type=hidden]), textarea, select"))
+    if (seen(one) && !named(one) && !one.closest("label, .q-toggle, .q-checkbox, .q-radio")?.innerText.trim()) tell("a field without a name", one);
+  for (const one of document.querySelectorAll("img:not([alt]), svg[role=img]:not([aria-label])")) if (seen(one)) tell("a picture without words", one);
+  for (const one of document.querySelectorAll("table")) if (seen(one) && !one.caption && !named(one)) tell("a table without a name", one);
+  for (const one of document.querySelectorAll("[tabindex]")) if (one.tabIndex > 0) tell("a tab order of its own", one);
+  for (const one of document.querySelectorAll("[role=dialog], [role=alertdialog]")) if (seen(one) && !named(one)) tell("a dialog without a name", one);
+  const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+  for (const id of new Set(ids.filter((one, n) => ids.indexOf(one) !== n))) found.push(`twice the id ${id}`);
+  const heads = [...document.querySelectorAll("h1")].filter(seen);
+  if (heads.length !== 1) found.push(`${heads.length} headings of the first order`);
+  if (!document.title || !document.documentElement.lang) found.push("a page without title or language");
+  if (document.querySelectorAll("main:not([role=presentation])").length !== 1) found.push("not one main part");
+  return found;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+    """A log with a little of everything that needs no app."""
+    with headwater.open(tmp_path_factory.mktemp("every") / "log") as opened:
+        assert isinstance(opened, EmbeddedLog)
+        opened.create("orders", "customer string, amount long", partitions=2)
+        rows = [{"customer": HOSTILE if not number % 50 else "ada", "amount": 2**62 + number} for number in range(500)]
+        opened.append("orders", rows)
+        opened.groups.seek("billing", "orders", {0: 0, 1: 0})
+        Watcher(opened).put(Rule(name="slow", kind="lag", group="billing", threshold=100, note=HOSTILE))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(log: EmbeddedLog) -> Iterator[str]:
+    with serving(log.path) as found:
+        yield found
+
+
+def settled(page: Page) -> None:
+    """Wait until the page is connected and has shown something of its own."""
+    page.wait_for_function("window.socket === undefined || window.socket.connected")
+    expect(page.locator("main h1, main [role=alert]").first).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("path", LISTED + FOUND)
+def test_each_screen_can_be_used_without_eyes_or_mouse(path: str, dark: bool, address: str, visit: Visit) -> None:
+    page = visit(address, dark=dark).open(path)
+    settled(page)
+    assert page.evaluate(TROUBLES) == []
+    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the page"
+
+
+@pytest.mark.parametrize("path", LISTED + FOUND)
+def test_each_screen_fits_a_phone(path: str, address: str, visit: Visit) -> None:
+    page = visit(address, phone=True).open(path)
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+
+
+@pytest.mark.parametrize("path", SINGLE)
+def test_a_thing_that_is_not_there_is_told_in_words(path: str, address: str, visit: Visit) -> None:
+    filled = re.sub(r"\{[^}]*int\}", "0", path)
+    filled = re.sub(r"\{[^}]*\}", quote(HOSTILE, safe=""), filled)
+    visitor = visit(address)
+    answer = visitor.page.goto(f"{address}/console{filled}")
+    assert answer is not None
+    assert answer.status < 500
+    assert visitor.page.locator("img[src=x]").count() == 0
+    assert "Traceback" not in visitor.page.content()
+
+
+def test_the_keys_go_to_the_screens(address: str, visit: Visit) -> None:
+    keys = [one.key for one in screens() if one.key]
+    assert len(keys) == len(set(keys)), "two screens share a key"
+    page = visit(address).open("/")
+    settled(page)
+    for one in screens():
+        if one.key and one.title:
+            page.keyboard.press("g")
+            page.keyboard.press(one.key)
+            expect(page).to_have_url(f"{address}/console{one.path}")
+            page.wait_for_selector("main.hw-page")
+            page.wait_for_function("document.querySelector('.hw-nav a[data-key]') !== null")
+
+
+def test_the_jump_box_goes_where_it_says(address: str, visit: Visit) -> None:
+    page = visit(address).open("/")
+    settled(page)
+    page.keyboard.press("Control+k")
+    page.get_by_label("Jump to").last.fill("orders")
+    expect(page.locator(".hw-palette a").first).to_contain_text("orders")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{address}/console/topics/orders")
+
+
+# -- colours ----------------------------------------------------------------------------------------------------------
+
+
+def _palette(theme: str) -> dict[str, str]:
+    css = CSS.read_text(encoding="utf-8")
+    start = css.index(":root {") if theme == "light" else css.index('html[data-theme="dark"] {')
+    body = css[start : css.index("}", start)]
+    return dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", body))
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+PAIRS = [
+    *[(text, ground) for text in ("text", "text-2", "text-3") for ground in ("bg", "surface", "raised", "sunken")],
+    *[("accent", ground) for ground in ("bg", "surface", "raised")],
+    *[(tone, ground) for tone in ("good", "warn", "bad", "info") for ground in ("surface", "raised", f"{tone}-soft")],
+    ("accent-2", "accent-soft"),
+    ("on-accent", "accent"),
+    ("text", "accent-soft"),
+    *[("text", f"{tone}-soft") for tone in ("good", "warn", "bad", "info")],
+    *[("text-2", f"{tone}-soft") for tone in ("warn", "bad", "info")],
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("text", "ground"), PAIRS)
+def test_every_text_can_be_read_on_its_ground(theme: str, text: str, ground: str) -> None:
+    palette = _palette(theme)
+    assert _contrast(palette[text], palette[ground]) >= 4.5

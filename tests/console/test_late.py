@@ -1,0 +1,112 @@
+"""Late rows: counted by query, with how late they were, where they went and a few of them; and kept apart from state that was let go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+
+import headwater
+from headwater.console.lateness import CLASSES, SHOWN_MAX, histogram, samples_of
+from headwater.log import EmbeddedLog
+from headwater.runtime.status import QueryStatus
+from tests.console.conftest import Running, Visit
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+    with headwater.open(tmp_path_factory.mktemp("late") / "log") as opened:
+        assert isinstance(opened, EmbeddedLog)
+        yield opened
+
+
+def test_without_an_app_the_page_says_what_to_do(served: str, visit: Visit) -> None:
+    page = visit(served).open("/late")
+    expect(page.get_by_text("No app runs on this log")).to_be_visible()
+    expect(page.get_by_role("group", name="Behind the watermark")).to_contain_text("0")
+
+
+@pytest.mark.slow
+def test_late_rows_of_a_real_query_are_counted_measured_and_shown(running: Running, visit: Visit) -> None:
+    running.feed.some(seconds=120)
+    running.feed.late(7)
+    visitor = visit(running.address)
+    page = visitor.open("/late")
+    row = page.get_by_role("region", name="Queries", exact=True).get_by_role(
+        "row", name=re.compile("orders_per_minute")
+    )
+    expect(row).to_contain_text("kept in orders.late")
+    expect(row).to_have_class(re.compile("picked"))
+    samples = page.get_by_role("region", name="Late rows", exact=True)
+    expect(samples.get_by_role("row").nth(7)).to_be_visible(timeout=60_000)
+    expect(samples).to_contain_text(" min ")
+    expect(page.get_by_role("group", name="State let go")).to_be_visible()
+    visitor.picture("late-light")
+    page.get_by_role("region", name="Queries", exact=True).get_by_text("would be dropped").first.click()
+    expect(page.get_by_text("Nothing was late")).to_be_visible()
+    dark = visit(running.address, dark=True)
+    expect(dark.open("/late").get_by_role("region", name="Late rows", exact=True)).to_be_visible()
+    dark.picture("late-dark")
+    phone = visit(running.address, phone=True).open("/late")
+    expect(phone.get_by_role("region", name="Late rows", exact=True)).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# -- what is read, without a browser ----------------------------------------------------------------------------------
+
+
+@given(late=st.lists(st.integers(0, 10**13)))
+def test_every_late_row_is_in_one_class_of_the_histogram(late: list[int]) -> None:
+    counts = histogram(late)
+    assert sum(counts) == len(late)
+    below = 0
+    for (bound, _), number in zip(CLASSES, counts, strict=True):
+        below += number
+        assert below == sum(one <= bound * 1_000_000 for one in late)
+
+
+def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: EmbeddedLog) -> None:
+    log.create("orders.late", "id int64, at timestamp, late_by_us int64", partitions=2)
+    for number in range(SHOWN_MAX + 30):
+        log.append("orders.late", [{"id": number, "at": START, "late_by_us": (number + 1) * 1_000_000}])
+    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "orders.late"}))
+    assert (found.source, found.topic, found.total) == ("topic", "orders.late", SHOWN_MAX + 30)
+    assert found.rows.column("id").to_pylist() == list(range(SHOWN_MAX + 29, 29, -1))
+    assert found.median_us == (SHOWN_MAX + 31) * 500_000
+
+
+def test_a_side_that_has_no_topic_yet_is_empty(log: EmbeddedLog) -> None:
+    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "not.made"}))
+    assert (found.source, found.total) == ("topic", 0)
+
+
+def test_samples_that_an_operator_kept_are_found_and_a_broken_file_is_passed_over(log: EmbeddedLog) -> None:
+    home = log.path / "apps" / "shop"
+    checkpoint = home / "queries" / "totals" / "v1" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "7f"}')
+    side = home / "state" / "7f" / "tumbling" / "sides" / "late"
+    side.mkdir(parents=True)
+    for batch in range(3):
+        table = pa.table({"id": [batch], "_key": [0], "_late_by_us": [(batch + 1) * 5_000_000]})
+        _write(side / f"{batch:012d}-00000.arrow", table)
+    (side / "000000000009-00000.arrow").write_bytes(b"half")
+    found = samples_of(log, QueryStatus(name="totals", kind="view", app="shop", late=3))
+    assert found.source == "kept"
+    assert found.rows.to_pylist() == [{"id": n, "late_by_us": (n + 1) * 5_000_000} for n in (2, 1, 0)]
+    assert found.counts == (0, 2, 1, 0, 0, 0, 0)
+    assert samples_of(log, QueryStatus(name="other", kind="view", app="shop")).source == "none"
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)

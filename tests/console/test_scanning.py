@@ -1,0 +1,229 @@
+"""Searching sees each row once, from either end, however often it is stopped; conditions can do no harm."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headwater
+from headwater.console.matching import ConditionMatcher, TextMatcher
+from headwater.console.paging import page_after, page_before
+from headwater.console.records import Record
+from headwater.console.scanning import Scan
+from headwater.console.tailing import Tailing
+from headwater.errors import ArgumentInvalid
+from headwater.log import EmbeddedLog
+
+WORDS = st.sampled_from(["Ada", "ada lovelace", "grace", "", "lin\\us", 'quo"te', "äöü", "a.a"])
+ROWS = st.lists(st.lists(st.tuples(st.integers(0, 2), WORDS), min_size=1, max_size=8), max_size=6)
+SCHEMA = "name string, number long"
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[EmbeddedLog]:
+    with tempfile.TemporaryDirectory() as folder, headwater.open(Path(folder) / "log") as opened:
+        assert isinstance(opened, EmbeddedLog)
+        yield opened
+
+
+def filled(log: EmbeddedLog, batches: list[list[tuple[int, str]]]) -> dict[int, list[str]]:
+    """A topic of three partitions, made anew; and what each partition should hold."""
+    if "names" in log.topics():
+        log.delete("names")
+    log.create("names", SCHEMA, partitions=3, durability="memory")
+    held: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for batch in batches:
+        for partition, name in batch:
+            log.append("names", [{"name": name, "number": len(held[partition])}], partition=partition)
+            held[partition].append(name)
+    return held
+
+
+def places(records: list[Record]) -> list[tuple[int, int]]:
+    return [(one.partition, one.offset) for one in records]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    batches=ROWS,
+    window=st.integers(1, 5),
+    found_max=st.integers(1, 4),
+    newest_first=st.booleans(),
+    sought=st.sampled_from(["ada", "A", "a.a", "ö", "zzz", 'quo\\"']),
+    match_case=st.booleans(),
+)
+def test_a_search_finds_each_row_that_holds_the_text_once(
+    log: EmbeddedLog,
+    batches: list[list[tuple[int, str]]],
+    window: int,
+    found_max: int,
+    newest_first: bool,
+    sought: str,
+    match_case: bool,
+) -> None:
+    held = filled(log, batches)
+    matcher = TextMatcher(sought, match_case=match_case)
+    scan = Scan(log, "names", matcher, newest_first=newest_first, window_rows=window)
+    assert scan.total == sum(len(names) for names in held.values())
+    found: list[Record] = []
+    while not scan.is_done:
+        before = scan.scanned
+        some = scan.step(seconds=0, found_max=found_max)  # no time at all: one window, and one more step
+        assert len(some) <= found_max
+        assert scan.scanned > before
+        found += some
+    assert scan.scanned == scan.total
+    assert scan.found == len(found)
+    for partition, names in held.items():
+        fit = [
+            number
+            for number, name in enumerate(names)
+            if _holds(f'{{"name":{_quoted(name)},"number":{number}}}', sought, match_case)
+        ]
+        got = [offset for number, offset in places(found) if number == partition]
+        assert got == (fit[::-1] if newest_first else fit)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _holds(text: str, sought: str, match_case: bool) -> bool:
+    return sought in text if match_case else sought.lower() in text.lower()
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches=ROWS, rows=st.integers(1, 5))
+def test_pages_show_each_row_once_in_the_order_of_their_times(
+    log: EmbeddedLog, batches: list[list[tuple[int, str]]], rows: int
+) -> None:
+    held = filled(log, batches)
+    everything = [(partition, offset) for partition, names in held.items() for offset in range(len(names))]
+    forwards, place, is_last = list[Record](), log.start_offsets("names"), False
+    while not is_last:
+        leaf = page_after(log, "names", place, rows=rows)
+        forwards, place, is_last = forwards + leaf.records, leaf.next, leaf.is_last
+    assert sorted(places(forwards)) == sorted(everything)
+    assert forwards == sorted(forwards, key=lambda one: one.place)
+    backwards, place, is_last = list[Record](), log.end_offsets("names"), False
+    while not is_last:
+        leaf = page_before(log, "names", place, rows=rows)
+        backwards, place, is_last = backwards + leaf.records, leaf.next, leaf.is_last
+    assert backwards == forwards[::-1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    first=ROWS,
+    then=st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=6),
+    most=st.integers(1, 9),
+    data=st.data(),
+)
+def test_a_tail_shows_or_counts_every_row_that_comes(
+    log: EmbeddedLog, first: list[list[tuple[int, str]]], then: list[list[int]], most: int, data: st.DataObject
+) -> None:
+    filled(log, first)
+    before = log.end_offsets("names")
+    tailing = Tailing(log, "names", behind_max=most)
+    shown, skipped, came = list[Record](), 0, 0
+    for partitions in then:
+        for partition in partitions:
+            log.append("names", [{"name": "x", "number": 1}], partition=partition)
+        came += len(partitions)
+        if data.draw(st.booleans()):
+            piece = tailing.read(rows_max=data.draw(st.integers(1, 4)))
+            shown, skipped = shown + piece.records, skipped + piece.skipped
+        assert tailing.waiting() == came - len(shown) - skipped
+    while tailing.waiting():
+        piece = tailing.read(rows_max=3)
+        shown, skipped = shown + piece.records, skipped + piece.skipped
+    assert len(shown) + skipped == came
+    assert len(set(places(shown))) == len(shown)
+    assert all(offset >= before[partition] for partition, offset in places(shown))
+
+
+def test_a_tail_begins_with_the_last_rows(log: EmbeddedLog) -> None:
+    filled(log, [[(0, "a"), (1, "b"), (0, "c"), (2, "d")]])
+    tailing = Tailing(log, "names", behind_max=100, context_rows=2)
+    assert places(tailing.read(rows_max=100).records) == [(0, 1), (2, 0)]
+
+
+def test_headers_keys_and_bytes_are_searched(log: EmbeddedLog) -> None:
+    log.create("raw")
+    log.append("raw", [("needle-key", b"one")])
+    log.append("raw", [("k", b"two")], headers={"trace": b"needle-header"})
+    log.append("raw", [("k", bytes([255, 170]))])
+    for text, parts, expected in (
+        ("NEEDLE", ("key", "value", "headers"), [0, 1]),
+        ("needle", ("key",), [0]),
+        ("trace: needle", ("headers",), [1]),
+        ("ff aa", ("value",), [2]),
+        ("needle", ("value",), []),
+    ):
+        scan = Scan(log, "raw", TextMatcher(text, parts=parts), newest_first=False)  # type: ignore[arg-type]
+        assert [one.offset for one in scan.step(seconds=5, found_max=10)] == expected
+
+
+def test_a_pattern_and_a_condition_find_rows(log: EmbeddedLog) -> None:
+    filled(log, [[(0, "ada"), (0, "grace"), (0, "ada")]])
+    scan = Scan(log, "names", TextMatcher(r'"name":"(ada|x)","number":[1-9]', is_pattern=True))
+    assert [one.offset for one in scan.step(seconds=5, found_max=10)] == [2]
+    topic = log.topic("names")
+    for condition, expected in (
+        ("name = 'ada'", [0, 2]),
+        ("number > 0 and name like 'g%' -- a comment", [1]),
+        ("_offset = 2", [2]),
+        ("true", [0, 1, 2]),
+        ("null", []),
+    ):
+        matcher = ConditionMatcher(topic, condition)
+        scan = Scan(log, "names", matcher, newest_first=False)
+        assert [one.offset for one in scan.step(seconds=5, found_max=10)] == expected
+        matcher.close()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "",
+        "nothing = 1",
+        "name = ",
+        "1=1); DROP TABLE batch; SELECT (1",
+        "count(*) > 1",
+        "exists (from read_text('/etc/hostname'))",
+        "exists (from read_csv('/etc/passwd'))",
+        "getenv('HOME') is not null",
+        "exists (select set_config('a', 'b'))",
+        "number in (select n from range(1000000000000) t(n) where n < 0)",
+    ],
+)
+def test_a_condition_that_is_wrong_or_harmful_is_refused_in_one_sentence(log: EmbeddedLog, condition: str) -> None:
+    filled(log, [[(0, "ada")]])
+    with pytest.raises(ArgumentInvalid, match="condition"):
+        matcher = ConditionMatcher(log.topic("names"), condition)
+        Scan(log, "names", matcher).step(seconds=1, found_max=1)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1001}", r"\1", "(?=x)"])
+def test_a_pattern_that_is_wrong_is_refused_in_one_sentence(pattern: str) -> None:
+    with pytest.raises(ArgumentInvalid, match="regular expression"):
+        TextMatcher(pattern, is_pattern=True)
+
+
+def test_a_search_counts_what_retention_takes_meanwhile(log: EmbeddedLog) -> None:
+    log.create("short", SCHEMA, segment_bytes_max=4096)
+    for number in range(40):
+        log.append("short", [{"name": "x" * 200, "number": number}])
+    scan = Scan(log, "short", TextMatcher("xxx"), newest_first=False, window_rows=4)
+    found = scan.step(seconds=0, found_max=100)
+    log.alter("short", retention=headwater.log.Retention(bytes_max=1))
+    log.tidy("short", seal=True)
+    while not scan.is_done:
+        found += scan.step(seconds=0, found_max=100)
+    assert scan.expired > 0
+    assert len(found) + scan.expired == scan.total == 40

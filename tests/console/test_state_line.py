@@ -1,0 +1,81 @@
+"""The line of a rule's states says at each moment the worst state that any of its subjects was in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import cast
+
+from hypothesis import given
+from hypothesis.strategies import DrawFn, composite, integers, sampled_from
+
+from headwater.alerts import Change, Standing
+from headwater.alerts.standing import Event, State
+from headwater.console.parts.state_line import state_line, stretches
+
+#: What may follow what, for a subject whose rule has a time.
+FOLLOWS: dict[str, tuple[Event, ...]] = {"ok": ("pending",), "pending": ("firing", "ok"), "firing": ("resolved",)}
+STATES = ("firing", "unknown", "pending", "ok")
+
+
+def _change(subject: str, state: Event, at: int) -> Change:
+    return Change(
+        id=f"{subject}{at}",
+        at_us=at,
+        rule="r",
+        subject=subject,
+        state=state,
+        value=0.0,
+        threshold=0.0,
+        severity="info",
+        message="",
+        offset=at,
+    )
+
+
+@composite
+def histories(draw: DrawFn) -> list[tuple[int, str, Event, str]]:
+    """Changes of up to three subjects at different times, each with the state that it leads to."""
+    now = dict.fromkeys("abc"[: draw(integers(1, 3))], "ok")
+    found: list[tuple[int, str, Event, str]] = []
+    for at in range(1, draw(integers(0, 25)) + 1):
+        subject = draw(sampled_from(sorted(now)))
+        event = draw(sampled_from(FOLLOWS[now[subject]]))
+        now[subject] = "ok" if event == "resolved" else event
+        found.append((at * 10, subject, event, now[subject]))
+    return found
+
+
+def _worst(history: list[tuple[int, str, Event, str]], at: int) -> str:
+    """From the definition: replay everything up to a moment."""
+    states: dict[str, str] = {}
+    for when, subject, _, state in history:
+        if when <= at:
+            states[subject] = state
+    return min(states.values(), key=STATES.index, default="ok")
+
+
+@given(history=histories(), start=integers(0, 100))
+def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int, str, Event, str]], start: int) -> None:
+    end = 400
+    standings = {}
+    for when, subject, event, _ in history:
+        standings[subject] = Standing(rule="r", subject=subject, state=cast("State", event), since_us=when)
+    standings = {name: one for name, one in standings.items() if one.state != "ok"}
+    changes = [_change(subject, event, when) for when, subject, event, _ in history if when >= start]
+    found = stretches(reversed(changes), standings.values(), start_us=start, end_us=end)
+    assert found[0][0] == start
+    assert found[-1][1] == end
+    assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(found))
+    first = {change.subject: change for change in reversed(changes)}
+    # The record of firing does not say whether its subject was pending before the line begins.
+    unsure = max((one.at_us for one in first.values() if one.state == "firing"), default=start)
+    for begin, stop, state in found:
+        for moment in range(begin, stop):
+            expected = _worst(history, moment)
+            assert state == expected or (state == "ok" and expected == "pending" and moment < unsure)
+
+
+def test_the_line_tells_how_long_it_fired() -> None:
+    found = stretches([_change("a", "firing", 60_000_000)], [], start_us=0, end_us=120_000_000)
+    assert found == [(0, 60_000_000, "ok"), (60_000_000, 120_000_000, "firing")]
+    assert 'aria-label="Today: fired for 1 min"' in state_line(found, label="Today")

@@ -1,0 +1,132 @@
+"""The live tail: every row, or an honest count of those that were left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import headwater
+from headwater.log import EmbeddedLog
+from tests.console.conftest import Visit, serving
+from tests.console.shop import BIG, add_orders, make_orders
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
+    path: Path = tmp_path_factory.mktemp("shop") / "log"
+    with headwater.open(path) as log, serving(path) as address:
+        assert isinstance(log, EmbeddedLog)
+        yield log, address
+
+
+def status(page: Page) -> str:
+    return page.locator(".toolbar [role=status]").inner_text()
+
+
+def seen(page: Page) -> list[str]:
+    """The places of all rows that the page keeps, found by scrolling through it as a person would."""
+    found: list[str] = page.evaluate(
+        """async () => {
+            const box = document.querySelector(".hw-rows .scroll"), seen = new Set();
+            for (let at = 0; at <= box.scrollHeight; at += 300) {
+                box.scrollTop = at;
+                await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+                document.querySelectorAll("[data-row]").forEach((row) => seen.add(row.dataset.row));
+            }
+            return [...seen];
+        }"""
+    )
+    return found
+
+
+def test_a_burst_of_a_thousand_rows_is_a_thousand_rows(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    make_orders(log, count=3, partitions=2, name="burst")
+    page = visit(address).open("/topics/burst/tail")
+    expect(page.locator("[data-row]")).to_have_count(3)
+    add_orders(log, range(3, 1_003), name="burst")
+    expect(page.get_by_text("1,003 rows shown")).to_be_visible()
+    assert "skipped" not in page.locator(".toolbar").inner_text()
+    ends = log.end_offsets("burst")
+    assert sorted(seen(page)) == sorted(f"{number}/{offset}" for number in ends for offset in range(ends[number]))
+    assert page.locator("[data-row]").count() < 100
+
+
+def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    make_orders(log, count=5, name="resting")
+    visitor = visit(address)
+    page = visitor.open("/topics/resting/tail")
+    expect(page.locator("[data-row]")).to_have_count(5)
+    expect(page.locator('[data-row="0/0"]')).to_contain_text(str(BIG))
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    add_orders(log, range(5, 12), name="resting")
+    expect(page.get_by_text("7 have come meanwhile")).to_be_visible()
+    expect(page.locator("[data-row]")).to_have_count(5)
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("[data-row]")).to_have_count(12)
+    expect(page.get_by_text("12 rows shown")).to_be_visible()
+
+
+def test_stopping_keeps_rows_and_gives_the_controls_back(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    make_orders(log, count=5, partitions=2, name="halted")
+    page = visit(address).open("/topics/halted/tail")
+    expect(page.locator("[data-row]")).to_have_count(5)
+    expect(page.locator(".toolbar .q-field--disabled")).to_have_count(2)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".toolbar .q-field--disabled")).to_have_count(0)
+    add_orders(log, range(5, 8), name="halted")
+    page.locator("[data-row]").first.click()
+    expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
+    expect(page.locator("[data-row]")).to_have_count(5)
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("[data-row]")).to_have_count(8)
+
+
+def test_more_than_can_be_shown_is_counted_and_said(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    make_orders(log, count=10, name="flood")
+    visitor = visit(address)
+    page = visitor.open("/topics/flood/tail")
+    expect(page.locator("[data-row]")).to_have_count(10)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    add_orders(log, range(10, 20_010), name="flood")
+    expect(page.get_by_text("20,000 have come meanwhile")).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("18,500 skipped", exact=True)).to_be_visible()
+    expect(page.get_by_text("1,510 rows shown")).to_be_visible()
+    gap = [row for row in seen(page) if row.startswith("gap")]
+    assert gap == ["gap before 0/18510"]
+    visitor.picture("tail-skipped-light")
+
+
+def test_a_topic_deleted_while_one_looks_is_one_sentence_and_the_rows_stay(
+    shop: tuple[EmbeddedLog, str], visit: Visit
+) -> None:
+    log, address = shop
+    make_orders(log, count=4, name="doomed")
+    page = visit(address).open("/topics/doomed/tail")
+    expect(page.locator("[data-row]")).to_have_count(4)
+    log.delete("doomed")
+    expect(page.get_by_role("status").filter(has_text=re.compile("doomed"))).to_be_visible()
+    expect(page.locator("[data-row]")).to_have_count(4)
+    expect(page.get_by_role("button", name="Start")).to_be_visible()
+
+
+def test_it_looks_well_in_light_and_dark(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    make_orders(log, count=60, partitions=3, name="payments")
+    for dark in (False, True):
+        visitor = visit(address, dark=dark)
+        page = visitor.open("/topics/payments/tail")
+        expect(page.get_by_text("50 rows shown")).to_be_visible()
+        page.locator("[data-row]").nth(2).click()
+        expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
+        visitor.picture("tail-dark" if dark else "tail-light")
