@@ -270,22 +270,9 @@ def test_a_guest_reads_after_a_power_cut_without_mending_anything(
     assert segment(folder).stat().st_size == size
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four megabytes, where this user may mount one."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip("needs the right to mount a small disk")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=True)
-
-
-def test_a_full_disk_loses_nothing_and_appends_resume_when_there_is_space(small_disk: Path) -> None:
-    with open_log(small_disk / "log", clock=ManualClock()) as log:
+def test_a_full_disk_loses_nothing_and_appends_resume_when_there_is_space(disk_of: Callable[[int], Path]) -> None:
+    disk = disk_of(4)
+    with open_log(disk / "log", clock=ManualClock()) as log:
         log.create("t", {"id": "int64", "body": "string"})
         acknowledged = 0
         with pytest.raises(DiskFull):
@@ -300,6 +287,6 @@ def test_a_full_disk_loses_nothing_and_appends_resume_when_there_is_space(small_
         with pytest.raises(DiskFull), log.transaction() as transaction:
             transaction.append("t", [{"id": acknowledged, "body": "x" * 200_000}])
         assert ids(log) == list(range(acknowledged))
-        subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         log.append("t", [{"id": acknowledged, "body": "x" * 200_000}])
         assert ids(log) == list(range(acknowledged + 1))

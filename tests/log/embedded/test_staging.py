@@ -6,7 +6,7 @@ import os
 import pickle
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,24 +206,13 @@ def test_appends_and_staged_commits_to_one_topic_do_not_disturb_each_other(topic
     assert ids(topic) == [*range(200), *range(1_000_000, 1_000_050)]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of sixteen megabytes, where this user may mount one."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small disk")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=True)
-
-
 def bodies(count: int) -> dict[str, Any]:
     return {"id": list(range(count)), "body": ["x" * 10_000] * count}
 
 
-def test_a_disk_that_fills_while_rows_are_staged_leaves_nothing(small_disk: Path) -> None:
-    with open_log(small_disk / "log", config=Config(upkeep="manual")) as log:
+def test_a_disk_that_fills_while_rows_are_staged_leaves_nothing(disk_of: Callable[[int], Path]) -> None:
+    disk = disk_of(16)
+    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"})
         with pytest.raises(DiskFull), log.stage("query", sequence=0, attempt="a") as stage:
             for _ in range(100):
@@ -234,8 +223,11 @@ def test_a_disk_that_fills_while_rows_are_staged_leaves_nothing(small_disk: Path
         assert ids(log) == [1]
 
 
-def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all_as_it_was(small_disk: Path) -> None:
-    with open_log(small_disk / "log", config=Config(upkeep="manual")) as log:
+def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all_as_it_was(
+    disk_of: Callable[[int], Path],
+) -> None:
+    disk = disk_of(16)
+    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"}, partitions=3, key="id")
         with log.stage("query", sequence=0, attempt="a") as stage:
             stage.append("t", pa.table(bodies(900)))
@@ -244,6 +236,6 @@ def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all
         with pytest.raises(DiskFull):
             log.commit_staged([staged], producer="query", sequence=0)
         assert log.read("t").count() == 0
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         log.commit_staged([staged], producer="query", sequence=0)
         assert ids(log) == list(range(900))
