@@ -20,6 +20,7 @@ from headwater.console.context import Context, context
 from headwater.console.login import LOGO, ROOT, add_login, version
 from headwater.console.parts import why
 from headwater.console.parts.layout import block
+from headwater.console.parts.live import arriving_filled
 from headwater.console.screen import GROUPS, Screen, screens
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
@@ -50,14 +51,15 @@ def _page(one: Screen) -> Callable[..., Any]:
         visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
         _head()
         _whole_addresses()
-        with _frame(one, visit):
-            _leave_with(visitor, caller)
-            try:
-                result = one.build(visit, **arguments)
-                if inspect.isawaitable(result):
-                    await result
-            except HeadwaterError as error:
-                _trouble(error)
+        async with arriving_filled():
+            with _frame(one, visit):
+                _leave_with(visitor, caller)
+                try:
+                    result = one.build(visit, **arguments)
+                    if inspect.isawaitable(result):
+                        await result
+                except HeadwaterError as error:
+                    _trouble(error)
         return None
 
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
@@ -89,7 +91,7 @@ def _leave_with(visitor: str, caller: Caller) -> None:
             await asyncio.sleep(1.0)
             client.delete()
 
-    watch = ui.timer(2.0, look)
+    watch = ui.timer(2.0, look, immediate=False)
 
 
 def _head() -> None:

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from nicegui import context as page_context
 from nicegui import run, ui
 
 from headwater.errors import HeadwaterError
 
 T = TypeVar("T")
+#: So long a page waits for its first looks before it is sent; what takes longer comes when it is there.
+FIRST_LOOKS_SECONDS_MAX = 0.5
+_first_looks: ContextVar[list[Callable[[], Awaitable[None]]] | None] = ContextVar("first looks", default=None)
+
+
+@asynccontextmanager
+async def arriving_filled() -> AsyncIterator[None]:
+    """Build a page inside of this: what its parts look at is looked at once before the page is sent."""
+    looks: list[Callable[[], Awaitable[None]]] = []
+    token = _first_looks.set(looks)
+    try:
+        yield
+    finally:
+        _first_looks.reset(token)
+    if looks:
+        await asyncio.wait([asyncio.ensure_future(look()) for look in looks], timeout=FIRST_LOOKS_SECONDS_MAX)
 
 
 async def read(work: Callable[[], T]) -> T:
@@ -41,7 +60,22 @@ def every(seconds: float, look: Callable[[], T], show: Callable[[T], Any]) -> ui
         if result is not None and hasattr(result, "__await__"):
             await result
 
-    return ui.timer(seconds, refresh)
+    looks = _first_looks.get()
+    if looks is None:
+        return ui.timer(seconds, refresh)
+    looks.append(_in_this_place(refresh))
+    return ui.timer(seconds, refresh, immediate=False)
+
+
+def _in_this_place(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Work that adds to the page where it was asked for, whichever task it runs in."""
+    place = page_context.slot
+
+    async def there() -> None:
+        with place:
+            await work()
+
+    return there
 
 
 async def attempt(work: Callable[[], T]) -> T | None:
