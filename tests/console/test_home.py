@@ -13,6 +13,8 @@ from playwright.sync_api import expect
 
 import headwater
 from headwater.log import EmbeddedLog
+from headwater.log.deadletters import DeadLetter, append_dead_letters
+from headwater.log.redrive import redrive
 from tests.console.conftest import Running, Visit, serving
 
 SCHEMA = "customer string, amount long"
@@ -42,6 +44,23 @@ def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(
     log.groups.seek("billing", "orders", {0: 4})
     page = visit(served).open("/topics")
     expect(page.get_by_role("row", name=re.compile("orders"))).to_contain_text("billing 6")
+
+
+def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog, served: str, visit: Visit) -> None:
+    log.create("orders", SCHEMA)
+    row = '{"customer": "ada", "amount": 1}'
+    letters = [
+        DeadLetter(topic="orders", partition=0, offset=number, error="Bad", message="no", row=row, at_us=1)
+        for number in range(3)
+    ]
+    append_dead_letters(log, "orders", letters)
+    page = visit(served).open("/")
+    tile = page.get_by_role("group", name="Dead letters")
+    expect(tile).to_contain_text("waiting for a decision")
+    expect(tile.get_by_text("3", exact=True)).to_be_visible()
+    assert redrive(log, "orders").redriven == {"Bad": 3}
+    expect(tile).to_contain_text("none")
+    expect(tile.get_by_text("0", exact=True)).to_be_visible()
 
 
 def test_a_filter_an_order_and_the_jump_box_find_topics(log: EmbeddedLog, served: str, visit: Visit) -> None:
@@ -78,6 +97,8 @@ def test_ten_thousand_topics_are_one_page_of_fifty(visit: Visit) -> None:
         expect(page.locator("tbody tr")).to_have_count(50)
         page.get_by_label("Filter topics").fill("09876")
         expect(page.locator("tbody tr")).to_have_count(1)
+        page.goto(f"{address}/console/")
+        expect(page.get_by_role("group", name="Rows in")).to_contain_text("10,000 topics")
 
 
 def test_light_dark_and_phone(log: EmbeddedLog, served: str, visit: Visit) -> None:

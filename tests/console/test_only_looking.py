@@ -51,6 +51,13 @@ def test_only_what_they_may_read_is_listed(shop: tuple[str, str], page: Page) ->
         expect(page.get_by_role("region")).to_have_count(0)
 
 
+def test_home_tells_of_their_topics_only(shop: tuple[str, str], page: Page) -> None:
+    page.goto(f"{shop[0]}/console/")
+    expect(page.get_by_role("group", name="Dead letters").get_by_text("1", exact=True)).to_be_visible()
+    expect(page.get_by_role("group", name="Worst lag")).to_contain_text("orders-readers")
+    expect(page.get_by_text("salaries")).to_have_count(0)
+
+
 def test_they_may_try_but_not_change(shop: tuple[str, str], page: Page) -> None:
     page.goto(f"{shop[0]}/console/groups/orders-readers")
     page.get_by_role("button", name="Reset", exact=True).click()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
@@ -11,7 +13,7 @@ from nicegui import ui
 from headwater.alerts import Summary
 from headwater.console.alerting import alerts
 from headwater.console.context import context
-from headwater.console.history import lag_by
+from headwater.console.history import TopicNow, lag_by
 from headwater.console.parts.chart import LineChart
 from headwater.console.parts.layout import block, card, empty, heading
 from headwater.console.parts.live import every
@@ -20,7 +22,10 @@ from headwater.console.parts.stat import Stat
 from headwater.console.parts.table import Column, Row, Table, drawn, link, mark, toned
 from headwater.console.parts.words import ago, count, short, span
 from headwater.console.screen import screen
+from headwater.console.screens.letters import index_of
+from headwater.console.screens.queries import is_visible
 from headwater.console.visit import Visit
+from headwater.errors import HeadwaterError
 from headwater.log.letters import letter_topics
 from headwater.runtime.status import QueryStatus
 
@@ -43,6 +48,20 @@ def home(visit: Visit) -> None:
         pass
     page = Home(visit)
     every(2.0, page.look, page.show)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look found."""
+
+    topics: list[TopicNow]
+    statuses: list[QueryStatus]
+    lag_of_groups: dict[str, int]
+    lag_of_topics: dict[str, int]
+    letters: int
+    firing: list[Summary]
+    rates: list[tuple[float, float]]
+    """Rows a second of all topics together, with the second."""
 
 
 class Home:
@@ -86,40 +105,50 @@ class Home:
             )
         self._nothing = block("")
 
-    def look(self) -> tuple[int, list[Summary]]:
-        """How many dead letters there are, and which alerts fire; all else is in the history."""
+    def look(self) -> Found:
+        """All that the page shows, as far as this caller may know of it."""
         self._history.wait()
-        letters = sum(
-            self._history.topics[name].rows for name in letter_topics(context().log) if name in self._history.topics
+        caller, history = self._visit.caller, self._history
+        lags = [one for one in history.lags if caller.sees(one.topic)]
+        return Found(
+            topics=[one for one in history.topics.values() if not one.name.startswith("__") and caller.sees(one.name)],
+            statuses=[one for one in history.statuses if is_visible(one, self._visit)],
+            lag_of_groups=lag_by(lags, "group"),
+            lag_of_topics=lag_by(lags, "topic"),
+            letters=self._open_letters(),
+            firing=alerts().now().firing if caller.may("read", "*") else [],
+            rates=self._rates(),
         )
-        return letters, alerts().now().firing if self._visit.caller.may("read", "*") else []
 
-    def show(self, found: tuple[int, list[Summary]]) -> None:
-        letters, firing = found
-        history, caller = self._history, self._visit.caller
-        self._show_alerts(firing)
-        topics = [one for one in history.topics.values() if not one.name.startswith("__") and caller.sees(one.name)]
-        self._show_queries(history.statuses)
-        self._rate.set(short(sum(one.rate for one in topics)), foot=f"{len(topics):,} topics", line=self._total(40))
-        groups = lag_by(history.lags, "group")
+    def show(self, found: Found) -> None:
+        self._show_alerts(found.firing)
+        self._show_queries(found.statuses)
+        rates = [value for _, value in found.rates]
+        self._rate.set(
+            short(sum(one.rate for one in found.topics)), foot=f"{len(found.topics):,} topics", line=rates[-40:]
+        )
+        groups = found.lag_of_groups
         worst = max(groups, key=lambda name: groups[name], default=None)
         self._lag.set(
             short(groups[worst]) if worst else "0",
             foot=worst or "no group reads",
             tone="warn" if worst and groups[worst] > 10_000 else "",
         )
+        letters = found.letters
         self._letters.set(
             count(letters), foot="waiting for a decision" if letters else "none", tone="warn" if letters else "good"
         )
-        self._chart.set({"rows/s": self._total_points()})
-        lags = lag_by(history.lags, "topic")
+        self._chart.set({"rows/s": found.rates})
+        self._show_topics(found.topics, found.lag_of_topics)
+
+    def _show_topics(self, topics: list[TopicNow], lags: dict[str, int]) -> None:
         busiest = sorted(topics, key=lambda one: (-one.rate, -one.rows, one.name))[:BUSIEST]
         self._topics.set_rows(
             [
                 Row(
                     [
                         link(one.name, f"/console/topics/{quote(one.name, safe='')}"),
-                        drawn(sparkline(history.values("topic", one.name, "rate"))),
+                        drawn(sparkline(self._history.values("topic", one.name, "rate"))),
                         short(one.rate),
                         count(one.rows),
                         short(lags[one.name]) if one.name in lags else "–",
@@ -185,10 +214,16 @@ class Home:
             ]
         )
 
-    def _total(self, points: int) -> list[float]:
-        return [value for _, value in self._total_points()[-points:]]
+    def _open_letters(self) -> int:
+        """Those that nobody has put back or set aside yet."""
+        waiting = 0
+        for name in letter_topics(context().log):
+            if self._visit.caller.may("read", name):
+                with contextlib.suppress(HeadwaterError):  # deleted while we look
+                    waiting += sum(one.open for one in index_of(name).reasons())
+        return waiting
 
-    def _total_points(self) -> list[tuple[float, float]]:
+    def _rates(self) -> list[tuple[float, float]]:
         """All topics together, in steps of two seconds."""
         totals: dict[int, float] = {}
         for name in self._history.topics:
