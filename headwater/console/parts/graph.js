@@ -58,9 +58,11 @@ export default {
     },
   },
   watch: { nodes(after, before) { this.reset(after, before); } },
-  mounted() {
+  created() {  // before anything is drawn: the nodes may be there from the beginning
     this.buttons = {};
     this.pointers = new Map();
+  },
+  mounted() {
     this.reset(this.nodes, []);
     this.sized = new ResizeObserver(() => { if (this.picked) this.reveal(this.picked); else if (!this.touched) this.fit(); });
     this.sized.observe(this.$refs.box);
