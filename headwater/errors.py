@@ -11,7 +11,7 @@
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty, OutcomeUnknown
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AlertOverdue, ServerUnreachable, TooManyRequests
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AlertOverdue, ServerUnreachable, TooManyRequests, ServerFull
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
@@ -817,6 +817,18 @@ class TooManyRequests(LogError):
     seconds: float
     problem = "Too many requests; the next one is taken in {seconds:.1f} s."
     remedy = "Send larger batches, or raise the server's `requests_per_second_max`."
+
+
+@dataclass(eq=False, kw_only=True)
+class ServerFull(LogError):
+    """The server holds as many open things of a kind as it may."""
+
+    what: str
+    count_max: int
+    setting: str
+    seconds: float
+    problem = "The server holds {count_max:,} {what}, as many as it may; try again in {seconds:.1f} s."
+    remedy = "End some of them sooner, or raise the server's `{setting}`."
 
 
 # -- the machine or the bytes are at fault ----------------------------------------------------------------------------

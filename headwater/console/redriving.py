@@ -25,6 +25,8 @@ class Plan:
     to: str | None = None
     attempts_max: int | None = 3
     rate: float | None = None
+    may_write: Callable[[str], bool] | None = None
+    """Which topics rows may be put back to; None for all."""
 
     def tried(self, log: EmbeddedLog) -> Outcome:
         """What would happen; nothing is changed."""
@@ -48,6 +50,7 @@ class Plan:
             dry_run=dry_run,
             tell=tell,
             pause=pause,
+            may_write=self.may_write,
         )
 
 

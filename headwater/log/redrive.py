@@ -94,11 +94,14 @@ def redrive(
     dry_run: bool = False,
     tell: Tell | None = None,
     pause: Callable[[float], None] = time.sleep,
+    may_write: Callable[[str], bool] | None = None,
 ) -> Outcome:
     """Put the rows of open letters back to their topic, or to another; each of them once, whatever crashes.
 
     Letters that have failed `attempts_max` times are parked instead. Letters written meanwhile are left for the next
-    time, so that rows which fail again do not go round for ever. `rate` is in rows per second.
+    time, so that rows which fail again do not go round for ever. `rate` is in rows per second. Which topic a row goes
+    back to is written in its letter, and anybody who writes letters could name another: `may_write` is asked of each,
+    and Headwater's own topics take none.
 
     >>> import tempfile, headwater
     >>> from headwater.log.deadletters import append_dead_letters
@@ -124,6 +127,10 @@ def redrive(
         again = [one for one in asked if attempts_max is None or one.letter.attempt < attempts_max]
         for name in dict.fromkeys(to or one.letter.topic for one in again):
             rows = [one for one in again if (to or one.letter.topic) == name]
+            if name.startswith("__") or (may_write is not None and not may_write(name)):
+                why = f"Rows may not be put back to {name!r} by you. Name another topic with `to`."
+                choice.refused += [Refusal(place=one.place, why=why) for one in rows]
+                continue
             try:
                 target = log.topic(name)
             except TopicNotFound:  # letters of a sink may name a query, and a topic may be deleted

@@ -14,13 +14,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from headwater.errors import ArgumentInvalid, GroupNotFound, MemberFenced, TopicNotFound
+from headwater.errors import ArgumentInvalid, GroupNotFound, MemberFenced, ServerFull, TopicNotFound
 from headwater.log import GroupInfo, Place, Start
 from headwater.log.consumer import resolve
 from headwater.log.membership import Membership
 from headwater.log.remote.wire import lag_to_json, offsets_to_json, start_from_text
 from headwater.server.forms import Commit, Join, MemberCommit, OffsetsForm, Release, Seek
-from headwater.server.service import Kept, Service, caller_of
+from headwater.server.service import TRY_AGAIN_SECONDS, Kept, Service, caller_of
 from headwater.server.tokens import Caller
 
 #: A member is kept for so many of its sessions, so that one that was only slow finds out what has become of it.
@@ -130,7 +130,12 @@ class Members:
         start = start_from_text(asked.start)
         membership.join(lambda topics: self._begin(group, topics, start))
         key = secrets.token_urlsafe(16)
-        self._members.put(f"{group}/{membership.id}", (membership, key), evict=False)
+        if not self._members.put(f"{group}/{membership.id}", (membership, key), evict=False):
+            membership.leave()
+            members_max = self._service.settings.members_max
+            raise ServerFull(
+                what="members of groups", count_max=members_max, setting="members_max", seconds=TRY_AGAIN_SECONDS
+            )
         return membership, key
 
     def get(self, group: str, member: str, key: str) -> Membership:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -80,6 +81,8 @@ def router(service: Service) -> APIRouter:
             attempts_max=asked.attempts_max,
             rate=asked.rate,
             dry_run=asked.dry_run,
+            # Whoever may only look is shown what somebody with all rights would do.
+            may_write=partial(caller.may, "write") if caller.may("admin", letters.name) else None,
         )
         return _told(outcome, done=not asked.dry_run)
 

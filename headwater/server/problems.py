@@ -29,6 +29,7 @@ _STATUS_OF: dict[type[HeadwaterError], int] = {
     errors.OffsetExpired: 410,
     errors.OffsetAhead: 416,
     errors.TooManyRequests: 429,
+    errors.ServerFull: 429,
     errors.ProducerOverloaded: 503,
     errors.Closed: 503,
     errors.ViewBehind: 503,
@@ -66,7 +67,7 @@ def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
 
     body = problem(error, status=status)
     headers = {}
-    if isinstance(error, errors.TooManyRequests):
+    if isinstance(error, errors.TooManyRequests | errors.ServerFull):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     if isinstance(error, errors.TokenInvalid):
         headers["WWW-Authenticate"] = 'Bearer realm="headwater"'

@@ -151,10 +151,11 @@ class Registry:
         if not self._log.topics(SCHEMAS_TOPIC, internal=True):
             return
         start = self._log.start_offsets(SCHEMAS_TOPIC)[0]
-        for batch in self._log.read(SCHEMAS_TOPIC, start=max(self._next, start)).batches():
+        reader = self._log.read(SCHEMAS_TOPIC, start=max(self._next, start))
+        for batch in reader.batches():
             for row in batch.rows():
                 self._take(row)
-            self._next = batch.offset_next
+        self._next = reader.ranges[0][1]  # compaction may have left no row before the end
 
     def _take(self, row: dict[str, Any]) -> None:
         subject, version = row["subject"], row["version"]

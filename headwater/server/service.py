@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
-from headwater.errors import TooManyRequests
 from headwater.server.settings import Settings
 from headwater.server.waking import Bell
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Threads for requests that read and write; those that wait have none.
 WORKERS_MAX = 64
+#: What clients are told when the server is full.
+TRY_AGAIN_SECONDS = 1.0
 
 
 class Kept(Generic[T]):
@@ -48,16 +49,17 @@ class Kept(Generic[T]):
             self._things.move_to_end(name)
             return found[1]
 
-    def put(self, name: str, thing: T, *, evict: bool = True) -> None:
-        """Remember a thing. Where there is no room, the one not used for longest goes, or this one is refused."""
+    def put(self, name: str, thing: T, *, evict: bool = True) -> bool:
+        """Remember a thing. Where there is no room, the one not used for longest goes; or this one is not taken: False."""
         with self._lock:
             self._sweep()
             if name not in self._things and len(self._things) >= self._count_max:
                 if not evict:
-                    raise TooManyRequests(seconds=self._seconds_max)
+                    return False
                 self._forget(next(iter(self._things)))
             self._things[name] = (time.monotonic(), thing)
             self._things.move_to_end(name)
+            return True
 
     def pop(self, name: str) -> T | None:
         with self._lock:

@@ -13,78 +13,127 @@ from typing import Any
 
 from fastapi import APIRouter, Query, Request
 
-from headwater.errors import TransactionFinished, TransactionNotFound
+from headwater.errors import ServerFull, TransactionFinished, TransactionNotFound
 from headwater.log import Appended, Transaction
 from headwater.log.remote.wire import appended_to_json
 from headwater.server.bodies import rows_of
 from headwater.server.forms import BIG_MAX, Begin, Commit
 from headwater.server.groups import check_offsets
 from headwater.server.rows import ROWS_BODY
-from headwater.server.service import Kept, Service, caller_of
+from headwater.server.service import TRY_AGAIN_SECONDS, Kept, Service, caller_of
 from headwater.server.tokens import Caller
+
+#: Of so many the end is remembered, for clients whose answer was lost.
+ENDED_MAX = 10_000
 
 
 @dataclass(kw_only=True)
 class Open:
-    """A transaction that the server holds, and what has become of it."""
+    """A transaction that the server holds."""
 
     transaction: Transaction
     owner: str
-    appended: dict[str, Appended] | None = None
-    outcome: str = ""
+    is_prepared: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What became of a transaction, for a client whose answer was lost."""
+
+    owner: str
+    appended: dict[str, Appended] | None
+    """Where its rows are; None if it was rolled back."""
+
+
 class Transactions:
-    """The transactions that the server holds."""
+    """The transactions that the server holds, and how the last ones ended."""
 
     def __init__(self, service: Service) -> None:
         self._log = service.log
         settings = service.settings
+        self._count_max = settings.transactions_max
         self._open: Kept[Open] = Kept(count_max=settings.transactions_max, seconds_max=settings.transaction_seconds_max)
+        self._ended: Kept[Ended] = Kept(count_max=ENDED_MAX, seconds_max=settings.transaction_seconds_max)
 
     def begin(self, asked: Begin, caller: Caller) -> Open:
         made = self._log.transaction(asked.producer, epoch=asked.epoch, sequence=asked.sequence)
         found = Open(transaction=made, owner=caller.name)
-        self._open.put(made.id, found, evict=False)
+        if not self._open.put(made.id, found, evict=False):
+            made.rollback()
+            raise ServerFull(
+                what="open transactions",
+                count_max=self._count_max,
+                setting="transactions_max",
+                seconds=TRY_AGAIN_SECONDS,
+            )
         return found
 
     def get(self, identity: str, caller: Caller) -> Open:
-        """One that is held; those of others are as if they were not there."""
+        """One that is open; those of others are as if they were not there."""
         found = self._open.get(identity)
-        if found is None or found.owner != caller.name:
+        if found is not None and found.owner == caller.name:
+            return found
+        ended = self._ended_of(identity, caller)
+        if ended is None:
             raise TransactionNotFound(transaction=identity)
-        return found
+        raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
 
     def commit(self, identity: str, caller: Caller) -> dict[str, Appended]:
         found = self._open.get(identity)
         if found is None or found.owner != caller.name:
-            caller.require("admin", "*")
-            return self._log.commit(identity)  # prepared by somebody who has gone
+            return self._commit_again(identity, caller)
         with found.lock:
-            if found.outcome == "prepared":
-                return self._log.commit(identity)
-            if found.outcome == "rolled back":
-                raise TransactionFinished(transaction=identity, outcome=found.outcome)
-            if found.appended is None:
-                found.appended = found.transaction.commit()
-                found.outcome = "committed"
-            return found.appended
+            if self._ended_of(identity, caller) is not None:  # by another request, while this one waited
+                return self._commit_again(identity, caller)
+            appended = self._log.commit(identity) if found.is_prepared else found.transaction.commit()
+            self._end(identity, Ended(owner=caller.name, appended=appended))
+            return appended
 
     def rollback(self, identity: str, caller: Caller) -> None:
         found = self._open.get(identity)
         if found is None or found.owner != caller.name:
-            caller.require("admin", "*")
-            self._log.rollback(identity)
+            self._rollback_again(identity, caller)
             return
         with found.lock:
-            if found.outcome == "prepared":
+            if self._ended_of(identity, caller) is not None:
+                self._rollback_again(identity, caller)
+                return
+            if found.is_prepared:
                 self._log.rollback(identity)
-            elif not found.outcome:
+            else:
                 found.transaction.rollback()
-                found.outcome = "rolled back"
-            elif found.outcome == "committed":
-                raise TransactionFinished(transaction=identity, outcome=found.outcome)
+            self._end(identity, Ended(owner=caller.name, appended=None))
+
+    def _ended_of(self, identity: str, caller: Caller) -> Ended | None:
+        found = self._ended.get(identity)
+        return found if found is not None and found.owner == caller.name else None
+
+    def _end(self, identity: str, ended: Ended) -> None:
+        """Let go of its rows; only how it ended is remembered."""
+        self._ended.put(identity, ended)
+        self._open.pop(identity)
+
+    def _commit_again(self, identity: str, caller: Caller) -> dict[str, Appended]:
+        ended = self._ended_of(identity, caller)
+        if ended is None:
+            caller.require("admin", "*")
+            return self._log.commit(identity)  # prepared by somebody who has gone
+        if ended.appended is None:
+            raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
+        return ended.appended
+
+    def _rollback_again(self, identity: str, caller: Caller) -> None:
+        ended = self._ended_of(identity, caller)
+        if ended is None:
+            caller.require("admin", "*")
+            self._log.rollback(identity)
+        elif ended.appended is not None:
+            raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
+
+
+def _outcome(ended: Ended) -> str:
+    return "rolled back" if ended.appended is None else "committed"
 
 
 def router(service: Service, transactions: Transactions) -> APIRouter:
@@ -133,16 +182,16 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
         found = transactions.get(transaction, caller)
         check_offsets(asked.offsets, log.topic(asked.topic).partitions)
         with found.lock:
-            found.transaction.commit_offsets(group, asked.topic, asked.offsets)
+            found.transaction.commit_offsets(group, asked.topic, asked.offsets, metadata=asked.metadata)
 
     @routes.post("/{transaction}/prepare")
     def prepare(request: Request, transaction: str) -> dict[str, str]:
         """Make it durable without showing it."""
         found = transactions.get(transaction, caller_of(request))
         with found.lock:
-            if found.outcome != "prepared":  # an answer that was lost is asked for again
+            if not found.is_prepared:  # an answer that was lost is asked for again
                 found.transaction.prepare()
-                found.outcome = "prepared"
+                found.is_prepared = True
         return {"id": transaction}
 
     @routes.post("/{transaction}/commit")

@@ -162,6 +162,26 @@ def test_revoking_the_last_token_lets_nobody_in(client_of: Ask, tokens: Tokens) 
     assert client_of(guarded=True).get("/api/v1/topics").status_code == 401
 
 
+@pytest.mark.parametrize("topic", ["payments", "__alerts"])
+def test_a_forged_letter_takes_no_row_to_where_its_writer_may_not_write(
+    client_of: Ask, tokens: Tokens, log: EmbeddedLog, topic: str
+) -> None:
+    from headwater.log.deadletters import DeadLetter, append_dead_letters
+
+    client = client_of(token=tokens.create("team", ["admin:x*"]))
+    log.create("payments", "id int64")
+    log.create("x", "id int64")
+    letters = [
+        DeadLetter(topic=name, partition=0, offset=0, row='{"id": 7}', error="Odd", message="m", at_us=0)
+        for name in ("x", topic)
+    ]
+    append_dead_letters(log, "x", letters)
+    told = client.post("/api/v1/dead-letters/x/redrive", json={}).json()
+    assert told["redriven"] == {"Odd": 1}
+    assert [topic in one["why"] for one in told["refused"]] == [True]
+    assert [log.read(name).count() for name in ("x", "payments")] == [1, 0]
+
+
 def test_the_transaction_of_another_caller_is_not_there(client_of: Ask, tokens: Tokens) -> None:
     ada = client_of(token=tokens.create("ada", ["write:*"]))
     eve = client_of(token=tokens.create("eve", ["write:*"]))

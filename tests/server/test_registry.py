@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,10 +14,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from headwater.clock import ManualClock
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.server import Address, Tokens, served
 from headwater.server.compatibility import conflicts
+from headwater.server.registered import SCHEMAS_TOPIC, Registry
 
 
 def record(*fields: dict[str, Any], name: str = "Order") -> str:
@@ -190,3 +193,17 @@ def test_a_transitive_level_asks_about_all_versions() -> None:
     new = json.loads(record(ID, {"name": "n", "type": "long", "default": 0}))
     assert conflicts("BACKWARD", new, versions) == []
     assert conflicts("BACKWARD_TRANSITIVE", new, versions)
+
+
+def test_what_was_deleted_last_may_be_compacted_away(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with open_log(tmp_path / "log", clock=clock) as log:
+        before = Registry(log)
+        before.set_level("orders-value", "NONE")
+        before.set_level("orders-value", None)
+        clock.advance(seconds=3 * 24 * 3600)
+        log.tidy(SCHEMAS_TOPIC, seal=True)
+        assert log.read(SCHEMAS_TOPIC).count() == 0
+        after = Registry(log)
+        after.set_level("orders-value", "FULL")
+        assert after.level("orders-value") == "FULL"

@@ -11,6 +11,8 @@ from starlette.testclient import TestClient
 
 from headwater.log import EmbeddedLog
 from headwater.log.remote.wire import ARROW, bytes_to_batches, table_to_bytes
+from headwater.server import Settings
+from tests.server.conftest import Ask
 
 LARGE = 73314510714175488
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -188,6 +190,21 @@ def test_rows_of_a_transaction_appear_together(client: TestClient, log: Embedded
     assert client.delete(f"/api/v1/transactions/{begun}").status_code == 409
 
 
+def test_only_open_transactions_count_towards_the_most_that_the_server_holds(client_of: Ask, log: EmbeddedLog) -> None:
+    client = client_of(settings=Settings(transactions_max=2))
+    make(client)
+    for number in range(5):
+        begun = client.post("/api/v1/transactions", json={}).json()["id"]
+        client.post(f"/api/v1/transactions/{begun}/rows/orders", content=b'{"id": 1}', headers=LINES)
+        if number % 2:
+            client.delete(f"/api/v1/transactions/{begun}")
+        else:
+            assert client.post(f"/api/v1/transactions/{begun}/commit").status_code == 200
+    assert log.read("orders").count() == 3
+    assert [client.post("/api/v1/transactions", json={}).status_code for _ in range(3)] == [201, 201, 429]
+    assert "transactions_max" in client.post("/api/v1/transactions", json={}).json()["detail"]
+
+
 def test_dead_letters_are_put_back_once(client: TestClient, log: EmbeddedLog) -> None:
     from headwater.log.deadletters import DeadLetter, append_dead_letters
 
@@ -213,8 +230,6 @@ def test_the_server_says_that_it_lives_and_how_it_does(client: TestClient, log: 
 
 
 def test_lag_is_told_under_kafkas_names_where_that_is_asked_for(client_of: Any, log: EmbeddedLog) -> None:
-    from headwater.server import Settings
-
     log.create("orders", "id int64")
     log.append("orders", [{"id": 1}])
     log.commit_offsets("billing", "orders", {0: 0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -43,9 +44,9 @@ class Redrive:
         with ui.dialog().props('aria-label="Redrive"') as self._dialog, block("card stack"):
             ui.html("<h2>Put letters back</h2>", sanitize=False)
             self._what = ui.label("").classes("quiet")
-            with block("row-flex"):
-                self._to = select([HOME], value=HOME, label="To", on_change=self._changed)
-                self._to.props('prefix="to"').style("width: 230px")
+            with block("row-flex low"):
+                self._to = select([HOME], value=HOME, label="To", on_change=self._changed, named=True)
+                self._to.style("width: 230px")
                 self._rate = self._number("Rows a second, at most", "")
                 self._attempts = self._number("Attempts, then park", "3")
             with block("frame"):
@@ -58,7 +59,7 @@ class Redrive:
 
     def _number(self, label: str, value: str) -> ui.input:
         made = ui.input(label, value=value, placeholder="no limit", on_change=self._changed).classes("field")
-        return made.props("outlined dense debounce=250 stack-label").style("width: 176px")
+        return made.props("outlined dense debounce=250").style("width: 176px")
 
     async def open(self, selection: Selection, told: str) -> None:
         self._selection = selection
@@ -73,12 +74,14 @@ class Redrive:
 
     def _plan(self) -> Plan:
         attempts, rate = (self._attempts.value or "").strip(), (self._rate.value or "").strip()
+        caller = self._visit.caller
         return Plan(
             topic=self._topic,
             selection=self._selection,
             to=None if self._to.value == HOME else str(self._to.value),
             attempts_max=whole_number(attempts, expected="attempts, at least 1", least=1) if attempts else None,
             rate=whole_number(rate, expected="rows a second, at least 1", least=1) if rate else None,
+            may_write=partial(caller.may, "write") if caller.may("admin", self._topic) else None,
         )
 
     async def _changed(self) -> None:

@@ -124,6 +124,7 @@ class PartitionReader:
             if header is None:
                 raise self._damaged(segment, "its header does not match its sum")
             if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
+                self.offset = max(self.offset, end)  # compaction has left nothing between
                 return
             payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
             if header.payload_size and not payload_is_whole(header, payload):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,28 @@ def test_a_reader_from_the_start_gets_the_whole_table_and_little_more(log: Embed
     assert [row["_offset"] for row in log.read("t").rows()] == list(range(290, 300))
     log.append("t", [{"key": "k0", "value": 300}])
     assert log.read("t").rows()[-1]["_offset"] == 300
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    appends=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=6), later=st.booleans()
+)
+def test_every_range_of_offsets_holds_the_rows_that_compaction_has_kept_in_it(
+    tmp_path_factory: pytest.TempPathFactory, appends: list[list[int]], later: bool
+) -> None:
+    with open_log(tmp_path_factory.mktemp("ranges"), config=Config(upkeep="manual")) as log:
+        log.create("t", {"key": "int64"}, key="key", compact=True, durability="os", segment_bytes_max=4096)
+        for keys in appends:
+            log.append("t", [{"key": key} for key in keys])
+        log.tidy("t", seal=True)
+        if later:
+            log.append("t", [{"key": 5}])
+        kept = [row["_offset"] for row in log.read("t").rows()]
+        end = log.end_offsets("t")[0]
+        for start in range(end + 1):
+            for stop in range(start, end + 1):
+                rows = log.read("t", start=start, stop=stop).rows()
+                assert [row["_offset"] for row in rows] == [offset for offset in kept if start <= offset < stop]
 
 
 def test_offsets_and_times_of_kept_rows_do_not_change(log: EmbeddedLog, clock: ManualClock) -> None:
