@@ -312,7 +312,7 @@ _Layer = tuple[str, dict[str, Any]]
 
 def _files(environ: Mapping[str, str], directory: Path) -> Iterable[_Layer]:
     chosen = environ.get("HEADWATER_CONFIG")
-    for path in (user_file(environ), Path(chosen) if chosen else directory / FILE_NAME):
+    for path in (user_file(environ), project_file(environ, directory)):
         # `os.path.isfile` takes a folder that may not be entered for one without the file, and a home may be such.
         if path and (os.path.isfile(path) or (chosen and path == Path(chosen))):
             origin = f"./{FILE_NAME}" if path == Path(FILE_NAME) else str(path)
@@ -365,6 +365,12 @@ def _unknown(name: str, value: object, *, origin: str) -> SettingInvalid:
     return SettingInvalid(
         name=name, value=value, expected=f"another name, for no setting is called so: {hint}", origin=origin
     )
+
+
+def project_file(environ: Mapping[str, str], directory: Path) -> Path:
+    """Where the settings of a project are looked for."""
+    chosen = environ.get("HEADWATER_CONFIG")
+    return Path(chosen) if chosen else directory / FILE_NAME
 
 
 def user_file(environ: Mapping[str, str]) -> Path | None:

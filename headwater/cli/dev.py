@@ -1,19 +1,19 @@
-"""`headwater dev`: run the app of a file, and take it in again whenever the file is saved."""
+"""`headwater dev`: run the app of a file, and take it in again whenever something that it is made of is saved."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.commands import command
-from headwater.cli.run import File, Master, Only, Port, chosen_file, interruptible, work
+from headwater.cli.run import File, Master, Only, Port, interruptible, work
 from headwater.cli.session import Session, refuse_server
-from headwater.errors import HeadwaterError, RunnerActive
+from headwater.cli.sources import Sources
+from headwater.errors import HeadwaterError, PortTaken, RunnerActive
 
 if TYPE_CHECKING:
     from headwater.runtime import App
@@ -27,30 +27,32 @@ def register(app: typer.Typer) -> None:
 
 
 def dev(session: Session, file: File = None, master: Master = None, only: Only = None, port: Port = 0) -> None:
-    """Run the app of a file, and take it in again whenever the file is saved.
+    """Run the app of a file, and take it in again whenever it is saved.
 
-    Spark stays up, so a change is at work within a second or two. A file that does not load leaves the app as it was.
+    The same holds for the modules that it has loaded from its folder, and for `headwater.toml`. Spark stays up, and so does
+    the address of the console. What does not load leaves the app as it was.
     """
-    from headwater.runtime.loading import load_app
+    from headwater.console import served_with_console
     from headwater.runtime.runner import Runner
-    from headwater.server.running import served_app
 
     let_pandas_in()
-    chosen = chosen_file(session, file)
-    app: App | None = load_app(chosen)
+    sources = Sources(session, file)
+    app: App | None = sources.load()
     spark = None
     while app is not None:
         refuse_server(session.flags.log or app.log)
+        served = served_with_console
         runner = Runner(
-            app, log=session.flags.log, master=master, only=only or (), port=port, served=served_app, spark=spark
+            app, log=session.flags.log, master=master, only=only or (), port=port, served=served, spark=spark
         )
-        saves = Saves(session, chosen, runner)
+        saves = Saves(session, sources, runner)
         with interruptible(session, runner):
             saves.start()
             try:
                 with runner.ready():
+                    port = urlsplit(runner.announced.address).port or port  # pages that are open find it again
                     work(session, runner, until_caught_up=False)
-            except RunnerActive:
+            except (RunnerActive, PortTaken):
                 raise
             except HeadwaterError as error:  # a mistake in the file: the next save may mend it
                 session.warn(str(error))
@@ -61,34 +63,24 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
 
 
 class Saves(threading.Thread):
-    """Watches a file. When it was saved and loads, `fresh` is the new app, and the runner is asked to stop."""
+    """Watches what an app is made of. When it was saved and loads, `fresh` is the new app, and the runner is asked to stop."""
 
-    def __init__(self, session: Session, file: str, runner: Runner) -> None:
+    def __init__(self, session: Session, sources: Sources, runner: Runner) -> None:
         super().__init__(name="headwater-dev", daemon=True)
         self._session = session
-        self._file = file
-        self._path = Path(file.partition(":")[0])
+        self._sources = sources
         self._runner = runner
-        self._saved = self._when()
         self.fresh: App | None = None
 
     def run(self) -> None:
-        from headwater.runtime.loading import load_app
-
         while not self._runner.wait_for_stop(LOOK_SECONDS):
-            saved = self._when()
-            if saved in (self._saved, None):
+            saved = self._sources.saved()
+            if saved is None:
                 continue
-            self._saved = saved
             try:
-                self.fresh = load_app(self._file)
-            except HeadwaterError as error:
+                self.fresh = self._sources.load()
+            except (HeadwaterError, typer.BadParameter) as error:
                 self._session.warn(f"{error} The app goes on as it was.")
                 continue
-            self._session.say(f"{self._path} was saved: taking it in.")
+            self._session.say(f"{saved} was saved: taking it in.")
             self._runner.request_stop()
-
-    def _when(self) -> int | None:
-        with contextlib.suppress(FileNotFoundError):  # editors replace a file in two steps
-            return self._path.stat().st_mtime_ns
-        return None

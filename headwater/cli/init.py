@@ -27,7 +27,7 @@ NEXT = """\
 
 {enter}  headwater dev       runs pipeline.py, and takes in every change when you save it
 
-In a second terminal, in the same folder:
+Open the address that it tells in a browser. In a second terminal, in the same folder:
 
   echo '{{"user": "ada", "item": "tea", "amount": 42, "at": "2026-01-01T10:00:05Z"}}' | headwater produce orders
   headwater sql "SELECT * FROM revenue"

@@ -106,6 +106,8 @@ def chosen_file(session: Session, given: str | None) -> str:
 
 def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
     session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.path}")
+    if not until_caught_up:
+        tell_address(session, runner.announced.address)
     start_spark(session, runner)
     with shown(session, runner):
         if until_caught_up:
@@ -117,6 +119,17 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
             session.say(f"{status.name}: {status.rows_total:,} rows read, {status.state}")
     else:
         session.say("Stopped. Everything up to the last batch is committed.")
+
+
+def tell_address(session: Session, address: str) -> None:
+    """Where people see the app at work; Spark need not be up for that."""
+    from headwater.console import page_of
+
+    page = page_of(address)
+    if page is None:
+        session.say(f'Its API is at {address}; `pip install "headwater[console]"` adds the console.')
+    else:
+        session.say(f"Open {page} in a browser.")
 
 
 def start_spark(session: Session, runner: Runner) -> None:

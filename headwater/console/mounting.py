@@ -66,8 +66,8 @@ def _import_nicegui() -> None:
 
 
 def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
+    from nicegui import Client, core, ui
     from nicegui import app as pages
-    from nicegui import core, ui
 
     from headwater.console.door import Door
     from headwater.console.shell import declare_pages
@@ -75,7 +75,9 @@ def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
     declare_pages()
     if "/static-headwater" not in {getattr(route, "path", "") for route in core.app.routes}:
         pages.add_static_files("/static-headwater", STATIC)
-    # A second server in this process, as `headwater dev` makes one after each save, gets the same pages.
+    # A second server in this process, as `headwater dev` makes one after each save, gets the same pages. Those that are
+    # open belong to the first: not knowing them makes browsers load them anew.
+    Client.instances.clear()
     core.app.user_middleware.clear()
     core.app.middleware_stack = None
     core.app.add_middleware(Door)  # the first is the innermost: behind the one that reads the session

@@ -30,6 +30,11 @@ def console_for_server(runner: Runner | None = None, *, guarded: bool = False, s
     return {"mount": [mounted(runner, guarded=guarded, secure=secure)], "public": ["/", PATH]}
 
 
+def page_of(address: str) -> str | None:
+    """What a person opens in a browser; None where the console is not installed."""
+    return f"{address}{PATH}" if is_installed() else None
+
+
 def served_with_console(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
     """Serve a running app with the console while the block runs, as `served_app` does without it."""
     return served_app(runner, port=port, **console_for_server(runner))

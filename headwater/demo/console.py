@@ -1,4 +1,4 @@
-"""The console over the company: the one place where it is chosen, and where its pages are. The demo also runs without."""
+"""The console over the company: the one place where it is chosen, and where its pages are."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def served(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
-    """Serve the company, with the console where its packages are installed."""
+    """Serve the company, with the console."""
     from headwater.console import served_with_console
 
     return served_with_console(runner, port=port)
 
 
 def page_of(address: str) -> str:
-    """What a person opens in a browser: the console, or else what there is to know of the API."""
-    from headwater.console.serving import PATH, is_installed
+    """What a person opens in a browser."""
+    from headwater.console.serving import PATH
 
-    return f"{address}{PATH}" if is_installed() else f"{address}/api/openapi.json"
+    return f"{address}{PATH}"

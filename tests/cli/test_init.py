@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import httpx
 import pytest
 
 from headwater.config import Config
@@ -124,8 +126,39 @@ def test_without_a_file_the_settings_name_it(cli: Cli, verb: str) -> None:
 # -- as a newcomer does it --------------------------------------------------------------------------------------------
 
 
+#: The limit of large orders, as a function that Spark's workers call.
+LIMIT = """
+from pyspark.sql import functions as F
+
+def is_large(amount: float) -> bool:
+    return amount >= 10
+
+large = F.udf(is_large, "boolean")
+"""
+
+
 def ask(statement: str) -> Result:
     return execute("sql", statement, "--json")
+
+
+def page() -> str:
+    """The address of the console as `headwater dev` has told it: always the same."""
+    told = set(re.findall(r"Open (http://\S+) in a browser", Path("../out.txt").read_text()))
+    assert len(told) <= 1
+    return told.pop() if told else ""
+
+
+def has_query(name: str) -> bool:
+    """Whether the console answers, and has a page of this query."""
+    try:
+        answer = httpx.get(f"{page()}/queries/{name}", timeout=SECONDS_MAX)
+    except httpx.TransportError:  # between one app and the next
+        return False
+    return answer.status_code == 200 and "Traceback" not in answer.text
+
+
+def large_orders() -> list[str]:
+    return [str(row["user"]) for row in ask("SELECT user FROM large_orders").json]
 
 
 @pytest.mark.slow
@@ -138,6 +171,7 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
         dev = subprocess.Popen(program("dev"), stdout=out, stderr=subprocess.STDOUT)
         try:
             until(lambda: execute("topic", "describe", "orders").code == 0, "the topic is there")
+            until(lambda: page() != "" and has_query("large_orders"), "the console is there")
             for order in ORDERS:
                 assert execute("produce", "orders", stdin=order).code == 0
             wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 162.0, "orders": 2}]
@@ -145,17 +179,27 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
                 lambda: (found := ask("SELECT * FROM revenue")).code == 0 and found.json == wanted, "the view is right"
             )
             pipeline = Path("pipeline.py")
-            pipeline.write_text(pipeline.read_text().replace("amount >= 100", "amount >= 10"))
-            until(lambda: "taking it in" in Path("../out.txt").read_text(), "the change was seen")
+            Path("limit.py").write_text(LIMIT)
+            text = pipeline.read_text().replace("import headwater as hw\n", "import headwater as hw\nimport limit\n")
+            pipeline.write_text(text.replace('"amount >= 100"', 'limit.large("amount")'))
+            until(
+                lambda: "pipeline.py was saved: taking it in" in Path("../out.txt").read_text(), "the change was seen"
+            )
             assert execute("produce", "orders", stdin=ORDERS[0]).code == 0
-            large = "SELECT user FROM large_orders"
-            until(lambda: [row["user"] for row in ask(large).json] == ["bob", "ada"], "the change is at work")
+            until(lambda: large_orders() == ["bob", "ada"], "the change is at work")
+            until(lambda: has_query("large_orders"), "the console is there again")
+            Path("limit.py").write_text(LIMIT.replace(">= 10", ">= 99"))
+            until(lambda: "limit.py was saved: taking it in" in Path("../out.txt").read_text(), "this one, too")
+            until(lambda: has_query("large_orders"), "the console is there again")
+            for order in ORDERS:
+                assert execute("produce", "orders", stdin=order).code == 0
+            until(lambda: large_orders() == ["bob", "ada", "bob"], "a module is taken in, also by Spark's workers")
             pipeline.write_text(pipeline.read_text().replace('size="1 minute"', 'size="1 hour"'))
             until(lambda: "`headwater replay QUERY`" in Path("../out.txt").read_text(), "what was kept does not fit")
             until(lambda: execute("replay", "revenue", "--as", "v2").code == 0, "it begins anew beside the old one")
             until(lambda: "caught up" in execute("replay", "revenue", "--compare").out, "it has caught up")
             assert execute("replay", "revenue", "--switch", seconds=SECONDS_MAX).code == 0
-            wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 204.0, "orders": 3}]
+            wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 366.0, "orders": 5}]
             until(lambda: ask("SELECT * FROM revenue").json == wanted, "the view says what the new version says")
             dev.send_signal(signal.SIGINT)
             assert dev.wait(SECONDS_MAX) == 0
@@ -163,4 +207,4 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
             dev.kill()
             dev.wait(60)
     left = [file for file in files(".") if not file.startswith(("data/", ".pytest_cache/", ".hypothesis/"))]
-    assert left == FILES
+    assert left == sorted([*FILES, "limit.py"])

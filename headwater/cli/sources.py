@@ -1,0 +1,145 @@
+"""What an app is made of: its file, the modules that it loads from its folder, and the settings. They are loaded together."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.run import chosen_file
+from headwater.cli.session import Session
+from headwater.config import project_file
+
+if TYPE_CHECKING:
+    from headwater.runtime import App
+
+
+class Sources:
+    """The files of one app, and when each of them was written."""
+
+    def __init__(self, session: Session, file: str | None) -> None:
+        self._flags = session.flags
+        self._given = file
+        self._path = Path()
+        self._written: dict[Path, int | None] = {}
+
+    def load(self) -> App:
+        """The app as its files are now; where they do not load, all modules stay what they were."""
+        from headwater.runtime.loading import load_app
+
+        settings = project_file(os.environ, Path())
+        before = {path: _time(path) for path in self._written}  # what is written from now on may not be in it
+        known = _modules_in(self._path.parent)
+        suspects: set[Path] = set()
+        try:
+            chosen = chosen_file(Session.begin(self._flags), self._given)
+            self._path = Path(chosen.partition(":")[0]).absolute()
+            with _anew(self._path.parent):
+                app = load_app(chosen)
+        except Exception as error:
+            suspects = _suspects(error, self._path.parent)
+            sys.modules.update(known)
+            raise
+        finally:
+            files = {settings, self._path, *_files_in(self._path.parent), *suspects}
+            self._written = {path: before[path] if path in before else _time(path) for path in files}
+        _send_by_value(_modules_in(self._path.parent))
+        return app
+
+    def saved(self) -> Path | None:
+        """A file that was written since the last load. One that is gone is not: editors replace a file in two steps."""
+        changed = (path for path, when in self._written.items() if _time(path) not in (when, None))
+        return next((_short(path) for path in changed), None)
+
+
+@contextlib.contextmanager
+def _anew(folder: Path) -> Iterator[None]:
+    """Within the block everything in a folder is imported as if for the first time."""
+    for name in _modules_in(folder):
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    keeps = sys.dont_write_bytecode
+    # Python takes a file of the same size and second for the one that it has compiled.
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = keeps
+
+
+def _modules_in(folder: Path) -> dict[str, ModuleType]:
+    """The modules that were loaded from a folder, but not what is installed somewhere in it, nor ourselves."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name == "__main__" or name.partition(".")[0] == "headwater" or not isinstance(module, ModuleType):
+            continue
+        place = _place(module)
+        if place is not None and _is_own(place, folder):
+            found[name] = module
+    return found
+
+
+def _files_in(folder: Path) -> set[Path]:
+    """The files of these modules."""
+    places = (_place(module) for module in _modules_in(folder).values())
+    return {place for place in places if place is not None and place.suffix == ".py"}
+
+
+def _place(module: ModuleType) -> Path | None:
+    """The file of a module; the folder of a package that has none."""
+    known = vars(module)
+    place = known.get("__file__") or next(iter(known.get("__path__") or ()), None)
+    return Path(place) if isinstance(place, str) else None
+
+
+def _is_own(path: Path, folder: Path) -> bool:
+    """Whether a file belongs to whoever wrote the folder.
+
+    >>> project = Path("/shop")
+    >>> [_is_own(project / name, project) for name in ("rules.py", "shop/prices.py", ".venv/lib/numpy/__init__.py")]
+    [True, True, False]
+    """
+    if not path.is_relative_to(folder):
+        return False
+    parts = path.relative_to(folder).parts
+    return not any(part.startswith(".") or part == "site-packages" for part in parts)
+
+
+def _suspects(error: BaseException, folder: Path) -> set[Path]:
+    """The files that an error leads through, and those beside them: one of these will be mended, or is missing."""
+    found: set[Path] = set()
+    cause: BaseException | None = error
+    while cause is not None:
+        found |= {Path(frame.filename) for frame in traceback.extract_tb(cause.__traceback__)}
+        if isinstance(cause, SyntaxError) and cause.filename:
+            found.add(Path(cause.filename))
+        cause = cause.__cause__
+    folders = {folder, *(path.parent for path in found if _is_own(path, folder))}
+    return {path for one in folders for path in one.glob("*.py")}
+
+
+# Any: cloudpickle has no types.
+def _send_by_value(modules: dict[str, ModuleType]) -> None:
+    """Spark's workers live on: by its name alone they would find the module that they have imported before."""
+    from pyspark import cloudpickle
+
+    register: Any = cloudpickle.register_pickle_by_value
+    for module in modules.values():
+        register(module)
+
+
+def _time(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return None
+
+
+def _short(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
