@@ -23,6 +23,7 @@ import pyarrow as pa
 from headwater.errors import FormatUnknown, Locked, ViewConflict, ViewInvalid, ViewNotFound, ViewRowInvalid
 from headwater.schema import schema_from_json, schema_to_json
 from headwater.views.collapse import Delta
+from headwater.views.conditions import check_condition
 from headwater.views.duck_types import column_types, ingestible, quoted, restored, selected
 from headwater.views.packages import required
 from headwater.views.spec import ViewPosition, ViewSpec
@@ -271,7 +272,8 @@ class DuckStore:
     def scan(self, spec: ViewSpec, *, where: str | None, parameters: Parameters, limit: int | None) -> pa.Table:
         """Rows of one version."""
         statement = f"SELECT {selected(list(spec.schema))} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
-        statement += f" WHERE {where}" if where else ""
+        if where:
+            statement += f" WHERE {check_condition(self._cursor(), spec.name, where)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self.query(statement, parameters), spec.schema)
 

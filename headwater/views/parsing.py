@@ -43,6 +43,8 @@ class Parsed:
     words: frozenset[str] = frozenset()
     whole_rows: bool = False
     bounds: tuple[Bound, ...] = ()
+    #: Whether it reads anything but tables by their names, such as `query_table('spend')`.
+    reads_more: bool = True
 
     def needs(self, column: str) -> bool:
         """Whether a column may be asked for; names are the same in any case, as SQL has it."""
@@ -61,34 +63,57 @@ def parse(connection: duckdb.DuckDBPyConnection, statement: str) -> Parsed:
     tree = orjson.loads(text)
     if tree.get("error", True):
         return Parsed(whole_rows=True)
-    nodes = list(_nodes(tree))
-    ctes = {str(entry["key"]).lower() for node in nodes for entry in _ctes(node)}
+    nodes = list(nodes_of(tree))
+    has_ctes = any(_ctes(node) for node in nodes)
     tables: dict[TableName, int] = {}
     aliases: set[str] = set()
-    for node in nodes:
-        if node.get("type") == "BASE_TABLE" and not (node["table_name"].lower() in ctes and not node["schema_name"]):
-            name = TableName(schema=node["schema_name"], name=node["table_name"])
-            # A common table expression may be read as often as it is named.
-            tables[name] = tables.get(name, 0) + (2 if ctes else 1)
-            aliases |= {node["table_name"].lower(), str(node.get("alias") or node["table_name"]).lower()}
+    for node in _tables(tree, frozenset()):
+        name = TableName(schema=node["schema_name"], name=node["table_name"])
+        # A common table expression may be read as often as it is named.
+        tables[name] = tables.get(name, 0) + (2 if has_ctes else 1)
+        aliases |= {node["table_name"].lower(), str(node.get("alias") or node["table_name"]).lower()}
     words = frozenset(text.lower() for text in _texts(tree))
     return Parsed(
         tables=tables,
         words=words,
         whole_rows=any(_takes_whole_rows(node, aliases) for node in nodes),
         bounds=_bounds(tree) if sum(tables.values()) == 1 else (),
+        reads_more=any(node.get("type") in ("TABLE_FUNCTION", "SHOW_REF") for node in nodes),
     )
 
 
 # Any: a parsed tree of JSON.
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every node of a tree."""
     if isinstance(tree, dict):
         yield tree
         for value in tree.values():
-            yield from _nodes(value)
+            yield from nodes_of(value)
     elif isinstance(tree, list):
         for value in tree:
-            yield from _nodes(value)
+            yield from nodes_of(value)
+
+
+def _tables(tree: Any, known: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """The tables that are named, but for common table expressions where these can be seen.
+
+    `WITH spend AS (SELECT * FROM spend)` reads the table: a name is there only behind its own definition, and in the
+    part of a recursive one that comes again.
+    """
+    if isinstance(tree, list):
+        for value in tree:
+            yield from _tables(value, known)
+    if not isinstance(tree, dict):
+        return
+    if tree.get("type") == "BASE_TABLE" and (tree["schema_name"] or tree["table_name"].lower() not in known):
+        yield tree
+    for entry in _ctes(tree):
+        yield from _tables(entry.get("value"), known)
+        known |= {str(entry["key"]).lower()}
+    own = str(tree["cte_name"]).lower() if tree.get("type") == "RECURSIVE_CTE_NODE" else None
+    for name, value in tree.items():
+        if name != "cte_map":
+            yield from _tables(value, known | {own} if own is not None and name == "right" else known)
 
 
 def _texts(tree: Any) -> Iterator[str]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from headwater.errors import FormatUnknown, StoreUnreachable, ViewConflict, ViewInvalid, ViewNotFound, ViewRowInvalid
 from headwater.schema import schema_from_json, schema_to_json
 from headwater.views.collapse import Delta
+from headwater.views.conditions import check_condition
 from headwater.views.packages import required
 from headwater.views.postgres_types import quoted, restored, selected, staged, stored_columns
 from headwater.views.spec import ViewPosition, ViewSpec
@@ -246,7 +247,9 @@ class PostgresStore:
     def scan(self, spec: ViewSpec, *, where: str | None, parameters: Parameters, limit: int | None) -> pa.Table:
         """Rows of one version."""
         statement = f"SELECT {selected(spec)} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
-        statement += f" WHERE {where}" if where else ""
+        if where:
+            with required("duckdb").connect() as parser:
+                statement += f" WHERE {check_condition(parser, spec.name, where, plain=True)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self._query(statement, parameters), spec)
 

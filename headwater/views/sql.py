@@ -209,7 +209,8 @@ class Sql:
 
 
 def _bare(parsed: Parsed) -> bool:
-    return all(not table.schema for table in parsed.tables)
+    """Whether a statement means the same where the views are, and reads nothing there that it does not name."""
+    return not parsed.reads_more and all(not table.schema for table in parsed.tables)
 
 
 def _columns(topic: Topic, parsed: Parsed) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fastapi import APIRouter
 from starlette.testclient import TestClient
 
 from headwater.log import EmbeddedLog
@@ -82,3 +83,28 @@ def test_a_view_needs_its_scope_and_sql_all_of_them(client_of: Ask, kept: Embedd
     assert client.post("/api/v1/views/other/rows", json={}).status_code == 403
     assert client.post("/api/v1/sql", json={"sql": "SELECT 1"}).status_code == 403
     assert client.get("/api/v1/views").status_code == 403
+
+
+def test_a_condition_needs_no_more_than_its_view_and_gets_no_more(
+    client_of: Ask, kept: EmbeddedLog, tokens: Tokens
+) -> None:
+    client = client_of(routers=[views.router(kept)], token=tokens.create("reader", ["read:spend"]))
+    for condition in ("false UNION ALL SELECT * FROM spend", "card IN (SELECT version FROM headwater.views)"):
+        answer = client.post("/api/v1/views/spend/rows", json={"where": condition})
+        assert (answer.status_code, answer.json()["error"]) == (400, "StatementInvalid")
+    answer = client.post("/api/v1/views/spend/rows", json={"where": "card IN (SELECT max(card) FROM spend)"})
+    assert [row["total"] for row in answer.json()["rows"]] == [4.0]
+
+
+@pytest.mark.parametrize("name", ["rows", "get", "sql"])
+def test_a_view_with_the_name_of_a_question_is_dropped_by_admins_alone(
+    client_of: Ask, tokens: Tokens, name: str
+) -> None:
+    dropped: list[str] = []
+    routes = APIRouter(prefix="/v1")
+    routes.add_api_route("/views/{name}", lambda name: dropped.append(name), methods=["DELETE"])
+    reader = client_of(routers=[routes], token=tokens.create("reader", [f"read:{name}"]))
+    assert reader.delete(f"/api/v1/views/{name}").status_code == 403
+    assert dropped == []
+    admin = client_of(routers=[routes], token=tokens.create("admin", ["admin:*"]))
+    assert admin.delete(f"/api/v1/views/{name}").status_code == 200

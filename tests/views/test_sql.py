@@ -90,6 +90,20 @@ def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> 
     assert sql.topics("SELECT * FROM spend JOIN cards USING (card)") == ["cards", "spend"]
 
 
+def test_a_name_is_read_also_where_a_definition_of_the_statement_has_it_too(payments: EmbeddedLog) -> None:
+    sql = Sql(payments)
+    hidden = "WITH payments AS (SELECT id FROM payments WHERE id < 5) SELECT count(*) AS n FROM payments"
+    assert sql.names(hidden) == ["payments"]
+    assert sql.query(hidden).to_pylist() == [{"n": 5}]
+    recursive = (
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 4) SELECT max(x) AS x FROM n"
+    )
+    assert sql.names(recursive) == []
+    assert sql.query(recursive).to_pylist() == [{"x": 4}]
+    with pytest.raises(StatementInvalid):
+        sql.query("SELECT * FROM query_table('payments')")
+
+
 def test_names_that_mean_nothing_are_told_with_their_neighbours(payments: EmbeddedLog) -> None:
     with pytest.raises(StatementInvalid, match="no topic or view 'paymets'; did you mean 'payments'"):
         Sql(payments).query("SELECT * FROM paymets")

@@ -68,6 +68,46 @@ def test_rows_are_those_that_fit(view: Reader) -> None:
         view.rows({"shpo": "b"})
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "false UNION ALL SELECT card, total, shop FROM secret",
+        "false) UNION ALL (SELECT card, total, shop FROM secret WHERE (true)",
+        "true); SELECT (1",
+        "card IN (SELECT card FROM secret)",
+        "card IN (WITH spend AS (SELECT * FROM secret) SELECT card FROM spend)",
+        "card IN (SELECT card FROM query_table('secret'))",
+        "card IN (SELECT card FROM query('SELECT card FROM secret'))",
+        "card IN (SELECT version FROM headwater.views)",
+        "EXISTS (FROM (DESCRIBE secret))",
+        "true ORDER BY card",
+        "true LIMIT 1",
+        "query_to_xml('SELECT * FROM secret', true, false, '') IS NOT NULL",
+        "",
+    ],
+)
+def test_a_condition_reads_no_other_view(view: Reader, keeper: ViewKeeper, log: EmbeddedLog, condition: str) -> None:
+    log.create("secret", SPEND, key="card", compact=True)
+    log.append("secret", [{"card": 1, "total": 5.0, "shop": "hidden"}])
+    keeper.add(spec("secret"))
+    keeper.view("secret").rows(at_least={"secret": log.end_offsets("secret")}, timeout=SECONDS_MAX)
+    if not condition:
+        assert len(view.rows(condition)) == 3  # none at all
+        return
+    with pytest.raises(StatementInvalid):
+        view.rows(condition)
+
+
+def test_a_condition_has_what_conditions_have(view: Reader) -> None:
+    for condition in (
+        "lower(shop) LIKE 'c%' AND card BETWEEN 1 AND 9",
+        "coalesce(total, 0) >= 3 OR shop IS NULL",
+        "card IN (2, 7) AND NOT shop = 'b' AND shop || 'x' <> 'b)'",
+        "CASE WHEN card = 2 THEN true ELSE false END",
+    ):
+        assert [row["card"] for row in view.rows(condition)] == [2]
+
+
 def test_sql_reads_and_only_reads(view: Reader) -> None:
     assert view.sql("SELECT count(*) AS n FROM spend WHERE card >= $1", [1]).to_pylist() == [{"n": 2}]
     assert view.sql("SELECT shop FROM spend WHERE card = $card", {"card": 1}).to_pylist() == [{"shop": "b"}]

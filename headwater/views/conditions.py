@@ -1,0 +1,176 @@
+"""Conditions in SQL on the rows of one view: one expression that reads nothing but that view.
+
+Whoever may read one view must not come to others through a condition, so that it is parsed by itself before it is put
+into a statement. DuckDB parses it, also for stores that are no DuckDB; there only what both read alike may be written.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headwater.errors import StatementInvalid
+from headwater.views.parsing import nodes_of
+from headwater.views.statements import shortened
+
+if TYPE_CHECKING:
+    import duckdb
+
+_FRAME = "SELECT * FROM t WHERE (\n{}\n)"
+#: What may stand after FROM in a sub-select, besides the view itself; functions there only where they make rows.
+_SOURCES = ("SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "COLUMN_DATA", "BASE_TABLE", "TABLE_FUNCTION")
+_ROW_MAKERS = ("unnest", "range", "generate_series")
+#: Parsers disagree about where these end.
+_DISPUTED = re.compile(r"--|/\*|\\|\$[A-Za-z_]*\$")
+#: PostgreSQL has functions that run any statement, given as text: only those that cannot are let through.
+_PLAIN_FUNCTIONS = frozenset(
+    [
+        "abs",
+        "age",
+        "array_length",
+        "array_position",
+        "btrim",
+        "cardinality",
+        "ceil",
+        "ceiling",
+        "char_length",
+        "character_length",
+        "concat",
+        "concat_ws",
+        "current_date",
+        "current_timestamp",
+        "date_part",
+        "date_trunc",
+        "exp",
+        "extract",
+        "floor",
+        "get_current_timestamp",
+        "greatest",
+        "jsonb_array_length",
+        "jsonb_typeof",
+        "least",
+        "left",
+        "length",
+        "like_escape",
+        "ilike_escape",
+        "not_ilike_escape",
+        "not_like_escape",
+        "list_value",
+        "ln",
+        "log",
+        "log10",
+        "lower",
+        "lpad",
+        "ltrim",
+        "make_date",
+        "make_interval",
+        "make_timestamp",
+        "md5",
+        "mod",
+        "now",
+        "octet_length",
+        "position",
+        "pow",
+        "power",
+        "regexp_full_match",
+        "regexp_replace",
+        "replace",
+        "reverse",
+        "right",
+        "round",
+        "row",
+        "rpad",
+        "rtrim",
+        "sign",
+        "split_part",
+        "sqrt",
+        "starts_with",
+        "strpos",
+        "substr",
+        "substring",
+        "timezone",
+        "to_timestamp",
+        "trim",
+        "trunc",
+        "upper",
+    ]
+)
+
+
+def check_condition(connection: duckdb.DuckDBPyConnection, view: str, condition: str, *, plain: bool = False) -> str:
+    """The condition as it goes behind WHERE, or `StatementInvalid`.
+
+    `plain` is for a store with another parser: no sub-selects, comments or backslashes, and only well-known functions.
+
+    >>> import duckdb
+    >>> check_condition(duckdb.connect(), "spend", "total > $1")
+    '(\\ntotal > $1\\n)'
+    """
+    if "\0" in condition:
+        raise _refused(condition, "there is a zero byte in it")
+    if plain and (found := _DISPUTED.search(condition)):
+        raise _refused(condition, f"a condition has no {found[0]!r} in it")
+    tree = _where(connection, condition)
+    for node in nodes_of(tree):
+        _check_node(node, view, condition, plain=plain)
+    return f"(\n{condition}\n)"
+
+
+# Any: a parsed tree of JSON, here and below.
+def _where(connection: duckdb.DuckDBPyConnection, condition: str) -> Any:
+    """The tree of the condition alone: whatever else the text would have changed in the statement is refused."""
+    tree = _parsed(connection, _FRAME.format(condition))
+    if tree.get("error", True):
+        raise _refused(condition, str(tree.get("error_message", "it cannot be parsed")))
+    found = [dict(one["node"]) for one in tree["statements"]]
+    where = found[0].pop("where_clause", None)
+    if len(found) != 1 or _without_places(found[0]) != _frame():
+        raise _refused(condition, "it is more than one condition")
+    return where
+
+
+@cache
+def _frame() -> Any:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        [statement] = _parsed(connection, _FRAME.format("true"))["statements"]
+    return _without_places({name: part for name, part in statement["node"].items() if name != "where_clause"})
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> Any:
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+    return orjson.loads(text)
+
+
+def _without_places(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _without_places(part) for name, part in tree.items() if not name.startswith("query_location")}
+    return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
+
+
+def _check_node(node: dict[str, Any], view: str, condition: str, *, plain: bool) -> None:
+    kind = str(node.get("type", ""))
+    if plain and node.get("class") == "SUBQUERY":
+        raise _refused(condition, "a condition has no SELECT in it")
+    if plain and node.get("class") == "FUNCTION" and not node.get("is_operator"):
+        name = str(node.get("function_name", "")).lower()
+        if name not in _PLAIN_FUNCTIONS or node.get("schema"):
+            raise _refused(condition, f"the function {name!r} is not among those that a condition may use")
+    if (node.get("cte_map") or {}).get("map"):
+        raise _refused(condition, "a condition has no WITH in it")
+    if "alias" in node and kind and "class" not in node and kind not in _SOURCES:
+        raise _refused(condition, f"it reads more than the view {view!r}")
+    if kind == "BASE_TABLE" and (
+        node["table_name"].lower() != view.lower() or node["schema_name"] or node["catalog_name"]
+    ):
+        raise _refused(condition, f"it reads {node['table_name']!r}, and may read only the view {view!r}")
+    if kind == "TABLE_FUNCTION" and str(node["function"].get("function_name", "")).lower() not in _ROW_MAKERS:
+        raise _refused(condition, f"it reads more than the view {view!r}")
+
+
+def _refused(condition: str, why: str) -> StatementInvalid:
+    return StatementInvalid(statement=shortened(condition), why=f"{why} (`where` is one condition on this view's rows)")
