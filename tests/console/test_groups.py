@@ -106,6 +106,36 @@ def test_a_reset_shows_what_it_does_then_does_exactly_that_and_is_written_down(
     assert audit[-1]["target"] == "billing orders 0:1000→400 1:100→400"
 
 
+#: Chooses the topic `orders` and presses the button at once, before the server can answer.
+IN_A_HURRY = """() => {
+    const option = [...document.querySelectorAll(".q-menu .q-item")].find(one => one.innerText.trim() === "orders");
+    const button = [...document.querySelectorAll("button")].find(one => one.innerText.includes("Reset group"));
+    option.click();
+    button.click();
+}"""
+
+
+def test_a_reset_pressed_before_the_preview_of_another_topic_moves_nothing(
+    shop: EmbeddedLog, served_shop: str, visit: Visit
+) -> None:
+    shop.groups.seek("hasty", "clicks", {0: 10})
+    shop.groups.seek("hasty", "orders", {0: 1_000, 1: 100})
+    page = visit(served_shop).open("/groups/hasty")
+    page.get_by_role("button", name="Reset", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Reset")
+    expect(dialog.get_by_text("Reads 10 rows again.")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Reset group")).to_be_enabled()
+    dialog.get_by_role("combobox", name="Topic").click()
+    expect(page.get_by_role("option", name="orders")).to_be_visible()
+    page.evaluate(IN_A_HURRY)
+    expect(dialog.get_by_text("Reads 1,100 rows again.")).to_be_visible()
+    assert shop.committed("hasty", "orders") == {0: 1_000, 1: 100}
+    assert shop.committed("hasty", "clicks") == {0: 10}
+    dialog.get_by_role("button", name="Reset group").click()
+    expect(dialog).not_to_be_visible()
+    assert shop.committed("hasty", "orders") == {0: 0, 1: 0}
+
+
 def test_a_place_that_means_nothing_is_told_and_cannot_be_used(
     served_shop: str, shop: EmbeddedLog, visit: Visit
 ) -> None:

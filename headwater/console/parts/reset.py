@@ -18,7 +18,6 @@ from headwater.console.resetting import WAYS, Way, Where, offsets_at, told
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.log.groups import GroupInfo, MemberInfo, SeekStep
-from headwater.log.port import Offsets
 
 EVERY = "all partitions"
 HINTS: dict[Way, str] = {
@@ -38,9 +37,19 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview:
-    """What a reset would do, and who stands in its way; or why there is nothing to preview."""
+class Choice:
+    """What somebody has chosen: of which topic, of which of its partitions, and where to."""
 
+    topic: str | None
+    partitions: tuple[int, ...]
+    where: Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a choice would do, and who stands in its way; or why there is nothing to preview."""
+
+    choice: Choice | None
     steps: list[SeekStep]
     alive: list[MemberInfo]
     trouble: str = ""
@@ -51,12 +60,12 @@ class Reset:
 
     def __init__(self, visit: Visit, group: str, after: Callable[[str], Awaitable[Any]]) -> None:
         self._visit, self._group, self._after = visit, group, after
-        self._preview = Preview(steps=[], alive=[])
+        self._preview = Preview(choice=None, steps=[], alive=[])
         with ui.dialog().props('aria-label="Reset"') as self._dialog, block("card stack"):
             ui.html(f"<h2>Reset {escape(group)}</h2>", sanitize=False)
             with block("row-flex"):
-                self._topic = select([], value=None, label="Topic", on_change=self._topic_chosen)
-                self._partition = select([EVERY], value=EVERY, label="Partitions", on_change=self._changed)
+                self._topic = select([], value=None, label="Topic", on_change=self._topic_chosen, named=True)
+                self._partition = select([EVERY], value=EVERY, label="Partitions", on_change=self._changed, named=True)
             with block("row-flex"):
                 self._way = ui.toggle(dict(WAYS), value="start", on_change=self._way_chosen)
                 self._way.classes("seg").props('flat no-caps aria-label="Where to"')
@@ -118,28 +127,31 @@ class Reset:
     # -- the preview --------------------------------------------------------------------------------------------------
 
     async def _changed(self) -> None:
-        if self._dialog.value:
-            self._show(await read(self._look))
+        if not self._dialog.value:
+            return
+        self._do.set_enabled(False)  # until it is seen what the new choice does
+        choice = self._choice()
+        preview = await read(lambda: self._look(choice))
+        if choice == self._choice():  # somebody may have chosen on meanwhile
+            self._show(preview)
 
-    def _look(self) -> Preview:
-        try:
-            found = context().log.groups.describe(self._group)
-            steps = context().log.groups.seek(self._group, str(self._topic.value), self._offsets(), dry_run=True)
-        except HeadwaterError as error:
-            return Preview(steps=[], alive=[], trouble=str(error))
-        return Preview(steps=steps, alive=_alive(found))
-
-    def _offsets(self) -> Offsets:
-        where = Where(way=self._chosen_way, text=self._text.value or "")
-        log = context().log
-        return offsets_at(
-            log,
-            self._group,
-            str(self._topic.value),
-            where,
-            partitions=self._chosen_partitions(),
-            now_us=log.clock.now_us(),
+    def _choice(self) -> Choice:
+        return Choice(
+            topic=self._topic.value,
+            partitions=tuple(self._chosen_partitions()),
+            where=Where(way=self._chosen_way, text=self._text.value or ""),
         )
+
+    def _look(self, choice: Choice) -> Preview:
+        log, topic = context().log, str(choice.topic)
+        try:
+            found = log.groups.describe(self._group)
+            now_us = log.clock.now_us()
+            offsets = offsets_at(log, self._group, topic, choice.where, partitions=choice.partitions, now_us=now_us)
+            steps = log.groups.seek(self._group, topic, offsets, dry_run=True)
+        except HeadwaterError as error:
+            return Preview(choice=choice, steps=[], alive=[], trouble=str(error))
+        return Preview(choice=choice, steps=steps, alive=_alive(found))
 
     def _show(self, preview: Preview) -> None:
         self._preview = preview
@@ -163,18 +175,21 @@ class Reset:
     # -- the act ------------------------------------------------------------------------------------------------------
 
     async def _reset(self) -> None:
-        steps = await attempt(self._reset_now)
+        preview = self._preview
+        if preview.choice != self._choice():  # pressed before the preview of a new choice was there
+            return
+        steps = await attempt(lambda: self._reset_now(preview))
         if steps is None:
             await self._changed()
             return
         self._dialog.close()
         await self._after(f"{self._group}: {told(steps)[0].lower()}{told(steps)[1:]}")
 
-    def _reset_now(self) -> list[SeekStep]:
+    def _reset_now(self, preview: Preview) -> list[SeekStep]:
         """Exactly what was shown, though rows may have come since."""
-        caller, topic = self._visit.caller, str(self._topic.value)
+        caller, topic = self._visit.caller, str(preview.choice and preview.choice.topic)
         caller.require("admin", topic)
-        shown = {step.partition: step.new for step in self._preview.steps}
+        shown = {step.partition: step.new for step in preview.steps}
         steps = context().log.groups.seek(self._group, topic, shown)
         places = " ".join(f"{step.partition}:{step.current}→{step.new}" for step in steps)
         context().note(caller, "group.seek", f"{self._group} {topic} {places}")
