@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, WebSocket, expect, sync_playwright
 
 import headwater
 from headwater.errors import HeadwaterError
 from headwater.log import EmbeddedLog
 from headwater.runtime.client import Client, find_runner
 from tests.console import company
+from tests.console.troubles import TROUBLES
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
@@ -33,13 +35,26 @@ PHONE = {"width": 390, "height": 844}
 # It ends a hang; a machine may be slow.
 expect.set_options(timeout=30_000)
 
+#: `make test` opens the pages of these; a real browser takes seconds for each, and the others are for `make slow`.
+FAST = ("test_every_screen.py", "test_home.py", "test_login.py", "test_tail.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_here = item.path.parent == Path(__file__).parent
+        if is_here and item.path.name not in FAST and "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium, driven by Playwright."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+        # Where it is known to be there, tests that do not find it have not looked at anything.
+        refuse = pytest.fail if os.environ.get("HEADWATER_TEST_BROWSER") == "required" else pytest.skip
+        refuse("no Chromium here; on Debian: apt-get install chromium")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
         yield launched
@@ -47,7 +62,8 @@ def browser() -> Iterator[Browser]:
 
 
 class Visitor:
-    """Somebody at a browser. Whatever the page asks of other hosts, and every error in it, is a failure of the test."""
+    """Somebody at a browser. Whatever the page asks of other hosts, every error in it, and every control without a name, is
+    a failure of the test."""
 
     def __init__(self, browser: Browser, address: str, *, dark: bool = False, phone: bool = False) -> None:
         self.address = address
@@ -62,7 +78,8 @@ class Visitor:
             self.context.add_cookies([{"name": "headwater_theme", "value": "dark", "url": address}])
         self.context.set_default_timeout(20_000)
         self.page: Page = self.context.new_page()
-        self.page.on("request", self._asked)
+        self.context.on("request", self._asked)
+        self.page.on("websocket", self._asked)
         self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
 
     def open(self, path: str) -> Page:
@@ -73,6 +90,7 @@ class Visitor:
 
     def picture(self, name: str, *, full: bool = False) -> None:
         """Keep what is on the screen for the documentation, if HEADWATER_PICTURES is set; the mouse is out of the way."""
+        self.look(name)
         if WANTS_PICTURES:
             PICTURES.mkdir(parents=True, exist_ok=True)
             self.page.mouse.move(0, 0)
@@ -80,15 +98,25 @@ class Visitor:
             self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
 
-    # Any: a request of Playwright's.
-    def _asked(self, request: object) -> None:
-        url = str(getattr(request, "url", ""))
-        if not url.startswith((self.address, "data:", "blob:", self.address.replace("http", "ws", 1))):
-            self.troubles.append(f"asked another host: {url}")
+    def look(self, where: str) -> None:
+        """Note what a person with a keyboard, or with a screen reader, would stumble over on the page as it is now."""
+        if self.page.locator("main.hw-page").count():
+            self.troubles += [f"{where}: {one}" for one in self.page.evaluate(TROUBLES)]
 
     def close(self) -> None:
+        """Go home, after a last look."""
+        if not self.page.is_closed():
+            try:
+                self.look(self.page.url)
+            except Error as error:
+                if "navigation" not in str(error):  # on its way to another page, which has tests of its own
+                    raise
         self.context.close()
-        assert self.troubles == []
+
+    def _asked(self, request: Request | WebSocket) -> None:
+        asked = urlsplit(request.url)
+        if asked.scheme not in ("data", "blob") and asked.netloc != urlsplit(self.address).netloc:
+            self.troubles.append(f"asked another host: {request.url}")
 
 
 class Visit(Protocol):
@@ -108,6 +136,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
     yield come
     for one in made:
         one.close()
+    assert [trouble for one in made for trouble in one.troubles] == []
 
 
 @contextmanager

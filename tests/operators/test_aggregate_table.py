@@ -86,6 +86,7 @@ def _equal(one: Any, other: Any) -> bool:
     return math.isclose(one, other, abs_tol=1e-9) if isinstance(one, float) and other is not None else one == other
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     batches=sales(),
@@ -107,6 +108,7 @@ def test_the_aggregates_of_a_table_are_those_of_sql(
             assert len(afters) == len(set(afters)), "one correction per group and batch"
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(batches=sales(), emit=EMITS, compute=st.sampled_from([{"most": agg.max("n")}, {"mean": agg.mean("n")}]))
 def test_aggregates_of_aggregates_follow(batches: Batches, emit: Any, compute: Mapping[str, Aggregate]) -> None:

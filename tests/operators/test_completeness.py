@@ -139,6 +139,7 @@ def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], say
         Tumbling(**{**settings_, **change})
 
 
+@pytest.mark.slow
 def test_completeness_in_a_real_query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     def build(rows: DataFrame) -> DataFrame:
         operator = Tumbling(

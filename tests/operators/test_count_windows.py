@@ -68,6 +68,7 @@ def test_full_windows_come_once_in_the_order_of_event_time(
     assert shown([bounded(operator.contract, table(rows))[0]]) == wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     batches=arrivals(late_by=20),
@@ -90,6 +91,7 @@ def test_a_changelog_also_tells_of_windows_that_are_filling(
     assert results(list(whole.values())) == found
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     batches=arrivals(late_by=50),
@@ -113,6 +115,7 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
     assert sorted((*flat({**row, "all": [row["all"]]})[:6], row["all"]) for row in found) == sorted(wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 4))
 def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_rows_that_are_all_there_give_what_the_definition_says(rule: Rule, event
     assert wanted == (comparable(out), comparable(over))
 
 
+@pytest.mark.slow
 @PATIENT
 @given(
     data=st.data(),

@@ -149,6 +149,7 @@ def several(draw: st.DrawFn) -> dict[str, Rule]:
     return {f"r{number}": replace(rule, rows="one") for number, rule in enumerate(made)}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data(), rules=several(), events=st.lists(naive.events(), min_size=1, max_size=3))
 def test_each_rule_finds_what_it_would_find_alone(

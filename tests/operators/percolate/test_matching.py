@@ -35,6 +35,7 @@ def expected(stored: dict[str, Query], rows: Rows) -> dict[tuple[int, str], floa
     return {key: score for key, score in scores.items() if score is not None}
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: Rows) -> None:
@@ -44,6 +45,7 @@ def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: 
     assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: list[Written], rows: Rows) -> None:
@@ -55,6 +57,7 @@ def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: lis
         assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(one=queries, rows=st.lists(documents, min_size=1, max_size=5))
 def test_both_languages_say_the_same(one: Written, rows: Rows) -> None:

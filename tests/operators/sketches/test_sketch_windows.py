@@ -50,6 +50,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(batches=arrivals(late_by=7), replay=st.integers(0, 5), partitions=st.integers(1, 3))
 @pytest.mark.parametrize("kind", WINDOWS)
