@@ -189,20 +189,14 @@ def compared_to_an_hour_ago(readings: DataFrame) -> DataFrame:
 # -- news and friends -------------------------------------------------------------------------------------------------
 
 
-@app.topic(key="search", trigger=TRIGGER)
+@app.topic(key="query_id", trigger=TRIGGER)
 def news_alerts(articles: DataFrame, stored_searches: hw.Table) -> DataFrame:
     """Articles that somebody has asked to hear of: the searches are stored, the articles pass by."""
     found = articles.transform(
         Percolate(queries=stored_searches, columns=("article", "title", "published"), on="published", name="searches")
     )
-    return found.select(
-        F.col("query_id").alias("search"),
-        F.col("metadata")["reader"].alias("reader"),
-        "article",
-        "title",
-        "published",
-        F.concat_ws(" … ", "highlights.fragment").alias("why"),
-    )
+    reader = F.col("metadata")["reader"].alias("reader")
+    return found.select("query_id", reader, "article", "title", "published", "highlights")
 
 
 @app.view(key=["reader", "tweet"], trigger=TRIGGER)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from headwater.demo.alerting import Alerts
 from headwater.demo.console import page_of
 from headwater.demo.feeding import Feeder
 from headwater.demo.following import Follower, Progress
@@ -97,6 +98,7 @@ class Director:
             self._feeder = Feeder(log, World(seed=self._plan.seed))
             stack.callback(self._feeder.stop)
             self._feeder.start()
+            self._alerts = Alerts(log)
             self._audience.happened("rows come in: page views, searches, payments, temperatures, articles, tweets")
             if self._plan.port:
                 self._audience.happened(f"http://127.0.0.1:{self._plan.port} is on its way")
@@ -123,8 +125,10 @@ class Director:
     def _crash(self) -> None:
         """Kill the company in the middle of its work, and start it again. The world does not notice."""
         appended, began = self._feeder.appended, self.seconds
+        self._wait(self._is_held_in_a_batch, "a query to begin a batch", START_SECONDS_MAX)
         pid = self._company.kill()
-        self._audience.happened(f"kill -9 {pid}: the company and its Spark are gone, in the middle of their batches")
+        cut = ", ".join(self._follower.in_a_batch(self._queries))
+        self._audience.happened(f"kill -9 {pid}: the company and its Spark are gone, in the middle of a batch of {cut}")
         before = {one: self._follower.batches(one) for one in self._queries}
         self._told = set()
         pid = self._company.start()
@@ -136,6 +140,17 @@ class Director:
         )
         rows = self._feeder.appended - appended
         self._audience.happened(f"all queries go on, {self.seconds - began:.0f} s and {rows:,} rows after the crash")
+
+    def _is_held_in_a_batch(self) -> bool:
+        """Let the company stand still where some query has begun a batch and not committed it; otherwise let it go on.
+
+        It stands still while we look: otherwise that batch could end between the look and what follows.
+        """
+        self._company.hold()
+        if self._follower.in_a_batch(self._queries):
+            return True
+        self._company.let_go()
+        return False
 
     def _catch_up(self) -> None:
         self._feeder.stop()
@@ -193,6 +208,7 @@ class Director:
         if progress.address is not None:
             self._progress = progress
         self.appended = self._feeder.appended
+        self._alerts.set_for(one.name for one in progress.statuses if one.batch is not None)
         self._tell(progress)
         self._audience.look(progress, appended=self.appended)
 

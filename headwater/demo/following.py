@@ -67,8 +67,11 @@ class Follower:
 
     def batches(self, query: str) -> int:
         """How many batches a query has committed. Its checkpoint knows at once; Spark's reports come later."""
-        commits = self._home.checkpoint(query, 1) / "commits"
-        return max((int(path.name) + 1 for path in commits.glob("*") if path.name.isdecimal()), default=0)
+        return _count(self._home.checkpoint(query, 1) / "commits")
+
+    def in_a_batch(self, queries: Sequence[str]) -> list[str]:
+        """Which of these queries have begun a batch, and not committed it."""
+        return [one for one in queries if _count(self._home.checkpoint(one, 1) / "offsets") > self.batches(one)]
 
     def _committed(self, query: str) -> dict[str, dict[int, int]]:
         """How far a query has come in each of its topics, by the last batch that it has committed."""
@@ -107,3 +110,8 @@ class Follower:
             return view.table()
         finally:
             view.close()
+
+
+def _count(folder: Path) -> int:
+    """How many batches have left a file in a folder of a checkpoint; the oldest are tidied away."""
+    return max((int(path.name) + 1 for path in folder.glob("*") if path.name.isdecimal()), default=0)

@@ -36,6 +36,16 @@ class Company:
         self._process.wait()
         return self._process.pid
 
+    def hold(self) -> None:
+        """Let it stand still, with all that Spark has started for it."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        """Let it go on after it was held."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """Let the batches at work come to their end."""
         if self._process is None or self._process.poll() is not None:

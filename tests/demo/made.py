@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -15,15 +16,15 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def happened(seconds: int, *, seed: int = 7) -> Rows:
-    """All rows by topic: those from before, and those of some seconds."""
+    """All rows by topic, with the time when they were sent: those from before, and those of some seconds."""
     world = World(seed=seed)
     rows: Rows = {name: [] for name in INPUTS}
+    moments = [START + timedelta(seconds=second) for second in range(seconds + 1)]
     for topic, some in world.begin(START).items():
-        rows[topic] += some
-    for second in range(seconds):
-        begin = START + timedelta(seconds=second)
-        for topic, some in world.between(begin, begin + timedelta(seconds=1)).items():
-            rows[topic] += some
+        rows[topic] += [{**row, "_sent_at": START} for row in some]
+    for begin, end in itertools.pairwise(moments):
+        for topic, some in world.between(begin, end).items():
+            rows[topic] += [{**row, "_sent_at": end} for row in some]
     return rows
 
 
@@ -37,7 +38,14 @@ def placed(rows: Rows) -> Rows:
 
 def tables(rows: Rows) -> dict[str, pa.Table]:
     """Rows with their places as tables of the topics' columns."""
-    places = pa.schema([("_partition", pa.int32()), ("_offset", pa.int64()), ("_tombstone", pa.bool_())])
+    places = pa.schema(
+        [
+            ("_partition", pa.int32()),
+            ("_offset", pa.int64()),
+            ("_sent_at", pa.timestamp("us", "UTC")),
+            ("_tombstone", pa.bool_()),
+        ]
+    )
     return {topic: pa.Table.from_pylist(some, pa.schema([*_columns(topic), *places])) for topic, some in rows.items()}
 
 

@@ -175,7 +175,7 @@ def news(articles: list[Row]) -> list[Row]:
             ("to the stars", "Leo"): ("rocket", "launch") in phrases,
             ("news from Lisbon", "Rosa"): "lisbon" in title,
         }
-        found += [{**row, "search": search, "reader": reader} for (search, reader), is_so in about.items() if is_so]
+        found += [{**row, "query_id": search, "reader": reader} for (search, reader), is_so in about.items() if is_so]
     return found
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from headwater.demo.checking import EXPECTED, LATE, Outcome, compare
-from tests.demo.made import happened, late_ones, late_tables, placed, tables
+from headwater.demo.topics import INPUTS
+from headwater.demo.world import Row
+from tests.demo.made import START, happened, late_ones, late_tables, placed, tables
 from tests.demo.model import modelled
 
 
@@ -62,17 +65,54 @@ def with_a_wrong_row(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist([{**first, column: first[column] + 1}, *others], rows.schema)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_an_output_without_rows_fails(name: str) -> None:
-    outcome = checked(**{name: made()[1][name].slice(0, 0)})[f"{name} {EXPECTED[name].kind}"]
-    assert (outcome.got, outcome.holds) == (0, False)
+def test_an_output_without_rows_proves_nothing_and_fails_also_where_none_is_expected() -> None:
+    inputs, outputs, late = ({name: table.slice(0, 0) for name, table in some.items()} for some in made())
+    outcomes = compare(inputs, outputs, late=late)
+    assert len(outcomes) == len(EXPECTED) + len(LATE)
+    assert {(one.expected, one.got, one.lost, one.doubled, one.holds) for one in outcomes} == {(0, 0, 0, 0, False)}
 
 
-def test_a_late_row_that_nobody_appended_is_seen() -> None:
+@pytest.mark.parametrize("name", LATE)
+def test_a_late_row_that_nobody_appended_is_seen(name: str) -> None:
     inputs, outputs, late = made()
-    doubled = {**late, "live_sessions": pa.concat_tables([late["live_sessions"], late["live_sessions"].slice(0, 1)])}
-    outcomes = {one.name: one for one in compare(inputs, outputs, late=doubled)}
-    assert outcomes["live_sessions.late"].doubled == 1
+    doubled = {**late, name: pa.concat_tables([late[name], late[name].slice(0, 1)])}
+    outcome = {one.name: one for one in compare(inputs, outputs, late=doubled)}[f"{name}.late"]
+    assert (outcome.lost, outcome.doubled, outcome.holds) == (0, 1, False)
+
+
+@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("some", [slice(700, 701), slice(None, None, 2)], ids=["one row", "every second row"])
+def test_an_operator_that_calls_rows_late_which_were_in_time_is_seen(name: str, some: slice) -> None:
+    rows = placed(happened(90))
+    late = late_ones(rows)
+    in_time = [row for row in rows["page_views"] if row["visitor"] is not None and row not in late[name]][some]
+    claimed = {**late, name: late[name] + in_time}
+    outputs = as_tables(modelled(rows, claimed))  # its output is in step with what it claims
+    outcomes = {one.name: one for one in compare(tables(rows), outputs, late=late_tables(claimed))}
+    assert not outcomes[name].holds
+    assert (outcomes[f"{name}.late"].doubled, outcomes[f"{name}.late"].holds) == (len(in_time), False)
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("live_sessions", 20 + 30), ("visitors_per_minute", 60 + 600 + 30)])
+def test_a_row_may_be_late_from_the_moment_on_at_which_its_window_is_closed(name: str, seconds: int) -> None:
+    assert may_be_late(name, behind=timedelta(seconds=seconds))
+    assert not may_be_late(name, behind=timedelta(seconds=seconds) - timedelta(microseconds=1))
+
+
+def test_what_is_sent_later_makes_no_row_late() -> None:
+    assert may_be_late("live_sessions", behind=timedelta(hours=1))
+    assert not may_be_late("live_sessions", behind=timedelta(hours=1), first=True)
+
+
+def may_be_late(name: str, *, behind: timedelta, first: bool = False) -> bool:
+    """Whether a row so far behind another one may be called late: one that was sent before it, or else after it."""
+    page: Row = {"visitor": "ada1", "city": "Lisbon", "page": "/", "at": START}
+    other = {**page, "at": START + behind}
+    pages = [page, other] if first else [other, page]
+    sent = [{**row, "_sent_at": START + timedelta(seconds=place)} for place, row in enumerate(pages)]
+    inputs = tables(placed({topic: sent if topic == "page_views" else [] for topic in INPUTS}))
+    outcomes = compare(inputs, {}, late=late_tables({one: [page] for one in LATE}))
+    return {one.name: one for one in outcomes}[f"{name}.late"].holds
 
 
 def test_the_check_imports_neither_operators_nor_spark_nor_the_app() -> None:

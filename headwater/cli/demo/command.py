@@ -31,8 +31,21 @@ PORT = 8080
 PORTS = 20
 #: Under this a check would see too little.
 CHECK_SECONDS_MIN = 20.0
-#: What the company needs beside the package itself, and the extra that brings it.
-NEEDED = {"pyspark": "spark", "duckdb": "views", "fastapi": "server", "numba": "match", "re2": "search"}
+#: What the company needs beside the package itself; the extra `demo` brings all of it.
+NEEDED = (
+    "pyspark",
+    "duckdb",
+    "fastapi",
+    "uvicorn",
+    "httpx",
+    "nicegui",
+    "numba",
+    "sqlglot",
+    "tantivy",
+    "re2",
+    "Stemmer",
+    "rapidfuzz",
+)
 
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="How long rows come; without it, until Ctrl-C.", min=5.0, metavar="N")
@@ -108,9 +121,9 @@ def _check_machine() -> None:
     """Say what is missing before anything starts."""
     from headwater.runtime.java import find_java
 
-    for package, extra in NEEDED.items():
+    for package in NEEDED:
         if importlib.util.find_spec(package) is None:
-            raise PackageMissing(package=package, extra=extra)
+            raise PackageMissing(package=package, extra="demo")
     find_java()
 
 

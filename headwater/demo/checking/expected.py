@@ -1,6 +1,7 @@
 """What each output should be, as one statement over the input topics, over late rows, and over outputs before it.
 
-`late_…` is the record of the rows that came too late for a query; `expected_…` is an output that stands further up.
+`late_…` has the rows that came too late for a query: those of its record that the input topics allow to be late.
+`expected_…` is an output that stands further up.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ EXPECTED: dict[str, Output] = {
         where="machine <> 'end of day'",
     ),
     "news_alerts": Output(
-        kind="topic", columns="search, reader, article, title, published", statement=finding.NEWS_ALERTS
+        kind="topic", columns="query_id, reader, article, title, published", statement=finding.NEWS_ALERTS
     ),
     "stored_searches": Output(kind="dead letters", columns='partition, "offset"', statement=finding.BROKEN_SEARCHES),
     "home_timelines": Output(kind="view", columns='reader, tweet, author, text, "at"', statement=people.HOME_TIMELINES),
@@ -73,5 +74,5 @@ EXPECTED: dict[str, Output] = {
         kind="topic", columns='card, tries, payment, shop, amount, began_at, "at"', statement=finding.FRAUD_ALERTS
     ),
 }
-#: The queries that keep a record of late rows, in the topic of their name and `.late`.
-LATE = ("live_sessions", "visitors_per_minute")
+#: The queries that keep a record of late rows, in the topic of their name and `.late`; and when a page can be late at all.
+LATE = {"live_sessions": people.LATE_FOR_SESSIONS, "visitors_per_minute": people.LATE_FOR_MINUTES}

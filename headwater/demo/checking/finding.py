@@ -56,13 +56,13 @@ COMPARED_TO_AN_HOUR_AGO = """
 #: What the stored searches mean, said in another language than theirs.
 NEWS_ALERTS = r"""
     with words as (select *, lower(title || ' | ' || body) as text from articles),
-    meant(search, reader, pattern, further, unwanted, place) as (values
+    meant(query_id, reader, pattern, further, unwanted, place) as (values
         ('harbour in a storm', 'Ines', '\bstorm\b', '\bharbour\b', '^$', 'text'),
         ('cost of breakfast', 'Hugo', '\bprices\b', '\b(bread|milk)\b', '^$', 'text'),
         ('sport, but no football', 'Mira', '\bsport\b', '', '\bfootball\b', 'text'),
         ('to the stars', 'Leo', '\brocket launch\b', '', '^$', 'text'),
         ('news from Lisbon', 'Rosa', '\blisbon\b', '', '^$', 'title'))
-    select search, reader, article, title, published from words join meant
+    select query_id, reader, article, title, published from words join meant
     on regexp_matches(case place when 'title' then lower(title) else text end, pattern)
        and regexp_matches(text, further) and not regexp_matches(text, unwanted)"""
 

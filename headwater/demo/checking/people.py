@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+#: The latest time that a query can have known when it met a page: that of all pages that were sent before or with it. A
+#: query knows less where its batches are larger, so a page may be late by this time and in time for the query; a page
+#: that is in time by it is in time for every query.
+KNOWN = """
+    select *, max("at") over (order by _sent_at range between unbounded preceding and current row) as latest
+    from page_views"""
+
+#: A session of its own would have ended, and thirty seconds more have passed.
+LATE_FOR_SESSIONS = '"at" + interval 20 seconds + interval 30 seconds <= latest'
+
+#: Its minute has ended, the ten for corrections are over, and thirty seconds more have passed.
+LATE_FOR_MINUTES = """
+    date_trunc('minute', "at") + interval 1 minute + interval 10 minutes + interval 30 seconds <= latest"""
+
 #: A session is a run of pages with no more than twenty seconds between two of them.
 LIVE_SESSIONS = """
     with in_time as (

@@ -1,0 +1,98 @@
+"""The demo in the browser: the company is drawn before there is Spark, lights up query by query, and alerts fire."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from headwater.demo.topics import APP
+from headwater.runtime.java import find_java
+from tests.console.conftest import Visit
+
+QUERIES = 13
+#: They end a hang; thirteen queries start on a machine that may be slow.
+STARTED_MILLISECONDS = 600_000
+STOPPED_SECONDS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """A `headwater demo` whose Java waits until it is let in."""
+
+    address: str
+    gate: Path
+    told: Path
+
+    def let_spark_start(self) -> None:
+        self.gate.touch()
+
+
+def waiting_java(folder: Path, gate: Path) -> Path:
+    """The home of a Java that does nothing before a file is there."""
+    real = find_java().home
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    waits = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.1; done"
+    binary.write_text(f'#!/bin/sh\n{waits}\nexec {shlex.quote(str(real / "bin" / "java"))} "$@"\n')
+    binary.chmod(0o755)
+    shutil.copy(real / "release", folder / "release")
+    return folder
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    told, gate = tmp_path / "told", tmp_path / "gate"
+    environment = {**os.environ, "JAVA_HOME": str(waiting_java(tmp_path / "java", gate))}
+    command = [str(Path(sys.executable).with_name("headwater")), "demo", "--dir", str(tmp_path / "demo")]
+    with (
+        told.open("w") as file,
+        subprocess.Popen([*command, "--port", "0", "--no-open"], stderr=file, env=environment, cwd=tmp_path) as process,
+    ):
+        try:
+            while (found := re.search(r"open (http://[^/]+)/console", told.read_text())) is None:
+                assert process.poll() is None, told.read_text()
+                time.sleep(0.1)
+            yield Demo(address=found[1], gate=gate, told=told)
+        finally:
+            gate.touch()
+            process.send_signal(signal.SIGINT)
+            process.wait(STOPPED_SECONDS)
+
+
+def node(page: Page, query: str) -> Locator:
+    return page.locator(f'.node[data-id="query:{APP}/{query}"]')
+
+
+@pytest.mark.slow
+def test_the_company_is_drawn_before_spark_lights_up_and_tells_of_trouble(demo: Demo, visit: Visit) -> None:
+    visitor = visit(demo.address)
+    page = visitor.open("/topology")
+    expect(page.locator(".node.query")).to_have_count(QUERIES)
+    expect(page.locator(".node.query.off")).to_have_count(QUERIES)  # dashed
+    assert "Spark is up" not in demo.told.read_text()
+
+    demo.let_spark_start()
+    for query in ("live_sessions", "spending", "fraud_alerts"):  # the first, one in the middle, and the last
+        expect(node(page, query)).to_have_class(re.compile(r"\bon\b"), timeout=STARTED_MILLISECONDS)
+    expect(page.locator(".line:not(.quiet)").first).to_be_visible()
+    visitor.picture("demo-topology-light")
+
+    page = visitor.open("/alerts")
+    for rule in ("dead-letters", "large-fraud", "query-down"):
+        expect(page.get_by_role("link", name=rule)).to_be_visible(timeout=STARTED_MILLISECONDS)
+    expect(page.get_by_role("row", name=re.compile("dead-letters"))).to_contain_text(
+        re.compile("firing", re.IGNORECASE), timeout=STARTED_MILLISECONDS
+    )
+    visitor.picture("demo-alerts-light")
