@@ -8,6 +8,7 @@ the app runs or not. Topics of other origin are known by the columns that `Match
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -307,8 +308,9 @@ def drawn_column(source: Source, schema: pa.Schema) -> str | None:
         if (pa.types.is_integer(one.type) or pa.types.is_floating(one.type) or pa.types.is_decimal(one.type))
         and one.name not in by
     ]
-    text = "" if source.finder is None else source.finder.text
-    spoken = [name for name in numbers if f"{name} " in text or f"{name}\n" in text or f"{name})" in text]
+    # What a pattern looks at stands in DEFINE; what it tells of a match, such as a number of the row, stands before.
+    _, _, conditions = ("" if source.finder is None else source.finder.text).rpartition("DEFINE")
+    spoken = [name for name in numbers if re.search(rf"\b{re.escape(name)}\b", conditions)]
     spoken.sort(key=lambda name: (name.lower() == "id", numbers.index(name)))
     numbers.sort(key=lambda name: name.lower() == "id")
     return spoken[0] if spoken else numbers[0] if numbers else None

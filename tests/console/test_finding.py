@@ -6,6 +6,7 @@ import json
 
 import pyarrow as pa
 
+from headwater.console.finding import Source, drawn_column
 from headwater.console.trying import Bench, check
 from headwater.operators.finding import Finder, applied_finders, note_finder
 from headwater.operators.match import Match, begin
@@ -47,3 +48,16 @@ def test_a_pattern_tells_its_text_key_and_time_however_it_was_written() -> None:
     written = built.finder(built.rule())
     assert "PATTERN" in written.text
     assert Match(written.text).rule().by == ("card",)
+
+
+def test_the_number_that_a_pattern_looks_at_is_drawn_and_not_one_that_it_only_tells() -> None:
+    text = (
+        "PARTITION BY card ORDER BY at MEASURES b.payment AS payment, b.amount AS amount PATTERN (a b) "
+        "DEFINE a AS amount < 5, b AS amount > 500"
+    )
+    match = Match(text, name="fraud")
+    source = Source(topic="stolen", kind="pattern", finder=match.finder(match.rule()))
+    rows = pa.schema(
+        [("payment", pa.int64()), ("card", pa.int64()), ("amount", pa.float64()), ("at", pa.timestamp("us", "UTC"))]
+    )
+    assert drawn_column(source, rows) == "amount"

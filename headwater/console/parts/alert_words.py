@@ -21,7 +21,7 @@ STATES = {
     "pending": ("pending", "warn"),
     "firing": ("firing", "bad"),
     "resolved": ("resolved", "good"),
-    "unknown": ("error", "warn"),
+    "unknown": ("unknown", "info"),
     "paused": ("paused", ""),
     "reminder": ("still firing", "bad"),
     "test": ("test", "info"),
@@ -61,7 +61,7 @@ def limit(rule: Rule) -> str:
     if rule.kind == "query_down":
         return f"not running{held}"
     if rule.kind == "view" and not rule.threshold:
-        return f"{'each row by itself' if rule.key else 'any row'}{held}"
+        return f"{'each row' if rule.key else 'any row'}{held}"
     return f"more than {amount(rule, rule.threshold)}{held}"
 
 

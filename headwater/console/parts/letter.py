@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -17,7 +18,7 @@ from headwater.console.records import headers_of, text_of
 from headwater.log.letters import Found, State
 
 TONES: dict[State, str] = {"open": "warn", "parked": "", "redriven": "good"}
-STATE_WORDS: dict[State, str] = {"open": "open", "parked": "parked", "redriven": "put back"}
+STATE_WORDS: dict[State, str] = {"open": "open", "parked": "parked", "redriven": "redriven"}
 #: Longer values and traces are cut.
 TEXT_MAX = 20_000
 
@@ -71,8 +72,10 @@ def _place(found: Found) -> None:
     letter, status = found.letter, found.status
     ui.html("<h3>Where it stood</h3>", sanitize=False)
     address = record_path(letter.topic, letter.partition, letter.offset)
+    mended = f"/console/topics/{quote(letter.topic, safe='')}/produce?row={letter.partition}/{letter.offset}"
     ui.html(
-        f'<a href="{escape(address)}">{escape(letter.topic)}, partition {letter.partition}, offset {letter.offset}</a>',
+        f'<a href="{escape(address)}">{escape(letter.topic)}, partition {letter.partition}, offset {letter.offset}</a>'
+        f' · <a href="{escape(mended)}">send a mended copy</a>',
         sanitize=False,
     )
     facts = [

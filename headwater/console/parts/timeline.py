@@ -27,9 +27,9 @@ def large(points: Sequence[Point], *, label: str, measure: str, width: int = 108
     parts = [
         f'<svg class="timeline large" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">',
         f'<line class="base" x1="12" x2="{width - 12}" y1="{base}" y2="{base}"/>',
-        _stems(points, width=width, left=60, right=60, top=34, base=base, radius=5),
-        _labels(points, width=width, base=base, top=34),
-        f'<text x="12" y="16">{escape(measure)}</text></svg>',
+        _stems(points, width=width, left=60, right=60, top=48, base=base, radius=5),
+        _labels(points, width=width, base=base, top=48),
+        f'<text x="12" y="14">{escape(measure)}</text></svg>',
     ]
     return "".join(parts)
 

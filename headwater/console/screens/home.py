@@ -79,31 +79,36 @@ class Home:
             self._watermark = Stat("Watermark delay", href="/console/queries", why="watermark")
             self._late = Stat("Late rows", href="/console/late", why="late")
             self._letters = Stat("Dead letters", href="/console/letters", why="dead_letters")
-        with block("split"):
-            with card("Rows a second"):
-                self._chart = LineChart(
-                    label="Rows a second, of all topics", dark=visit.dark, unit="rows/s", height=240
-                )
+        with block("split start"):
+            with block("stack").style("gap: 16px"):
+                with card("Rows a second"):
+                    self._chart = LineChart(
+                        label="Rows a second, of all topics", dark=visit.dark, unit="rows/s", height=240
+                    )
+                with card("Busiest topics", flush=True):
+                    self._topics = self._busiest()
             with card("Queries", flush=True):
                 self._table = Table(
                     [Column(name="Query"), Column(name="State"), Column(name="rows/s", align="right")],
                     label="Queries",
                     none="No app runs on this log.",
                 )
-        with card("Busiest topics", flush=True):
-            self._topics = Table(
-                [
-                    Column(name="Topic"),
-                    Column(name="Last minutes", width="120px"),
-                    Column(name="rows/s", align="right"),
-                    Column(name="Rows", align="right"),
-                    Column(name="Lag", align="right"),
-                    Column(name="Last row", align="right"),
-                ],
-                label="Busiest topics",
-                none="No topic yet. `headwater topic create` makes one.",
-            )
         self._nothing = block("")
+
+    @staticmethod
+    def _busiest() -> Table:
+        return Table(
+            [
+                Column(name="Topic"),
+                Column(name="Last minutes", width="120px"),
+                Column(name="rows/s", align="right"),
+                Column(name="Rows", align="right"),
+                Column(name="Lag", align="right"),
+                Column(name="Last row", align="right"),
+            ],
+            label="Busiest topics",
+            none="No topic yet. `headwater topic create` makes one.",
+        )
 
     def look(self) -> Found:
         """All that the page shows, as far as this caller may know of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -71,9 +72,9 @@ class Seen:
             counts = self.counts.setdefault(topic, Counter())
             column = {"rules": "rule", "searches": "query_id"}.get(source.kind)
             begin = {at: min(offset, ends.get(at, 0)) for at, offset in self.offsets[topic].items()}
-            if column is None:
+            if column is None or column not in log.topic(topic).schema.names:  # a query may leave it out
                 counts[source.query or topic] += sum(end - begin.get(at, 0) for at, end in ends.items())
-            elif begin != ends and column in log.topic(topic).schema.names:
+            elif begin != ends:
                 rows = log.read(topic, start=begin, stop=ends, columns=[column]).table()
                 counts.update(Counter(str(one) for one in rows.column(column).to_pylist()))
             self.offsets[topic] = dict(ends)
@@ -177,7 +178,8 @@ class Matches:
         self._rule = ""
         most = look.counts.most_common(BARS_MAX)
         self._chart.set([name[:40] for name, _ in most], {"matches": [number for _, number in most]})
-        told = f"{count(sum(look.counts.values()))} matches of {count(len(look.counts))} rules"
+        rules_told = "one rule" if len(look.counts) == 1 else f"{count(len(look.counts))} rules"
+        told = f"{count(sum(look.counts.values()))} matches of {rules_told}"
         self._counted.set_text(
             f"{told}; counted from the newest {count(COUNTED_FIRST)} of each topic on." if look.is_part else told
         )
@@ -199,7 +201,8 @@ class Matches:
 def told_of(one: Found) -> str:
     """What a match says, in one line."""
     if one.values.get("measures", "null") != "null":
-        return one.values["measures"].strip("{}").replace('"', "")
+        # As text: numbers keep all their digits.
+        return re.sub(r'"([^"]*)": ?', r"\1 ", one.values["measures"].strip("{}")).replace('"', "")
     left = {"rule", "version", "match", "query_id", "score", "metadata", "queries_version"}
     return ", ".join(f"{name} {value}" for name, value in one.values.items() if name not in left and value != "null")
 
