@@ -149,6 +149,7 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> Now:
         state=look,
         busy=status.busy,
         busiest=busiest,
+        waits=bool(status.lag_rows),
         facts=facts,
     )
 

@@ -84,7 +84,7 @@ def fill(page: Page, **values: str) -> None:
         "name": "Name",
         "group": "Group, or a pattern",
         "limit": "More than",
-        "sql": "SELECT … over views and topics",
+        "sql": "SQL over views and topics",
     }
     for name, value in values.items():
         page.get_by_role("dialog").get_by_label(names.get(name, name)).fill(value)
@@ -159,7 +159,7 @@ def test_a_rule_that_cannot_be_looked_at_shows_its_error_and_the_others_go_on(
     watcher.book.put(Rule(name="gone", kind="lag", group="no-such-group", threshold=1))
     watcher.put(Rule(name="beside-it", kind="lag", group="bill*", threshold=1))
     page = visit(address).open("/alerts")
-    expect(row(page, "gone")).to_contain_text("error")
+    expect(row(page, "gone")).to_contain_text("unknown")
     expect(row(page, "gone")).to_contain_text("no-such-group")
     expect(row(page, "beside-it")).to_contain_text("firing")
 

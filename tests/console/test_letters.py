@@ -1,4 +1,4 @@
-"""Dead letters: grouped by reason, each one whole, put back after a dry run, parked, and taken up again."""
+"""Dead letters: grouped by reason, each one whole, redriven after a dry run, parked, and taken up again."""
 
 from __future__ import annotations
 
@@ -95,28 +95,44 @@ def test_a_redrive_begins_with_a_dry_run_puts_back_once_and_parks_what_was_tried
     page = visitor.open("/letters/carts")
     page.get_by_role("button", name="Redrive", exact=True).click()
     dialog = page.get_by_role("dialog", name="Redrive")
-    expect(dialog.get_by_text("12 would be put back and 4 would be parked")).to_be_visible()
+    expect(dialog.get_by_text("12 would be redriven and 4 would be parked")).to_be_visible()
     expect(dialog.get_by_text("1 would be refused, and stay open")).to_be_visible()
     expect(dialog.get_by_text("no such")).to_be_visible()
     dialog.get_by_label("Attempts, then park").fill("1")
     expect(dialog.get_by_text("17 would be parked")).to_be_visible()
     dialog.get_by_label("Attempts, then park").fill("zero")
     expect(dialog.get_by_text("attempts, at least 1")).to_be_visible()
-    expect(dialog.get_by_role("button", name="Put back")).to_be_disabled()
+    expect(dialog.get_by_role("button", name="Redrive", exact=True)).to_be_disabled()
     dialog.get_by_label("Attempts, then park").fill("3")
     dialog.get_by_label("Rows a second, at most").fill("500")
-    expect(dialog.get_by_role("button", name="Put back 12, park 4")).to_be_enabled()
+    expect(dialog.get_by_role("button", name="Redrive 12, park 4")).to_be_enabled()
     assert shop.read("carts").count() == 0  # a dry run changes nothing
     visitor.picture("letters-dark")
-    dialog.get_by_role("button", name="Put back 12, park 4").click()
-    expect(page.get_by_text("Put back: 16 of 16, 1 refused. Begun by local.")).to_be_visible()
-    expect(page.get_by_role("progressbar", name="Letters put back")).to_have_attribute("aria-valuenow", "100")
+    dialog.get_by_role("button", name="Redrive 12, park 4").click()
+    expect(page.get_by_text("Redriven: 16 of 16, 1 refused. Begun by local.")).to_be_visible()
+    expect(page.get_by_role("progressbar", name="Letters redriven")).to_have_attribute("aria-valuenow", "100")
     tile(page, "Open", "1")
-    tile(page, "Put back", "12")
+    tile(page, "Redriven", "12")
     tile(page, "Parked", "4")
     assert sorted(row["amount"] for row in shop.read("carts").rows()) == [73314510714175488 + n for n in range(12)]
     audit = [row["target"] for row in shop.read("__audit").rows() if row["action"] == "letters.redrive"]
     assert audit == ["carts.dlq 16 letters to where each came from, rate 500, attempts 3"]
+
+
+def test_a_limit_of_rows_a_second_is_kept_and_the_work_can_be_stopped(
+    shop: EmbeddedLog, served_shop: str, visit: Visit
+) -> None:
+    fill(shop, "crates", [letter(n, topic="crates") for n in range(300)])
+    page = visit(served_shop).open("/letters/crates")
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Redrive")
+    dialog.get_by_label("Rows a second, at most").fill("1")
+    dialog.get_by_role("button", name="Redrive 300").click()
+    status = page.get_by_role("status", name="Redrive")
+    expect(status).to_contain_text("Redriving: ")
+    status.get_by_role("button", name="Stop").click()
+    expect(status).to_contain_text("Stopped: ")
+    assert 1 <= shop.read("crates").count() < 300  # without the limit all would be there at once
 
 
 def test_one_letter_is_put_back_alone(shop: EmbeddedLog, served_shop: str, visit: Visit) -> None:
@@ -124,8 +140,8 @@ def test_one_letter_is_put_back_alone(shop: EmbeddedLog, served_shop: str, visit
     page = visit(served_shop).open("/letters/boxes.dlq")
     page.get_by_role("region", name="Letters", exact=True).get_by_text("order 3 is broken").click()
     page.get_by_role("button", name="Redrive this one").click()
-    page.get_by_role("dialog", name="Redrive").get_by_role("button", name="Put back 1").click()
-    tile(page, "Put back", "1")
+    page.get_by_role("dialog", name="Redrive").get_by_role("button", name="Redrive 1").click()
+    tile(page, "Redriven", "1")
     assert [row["amount"] for row in shop.read("boxes").rows()] == [73314510714175491]
 
 

@@ -25,14 +25,16 @@ class CreateTopic:
         with ui.dialog().props('aria-label="New topic"') as self._dialog, block("card stack"):
             ui.html("<h2>New topic</h2>", sanitize=False)
             with block("grid tiles"):
-                self._name = self._box("Name")
+                self._name = self._box("Name", example="orders")
                 self._partitions = self._box("Partitions", value="1")
-            self._schema = text_box("Columns, such as customer string, amount double, at timestamp", lines=3, code=True)
+            self._schema = text_box(
+                "Columns", placeholder="customer string, amount double, at timestamp", lines=3, code=True
+            )
             self._schema.on_value_change(self._show)
             with block("grid tiles"):
-                self._key = self._box("Key columns (rows of one key stay in order)")
-                self._time = self._box("Event time column")
-                self._keep = self._box("Keep for, such as 7 days")
+                self._key = self._box("Key columns", example="customer: its rows stay in order")
+                self._time = self._box("Event time column", example="at")
+                self._keep = self._box("Keep for", example="7 days; empty is for ever")
             self._compact = ui.checkbox("Compact: of each key, keep the last row", on_change=self._show)
             self._command = ui.html("", sanitize=False)
             self._told = block("").props('role="alert"')
@@ -40,8 +42,8 @@ class CreateTopic:
                 button("Cancel", self._dialog.close, kind="ghost")
                 button("Create", self._create, kind="primary")
 
-    def _box(self, label: str, *, value: str = "") -> ui.input | ui.textarea:
-        made = text_box(label, value=value)
+    def _box(self, label: str, *, value: str = "", example: str = "") -> ui.input | ui.textarea:
+        made = text_box(label, value=value, placeholder=example)
         made.on_value_change(self._show)
         return made
 

@@ -22,7 +22,7 @@ export default {
           <span class="node-head"><q-icon :name="n.icon" class="node-icon"/><b :title="n.name">{{ n.name }}</b><em v-if="now(n).busiest">busiest</em></span>
           <span class="node-numbers"><span>{{ now(n).first }}</span><span>{{ now(n).second }}</span></span>
           <span v-if="now(n).facts?.length" class="node-facts"><span v-for="f in now(n).facts" :key="f[0]" :class="f[2]"><i>{{ f[0] }}</i> {{ f[1] }}</span></span>
-          <span v-if="now(n).busy !== null && now(n).busy !== undefined" class="node-busy" :class="{warn: now(n).busy >= 0.7, bad: now(n).busy >= 0.9}"><i :style="{width: now(n).busy * 100 + '%'}"></i></span>
+          <span v-if="now(n).busy !== null && now(n).busy !== undefined" class="node-busy" :class="{warn: now(n).waits && now(n).busy >= 0.7, bad: now(n).waits && now(n).busy >= 0.9}"><i :style="{width: now(n).busy * 100 + '%'}"></i></span>
         </button>
       </div>
       <div class="flow-tools" @pointerdown.stop>

@@ -37,6 +37,8 @@ class Now:
     """A class of the stylesheet: `off` is dashed, `on` is lit; `warn` and `bad` want attention."""
     busy: float | None = None
     busiest: bool = False
+    waits: bool = False
+    """Whether rows wait for it: only then is a busy one in trouble."""
     facts: Sequence[tuple[str, str, str]] = field(default=())
     """What it is, how much, and its tone."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -16,8 +17,17 @@ def block(classes: str) -> ui.element:
     return ui.element("div").classes(classes)
 
 
+def sentence(text: str) -> str:
+    """A sentence as HTML, in which names stand out: they are written between backticks.
+
+    >>> sentence("keyed by `customer & co`")
+    'keyed by <code>customer &amp; co</code>'
+    """
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def heading(title: str, *, under: str = "", why: str = "") -> ui.element:
-    """The head of a page. What is made inside `with` stands at its right: buttons and switches."""
+    """The head of a page; `under` is a sentence. What is made inside `with` stands at its right: buttons and switches."""
     with block("hw-head"):
         with block("texts"):
             with block("row-flex"):
@@ -25,7 +35,7 @@ def heading(title: str, *, under: str = "", why: str = "") -> ui.element:
                 if why:
                     explained.button(why)
             if under:
-                ui.label(under).classes("sub")
+                ui.html(sentence(under), sanitize=False).classes("sub")
         return block("row-flex")
 
 
@@ -65,8 +75,11 @@ def search_box(placeholder: str, on_change: Callable[..., Any], *, value: str = 
 
 
 # Any: options and values of a select are of any type.
-def select(options: Any, *, value: Any, label: str, on_change: Callable[..., Any] | None = None) -> ui.select:
-    made = ui.select(options, value=value, on_change=on_change).classes("field")
+def select(
+    options: Any, *, value: Any, label: str, on_change: Callable[..., Any] | None = None, named: bool = False
+) -> ui.select:
+    """A box to choose from. With `named` its label stands above it, as in a form; in a toolbar the value says enough."""
+    made = ui.select(options, value=value, on_change=on_change, label=label if named else None).classes("field")
     made.props(f'outlined dense options-dense aria-label="{escape(label)}"')
     return made
 
@@ -74,7 +87,7 @@ def select(options: Any, *, value: Any, label: str, on_change: Callable[..., Any
 def text_box(
     label: str, *, value: str = "", placeholder: str = "", lines: int = 1, code: bool = False
 ) -> ui.input | ui.textarea:
-    """A box to write in."""
+    """A box to write in, with its label above it; `placeholder` is an example of what to write."""
     made = (ui.textarea if lines > 1 else ui.input)(label, value=value, placeholder=placeholder)
     made.classes(f"field{' code-input' if code else ''}").props("outlined dense")
     if lines > 1:

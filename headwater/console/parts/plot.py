@@ -123,7 +123,7 @@ class Plot:
         many = len(largest) > 1
         chart = self._made(
             f"lines {many}",
-            lambda: LineChart(label=self._label, dark=self._dark, height=self._height, filled=not many),
+            lambda: LineChart(label=self._label, dark=self._dark, height=self._height, filled=not many, live=False),
         )
         assert isinstance(chart, LineChart)
         chart.set({name: sorted(lines[name])[-POINTS_MAX:] for name in sorted(largest)})

@@ -143,7 +143,7 @@ def _headers(record: Record) -> None:
 
 
 def _origin(topic: Topic, record: Record) -> None:
-    """Where a dead letter, or a row that was put back, came from."""
+    """Where a dead letter, or a row that was redriven, came from."""
     if set(DEAD_LETTER_SCHEMA.names) <= set(topic.schema.names) and record.value is not None:
         # Any: the row of a dead letter.
         letter: dict[str, Any] = orjson.loads(record.value)
@@ -158,7 +158,7 @@ def _origin(topic: Topic, record: Record) -> None:
         where = f"{parts[0]}, partition {parts[1]}, offset {parts[2]}"
         told = f"Attempt {headers[ATTEMPT_HEADER]}." if ATTEMPT_HEADER in headers else ""
         _note_with_link(
-            "Put back from the dead letter", where, record_path(parts[0], int(parts[1]), int(parts[2])), told
+            "Redriven from the dead letter", where, record_path(parts[0], int(parts[1]), int(parts[2])), told
         )
 
 

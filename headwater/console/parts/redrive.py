@@ -1,4 +1,4 @@
-"""The dialog that puts letters back: a dry run first, then the button; and the card that shows how far the work is."""
+"""The dialog that redrives letters: a dry run first, then the button; and the card that shows how far the work is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOME = "where each came from"
 REFUSALS_SHOWN = 3
 COLUMNS = (
     Column(name="reason", label="Reason"),
-    Column(name="back", label="Put back", align="right"),
+    Column(name="back", label="Redriven", align="right"),
     Column(name="park", label="Parked", align="right"),
 )
 
@@ -42,7 +42,7 @@ class Redrive:
         self._selection = Selection()
         self._outcome: Outcome | None = None
         with ui.dialog().props('aria-label="Redrive"') as self._dialog, block("card stack"):
-            ui.html("<h2>Put letters back</h2>", sanitize=False)
+            ui.html("<h2>Redrive letters</h2>", sanitize=False)
             self._what = ui.label("").classes("quiet")
             with block("row-flex low"):
                 self._to = select([HOME], value=HOME, label="To", on_change=self._changed, named=True)
@@ -153,7 +153,7 @@ class Progress:
             self._stop.set_visibility(job.running and self._visit.caller.may("admin", self._topic))
             tone = "bad" if job.state == "failed" else ""
             self._bar.set_content(
-                f'<div class="meter {tone}" role="progressbar" aria-label="Letters put back" aria-valuemin="0" '
+                f'<div class="meter {tone}" role="progressbar" aria-label="Letters redriven" aria-valuemin="0" '
                 f'aria-valuemax="100" aria-valuenow="{100 * job.share:.0f}"><i style="width: {100 * job.share:.1f}%"></i></div>'
             )
 
@@ -165,7 +165,7 @@ class Progress:
 
 
 def _sentence(job: Job) -> str:
-    words = {"running": "Putting letters back", "done": "Put back", "stopped": "Stopped", "failed": "Failed"}
+    words = {"running": "Redriving", "done": "Redriven", "stopped": "Stopped", "failed": "Failed"}
     refused = f", {count(job.refused)} refused" if job.refused else ""
     more = f" {job.error}" if job.error else ""
     return f"{words[job.state]}: {count(job.done)} of {count(job.total)}{refused}. Begun by {job.caller}.{more}"
@@ -175,19 +175,19 @@ def told(outcome: Outcome) -> str:
     """What a redrive does, in a sentence.
 
     >>> told(Outcome())
-    'nothing would be put back.'
+    'nothing would be redriven.'
     """
     back, parked = outcome.redriven.total(), outcome.parked.total()
-    parts = [f"{count(back)} would be put back"] if back else []
+    parts = [f"{count(back)} would be redriven"] if back else []
     parts += [f"{count(parked)} would be parked, since they were tried too often"] if parked else []
-    return (" and ".join(parts) or "nothing would be put back") + "."
+    return (" and ".join(parts) or "nothing would be redriven") + "."
 
 
 def _verb(outcome: Outcome) -> str:
     back, parked = outcome.redriven.total(), outcome.parked.total()
-    parts = [f"put back {count(back)}"] if back else []
+    parts = [f"redrive {count(back)}"] if back else []
     parts += [f"park {count(parked)}"] if parked else []
-    text = ", ".join(parts) or "put back"
+    text = ", ".join(parts) or "redrive"
     return text[0].upper() + text[1:]
 
 

@@ -52,8 +52,8 @@ export default {
                :class="['r', {picked: row.i === picked, gap: row.gap}]" :style="{top: (first + n) * ${HEIGHT} + 'px'}" @click="pick(row)">
             <span v-if="row.gap" class="gap-text" role="cell">{{ row.gap }}</span>
             <template v-else>
-              <span class="at" role="cell" :title="row.at"><i v-if="row.at.slice(0, 10) !== today">{{ row.at.slice(5, 10) }} </i>{{ row.at.slice(11) }}</span>
-              <span v-if="timed" class="ev" role="cell" :title="row.ev"><i v-if="row.ev.slice(0, 10) !== today">{{ row.ev.slice(5, 10) }} </i>{{ row.ev.slice(11) }}</span>
+              <span class="at" role="cell" :title="row.at"><i v-if="row.at.slice(0, 10) !== today">{{ row.at.slice(5, 10) + " " }}</i>{{ row.at.slice(11) }}</span>
+              <span v-if="timed" class="ev" role="cell" :title="row.ev"><i v-if="row.ev.slice(0, 10) !== today">{{ row.ev.slice(5, 10) + " " }}</i>{{ row.ev.slice(11) }}</span>
               <span v-if="numbered" class="p" role="cell">{{ row.p }}</span>
               <span class="o" role="cell"><a :href="row.href" @click.stop.prevent="pick(row)">{{ row.o }}</a></span>
               <span v-if="keyed" class="k" role="cell" :title="row.key">{{ row.key }}</span>

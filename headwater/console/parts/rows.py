@@ -16,7 +16,7 @@ from headwater.log.port import Topic
 LINE_LETTERS_MAX = 320
 KEY_LETTERS_MAX = 120
 #: How much of a value stands before what was sought in it.
-BEFORE_LETTERS = 40
+BEFORE_LETTERS = 16
 
 
 def record_path(topic: str, partition: int, offset: int) -> str:
@@ -121,9 +121,15 @@ def clipped(text: str, letters: int) -> str:
 
 
 def around(text: str, mark: str) -> str:
-    """The part of a value that a line shows: its beginning, or what stands around the text that was sought."""
+    """The part of a value that a line shows: its beginning, or what stands around the text that was sought.
+
+    A line may be narrow, so that only a little stands before it.
+
+    >>> around('{"order": 73314510714175488, "customer": "grace"}', "grace")
+    '…8, "customer": "grace"}'
+    """
     found = text.lower().find(mark.lower()) if mark else -1
     begin = found - BEFORE_LETTERS
-    if begin <= 0 or found + len(mark) < LINE_LETTERS_MAX // 3:
+    if begin <= 0:
         return clipped(text, LINE_LETTERS_MAX)
     return "…" + clipped(text[begin:], LINE_LETTERS_MAX)

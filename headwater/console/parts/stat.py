@@ -19,9 +19,8 @@ class Stat:
         self._box = ui.element("div").classes("stat").props(f'role="group" aria-label="{escape(label)}"')
         with self._box:
             if href:
-                ui.html(
-                    f'<a class="cover" href="{escape(href)}" aria-label="{escape(label)}: details"></a>', sanitize=False
-                )
+                cover = f'<a class="cover" href="{escape(href)}" aria-label="{escape(label)}: details"></a>'
+                ui.html(cover, sanitize=False).classes("no-box")
             with ui.element("div").classes("label"):
                 ui.label(label)
                 if why:

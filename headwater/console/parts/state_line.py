@@ -1,4 +1,4 @@
-"""A line of time in the colours of a rule's states: when it was fine, pending, firing or could not be looked at."""
+"""A line of time in the colours of a rule's states: when it was fine, pending, firing, unknown or paused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from headwater.alerts.standing import WHOLE_RULE
 from headwater.console.parts.words import moment, span
 
 #: From the worst to the best, with the colour of each.
-STATES = {"firing": "bad", "unknown": "info", "pending": "warn", "ok": "good"}
-_NAMES = {"unknown": "could not be looked at"}
+STATES = {"firing": "bad", "unknown": "info", "pending": "warn", "ok": "good", "paused": "off"}
 #: What each record of the history leads to; a test leads nowhere.
 _LEADS_TO = {"firing": "firing", "reminder": "firing", "pending": "pending", "unknown": "unknown"}
 
 Stretch = tuple[int, int, str]
 
 
-def stretches(changes: Iterable[Change], standings: Iterable[Standing], *, start_us: int, end_us: int) -> list[Stretch]:
+def stretches(
+    changes: Iterable[Change], standings: Iterable[Standing], *, start_us: int, end_us: int, paused: bool = False
+) -> list[Stretch]:
     """From when to when a rule was in which state, the worst of its subjects; it is known from `start_us` on.
 
-    `changes` are those since then in any order, `standings` how its subjects stand now.
+    `changes` are those since then in any order, `standings` how its subjects stand now. Of a rule that is `paused` nothing
+    is known after its last change.
     """
     ordered = sorted((one for one in changes if one.state != "test"), key=lambda one: (one.at_us, one.offset))
     current = {one.subject: _before_window(one, start_us) for one in standings}
@@ -33,7 +35,7 @@ def stretches(changes: Iterable[Change], standings: Iterable[Standing], *, start
         found.append((at_us, change.at_us, _worst(current.values())))
         current[change.subject] = _LEADS_TO.get(change.state, "ok")
         at_us = change.at_us
-    found.append((at_us, end_us, _worst(current.values())))
+    found.append((at_us, end_us, "paused" if paused else _worst(current.values())))
     return _joined(found)
 
 
@@ -75,8 +77,7 @@ def state_line(found: Sequence[Stretch], *, label: str, tall: bool = False) -> s
     parts = []
     for start, end, state in found:
         left, width = (start - begin) / whole * 100, (end - start) / whole * 100
-        name = _NAMES.get(state, state)
-        title = f"{name} for {span((end - start) / 1e6)}, from {moment(start)[:16]}"
+        title = f"{state} for {span((end - start) / 1e6)}, from {moment(start)[:16]}"
         parts.append(
             f'<i class="{STATES[state]}" style="left:min({left:.2f}%,100% - 2px);width:{width:.2f}%" title="{escape(title)}"></i>'
         )

@@ -43,9 +43,9 @@ def drawn(svg: str) -> dict[str, str]:
     return {"html": svg}
 
 
-def act(text: str, action: str) -> dict[str, str]:
-    """A cell with a button; the table's `on_act` gets the action and the row's key."""
-    return {"text": text, "action": action}
+def act(text: str, action: str, *, tone: str = "") -> dict[str, str]:
+    """A cell with a button, in the colour of `tone`; the table's `on_act` gets the action and the row's key."""
+    return {"text": text, "action": action, **({"tone": tone} if tone else {})}
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,12 @@ class Pages:
         with ui.element("div").classes("pager"):
             self._told = ui.label("")
             ui.element("div").classes("grow")
-            self._back = self._button("chevron_left", "Back", -1)
-            self._on = self._button("chevron_right", "Further", 1)
+            with ui.element("div").classes("row-flex") as self._ways:
+                self._back = self._button("chevron_left", "Back", -1)
+                self._on = self._button("chevron_right", "Further", 1)
 
     def _button(self, icon: str, label: str, step: int) -> ui.button:
-        made = ui.button(icon=icon, on_click=lambda: self._go(step)).classes("btn ghost icon")
+        made = ui.button(icon=icon, on_click=lambda: self._go(step), color=None).classes("btn ghost icon")
         return made.props(f'flat aria-label="{label}"')
 
     # Any: what changes with the page may have to be read first, and is then waited for.
@@ -125,6 +126,7 @@ class Pages:
             self.first = 0
         last = min(self.first + self.size, self._count)
         self._told.set_text(f"{self.first + 1:,} to {last:,} of {self._count:,}" if self._count else "none")
+        self._ways.set_visibility(self._count > self.size)
         self._back.set_enabled(self.first > 0)
         self._on.set_enabled(last < self._count)
         return rows[self.first : last]

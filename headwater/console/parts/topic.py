@@ -13,7 +13,7 @@ from headwater.console.parts.layout import block, button, heading, tabs
 from headwater.console.parts.live import attempt, read
 from headwater.console.parts.record import RecordView
 from headwater.console.parts.rows import record_path
-from headwater.console.parts.words import count
+from headwater.console.parts.words import counted
 from headwater.console.visit import Visit
 from headwater.log.port import Topic
 
@@ -35,19 +35,24 @@ async def topic_head(visit: Visit, name: str, page: str) -> tuple[Topic, ui.elem
         visit.caller.require("write" if page == "Produce" else "read", name)
     topic = await read(lambda: context().log.topic(name))
     buttons = heading(name, under=about(topic))
+    topic_tabs(visit, name, page)
+    return topic, buttons
+
+
+def topic_tabs(visit: Visit, name: str, page: str) -> None:
+    """The pages of a topic that the visitor may open."""
     shown = [one for one in PAGES if one != "Produce" or visit.caller.may("write", name)]
     tabs({one: topic_path(name, one) for one in shown}, current=page)
-    return topic, buttons
 
 
 def about(topic: Topic) -> str:
     """What a topic is, in one line."""
-    words = [f"{count(topic.partitions)} partition{'s' if topic.partitions != 1 else ''}"]
-    words.append("bytes without a schema" if topic.schemaless else f"{len(topic.schema.names)} columns")
+    words = [counted(topic.partitions, "partition")]
+    words.append("bytes without a schema" if topic.schemaless else counted(len(topic.schema.names), "column"))
     if topic.key:
-        words.append(f"keyed by {', '.join(topic.key)}")
+        words.append(f"keyed by {', '.join(f'`{name}`' for name in topic.key)}")
     if topic.time:
-        words.append(f"event time in {topic.time}")
+        words.append(f"event time in `{topic.time}`")
     if topic.compact:
         words.append("compacted: of each key the last row stays")
     return " · ".join(words)

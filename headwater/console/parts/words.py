@@ -15,6 +15,15 @@ def count(value: float) -> str:
     return f"{int(value):,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of something there are.
+
+    >>> counted(1, "column"), counted(1_200, "row")
+    ('1 column', '1,200 rows')
+    """
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def short(value: float) -> str:
     """A number in three or four letters.
 

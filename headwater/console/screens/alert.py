@@ -161,7 +161,7 @@ class Alert:
         self._trouble.clear()
         with self._trouble:
             if summary.error:
-                note(f"The rule cannot be looked at. {summary.error}", "warn").props('role="alert"')
+                note(f"How the rule stands is unknown. {summary.error}", "warn").props('role="alert"')
             if summary.rule is not None and summary.rule.note:
                 note(summary.rule.note)
 
@@ -173,7 +173,9 @@ class Alert:
         end_us -= end_us % 2_000_000
         start_us = end_us - round(seconds * 1e6)
         changes = [one for one in self._found.changes if one.at_us >= start_us]
-        found = stretches(changes, standings(self._found.summary), start_us=start_us, end_us=end_us)
+        summary = self._found.summary
+        paused = summary.state == "paused"
+        found = stretches(changes, standings(summary), start_us=start_us, end_us=end_us, paused=paused)
         ends = f'<div class="line-ends"><span>{moment(start_us)[:16]}</span><span>now, UTC {moment(end_us)[11:16]}</span></div>'
         legend = "".join(
             f'<span class="state-legend {tone}">{words}</span>'
@@ -181,7 +183,8 @@ class Alert:
                 ("ok", "good"),
                 ("pending", "warn"),
                 ("firing", "bad"),
-                ("could not be looked at", "info"),
+                ("unknown", "info"),
+                ("paused", "off"),
             )
         )
         line = state_line(found, label=f"Last {self._span.value}", tall=True)

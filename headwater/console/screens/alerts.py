@@ -46,7 +46,7 @@ CHANGES_MAX = 1_000
 FILTERS: dict[str, tuple[str, ...]] = {
     "All": (),
     "Fired": ("firing", "reminder", "resolved"),
-    "Errors": ("unknown",),
+    "Unknown": ("unknown",),
     "Tests": ("test",),
 }
 
@@ -86,7 +86,7 @@ class Alerts:
         with block("grid tiles"):
             self._firing = Stat("Firing")
             self._pending = Stat("Pending", why="alert_pending")
-            self._errors = Stat("Cannot be looked at")
+            self._errors = Stat("Unknown", why="alert_unknown")
             self._rules = Stat("Rules")
             self._told = Stat("Still to be told", why="alert_deliveries")
         with card("Rules", flush=True) as self._rules_card:
@@ -131,7 +131,7 @@ class Alerts:
         )
         self._errors.set(
             count(len(errors)),
-            foot=", ".join(one.name for one in errors) or "all can be",
+            foot=", ".join(one.name for one in errors) or "every rule can be judged",
             tone="warn" if errors else "",
         )
         paused = len(by_state["paused"])
@@ -183,7 +183,9 @@ class Alerts:
         day = self._found.day.get(one.name, []) if self._found else []
         # Steps of ten seconds: what has not changed is not sent again.
         end_us -= end_us % 10_000_000
-        found = stretches(day, standings(one), start_us=end_us - round(DAY * 1e6), end_us=end_us)
+        found = stretches(
+            day, standings(one), start_us=end_us - round(DAY * 1e6), end_us=end_us, paused=one.state == "paused"
+        )
         cells = [
             mark(name, tone),
             link(one.name, address, under=_short(about(one.rule))),

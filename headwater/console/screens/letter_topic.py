@@ -1,4 +1,4 @@
-"""The dead letters of one topic: by reason, over time, each of them whole; put back, parked, taken up again."""
+"""The dead letters of one topic: by reason, over time, each of them whole; redriven, parked, taken up again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headwater.log.redrive import park
 
 ANY_REASON = "every reason"
 ANY_STATE = "All"
-WORDS = {**{word.capitalize(): state for state, word in STATE_WORDS.items()}}
+WORDS = {word.capitalize(): state for state, word in STATE_WORDS.items()}
 COLUMNS = (
     Column(name="at", label="Given up", width="110px"),
     Column(name="reason", label="Reason"),
@@ -42,7 +42,7 @@ REASON_COLUMNS = (
     Column(name="reason", label="Reason"),
     Column(name="open", label="Open", align="right"),
     Column(name="parked", label="Parked", align="right"),
-    Column(name="back", label="Put back", align="right"),
+    Column(name="back", label="Redriven", align="right"),
     Column(name="attempts", label="Attempts", align="right"),
     Column(name="last", label="Last", align="right"),
 )

@@ -23,7 +23,7 @@ COLUMNS = (
     Column(name="topic", label="Letters of"),
     Column(name="open", label="Open", align="right"),
     Column(name="parked", label="Parked", align="right"),
-    Column(name="redriven", label="Put back", align="right"),
+    Column(name="redriven", label="Redriven", align="right"),
     Column(name="reason", label="Most open ones for", clip=True),
     Column(name="history", label="Last minutes", width="120px"),
     Column(name="last", label="Last letter", align="right"),
@@ -69,7 +69,7 @@ class Letters:
         self._shown: dict[str, Summary] = {}
         with heading(
             "Dead letters",
-            under="Rows that were given up, kept whole with the reason. Put them back, or set them aside.",
+            under="Rows that were given up, kept whole with the reason. Redrive them, or park them.",
             why="dead_letters",
         ):
             self._box = search_box("Filter topics", self._again)

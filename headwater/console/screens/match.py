@@ -39,7 +39,7 @@ async def match(visit: Visit, topic: str, partition: str, offset: str) -> None:
     number, at = _number("partition", partition), _number("offset", offset)
     look = await read(lambda: _look(visit, topic, number, at))
     if look.found is None:
-        heading("A match", under=f"Offset {at} of partition {number} of {topic}.")
+        heading("A match", under=f"Offset {at} of partition {number} of `{topic}`.")
         empty("This match is gone", "Retention has deleted it, or it was never there.", icon="history")
         return
     _page(look, look.found)

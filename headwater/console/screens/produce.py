@@ -59,12 +59,12 @@ class Produce:
         label = "Value" if topic.schemaless else "JSON: one object, an array of them, or one a line"
         self._value = text_box(label, lines=14, code=True)
         with block("grid"):
-            self._headers = text_box("Headers, one a line (name: value)", lines=2, code=True)
+            self._headers = text_box("Headers, one a line", placeholder="name: value", lines=2, code=True)
             parts = {
                 -1: "By the key" if topic.key else "In turn",
                 **{n: f"Partition {n}" for n in range(topic.partitions)},
             }
-            self._partition = select(parts, value=-1, label="Partition")
+            self._partition = select(parts, value=-1, label="Partition", named=True)
         self._told = block("").props('role="alert"')
         with block("row-flex"):
             button("Append", self._ask, icon="add", kind="primary")

@@ -8,11 +8,11 @@ from nicegui import ui
 
 from headwater.console.context import context
 from headwater.console.paging import neighbour, record_at
-from headwater.console.parts.layout import button, card, empty, heading, tabs
+from headwater.console.parts.layout import button, card, empty, heading
 from headwater.console.parts.live import read
 from headwater.console.parts.record import RecordView
 from headwater.console.parts.rows import record_path
-from headwater.console.parts.topic import PAGES, topic_path
+from headwater.console.parts.topic import topic_path, topic_tabs
 from headwater.console.records import Record
 from headwater.console.screen import screen
 from headwater.console.visit import Visit
@@ -27,7 +27,7 @@ async def record(visit: Visit, name: str, partition: str, offset: str) -> None:
     visit.caller.require("read", name)
     number, at = _number("partition", partition), _number("offset", offset)
     found = await read(lambda: find(name, number, at))
-    with heading(f"Offset {at}", under=f"Partition {number} of {name}"):
+    with heading(f"Offset {at}", under=f"Partition {number} of `{name}`"):
         _leads(found, "The row before", "chevron_left", found.before)
         _leads(found, "The row behind", "chevron_right", found.behind)
         button("Copy the address", lambda: ui.run_javascript(_COPY), icon="link")
@@ -36,7 +36,7 @@ async def record(visit: Visit, name: str, partition: str, offset: str) -> None:
             button("Produce one like it", lambda: ui.navigate.to(again), icon="add")
         around = f"{topic_path(name, 'Browse')}?from=offset&at={at}&partition={number}"
         button("Browse from here", lambda: ui.navigate.to(around), icon="view_stream")
-    tabs({one: topic_path(name, one) for one in PAGES if one != "Produce"}, current="")
+    topic_tabs(visit, name, "")
     if found.record is None:
         _missing(found)
         return

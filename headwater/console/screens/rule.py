@@ -10,7 +10,7 @@ from nicegui import ui
 from headwater.console.context import context
 from headwater.console.finding import points_of
 from headwater.console.parts.editor import Editor
-from headwater.console.parts.layout import block, button, card, heading, note, select
+from headwater.console.parts.layout import block, button, card, heading, note, select, text_box
 from headwater.console.parts.live import read, tell
 from headwater.console.parts.names import as_name
 from headwater.console.parts.question import Question
@@ -61,9 +61,9 @@ class Page:
         self._is_good = False
         may_write = visit.caller.may("write", table.topic)
         under = (
-            f"Version {known.version} of a {ONE[table.kind]} in the topic {table.topic}."
+            f"Version {known.version} of a {ONE[table.kind]} in the topic `{table.topic}`."
             if known
-            else f"A new {ONE[table.kind]} for the topic {table.topic}."
+            else f"A new {ONE[table.kind]} for the topic `{table.topic}`."
         )
         with heading(known.id if known else f"New {ONE[table.kind]}", under=under, why="rules"):
             back = f"/console/rules/{quote(table.topic, safe='')}"
@@ -81,11 +81,9 @@ class Page:
 
     def _editor_card(self, text: str, rule_id: str, topics: list[str]) -> None:
         with card():
-            with block("row-flex"):
-                self._id = (
-                    ui.input(value=rule_id, placeholder="Name of the rule").classes("field").style("width: 280px")
-                )
-                self._id.props('outlined dense aria-label="Name of the rule"' + (" readonly" if self._known else ""))
+            with block("row-flex low"):
+                self._id = text_box("Name of the rule", value=rule_id, placeholder="large-payments")
+                self._id.style("width: 280px").props("readonly" if self._known else "")
                 self._enabled = ui.switch("On", value=self._known.enabled if self._known else True)
                 self._enabled.set_visibility(self._table.can_pause)
             self._editor = Editor(

@@ -167,7 +167,7 @@ class Rules:
         if self._may_write:
             pausing = act("Pause", "pause") if one.enabled else act("Resume", "resume")
             cells += [pausing] if table.can_pause else []
-            cells += [act("Remove", "remove")] if table.compact else []
+            cells += [act("Remove", "remove", tone="bad")] if table.compact else []
         return Row(cells, key=one.id)
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -225,13 +225,13 @@ def _columns(table: RuleTable) -> list[Column]:
 
 
 def _under(table: RuleTable) -> str:
-    looked = f" It looks at {table.events}." if table.events else ""
+    looked = f" It looks at `{table.events}`." if table.events else ""
     used = (
-        f"Read by the query {table.query}, as they are when a batch begins."
+        f"Read by the query `{table.query}`, as they are when a batch begins."
         if table.query
         else "No app has used them yet."
     )
-    return f"The rows of the topic {table.topic}. {used}{looked}"
+    return f"The rows of the topic `{table.topic}`. {used}{looked}"
 
 
 def shown_seconds(seconds: float) -> str:

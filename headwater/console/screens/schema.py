@@ -13,6 +13,7 @@ from headwater.console.parts.draft import Draft
 from headwater.console.parts.layout import block, card, heading, select
 from headwater.console.parts.live import attempt, every, read
 from headwater.console.parts.table import Column, Pages, Row, Table, link, mark, toned
+from headwater.console.parts.words import counted
 from headwater.console.schemas import Line, Schemas, SubjectSchemas, lines_between
 from headwater.console.screen import screen
 from headwater.console.screens.schemas import registry, schemas_named, schemas_path
@@ -87,13 +88,9 @@ class SchemaPage:
         if old == NOTHING:  # there were no rows that could not follow
             lines = [replace(one, refused="") for one in lines]
         changed = [one for one in lines if one.change not in ("", "changed inside")]
-        about = (
-            f"{len(changed)} change{'' if len(changed) == 1 else 's'}."
-            if changed
-            else "The two versions have the same columns."
-        )
+        about = f"{counted(len(changed), 'change')}." if changed else "The two versions have the same columns."
         if old == NOTHING:
-            about = f"The first version, with {len(lines)} columns."
+            about = f"The first version, with {counted(len(lines), 'column')}."
         if isinstance(self._schemas, SubjectSchemas):
             about += f" Version {new} has the number {self._schemas.identity(new)} in messages."
         return Looked(versions=versions, lines=lines, users=self._used_by(), about=about)

@@ -77,7 +77,10 @@ class One:
             definition(self._about, self._schema)
 
     def _head(self) -> None:
-        with heading(self.name, under=f"A table of one row for each {' and '.join(self._key)}, kept by its query."):
+        with heading(
+            self.name,
+            under=f"A table of one row for each {' and '.join(f'`{name}`' for name in self._key)}, kept by its query.",
+        ):
             topic, query = quote(self._about["topic"], safe=""), quote(self.name, safe="")
             statement = quote(
                 f"SELECT * FROM {quoted(self.name) if not self.name.isidentifier() else self.name}", safe=""
