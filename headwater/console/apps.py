@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import HeadwaterError, QueryNotFound
 from headwater.runtime.client import Client, find_runner
@@ -20,13 +23,28 @@ if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
     from headwater.views import RemoteView, View
 
+T = TypeVar("T")
+#: How long an app that another process runs may take to say how it does. One that hangs must not hold up the pages.
+ASK_SECONDS_MAX = 5.0
+#: A plan or a comparison is made when somebody asks for it.
+WORK_SECONDS_MAX = 60.0
+#: A query that is told to stop ends its batch first.
+TELL_SECONDS_MAX = 900.0
+
+logger = logging.getLogger("headwater.console")
+
 
 class Apps:
-    """What is known of the queries and views of a log, and what they may be told."""
+    """What is known of the queries and views of a log, and what they may be told.
+
+    Two apps may have a query of the same name; without `app` the first that has one is meant.
+    """
 
     def __init__(self, log: EmbeddedLog, runner: Runner | None = None) -> None:
         self._log = log
         self._runner = runner
+        self.silent: tuple[str, ...] = ()
+        """The apps that run elsewhere, but did not say how they do when they were last asked."""
 
     def running(self) -> list[str]:
         """The apps that run now, here or elsewhere."""
@@ -38,63 +56,52 @@ class Apps:
         return self._runner is not None and self._runner.spark is None
 
     def statuses(self) -> list[QueryStatus]:
-        """How every query does. Apps that have just ended are left out."""
+        """How every query does. Apps that have just ended are left out, and so are those that are silent."""
         found = [] if self._runner is None else list(self._runner.statuses())
-        for client in self._elsewhere().values():
-            with _gone_is_nothing():
-                for one in client.get("/queries"):
-                    found.append(
-                        QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])})
-                    )
-        return found
-
-    def status(self, query: str) -> QueryStatus:
-        every = self.statuses()
-        for one in every:
-            if one.name == query:
-                return one
-        raise QueryNotFound(query=query, near="")
+        answers = self._answers(lambda client: [status_of(one) for one in client.get("/queries")])
+        self.silent = tuple(name for name, answer in answers.items() if answer is None)
+        return found + [one for answer in answers.values() for one in answer or ()]
 
     def graphs(self) -> list[Graph]:
         """What reads from what, one picture for each app."""
         found = [] if self._runner is None else [self._runner.graph()]
-        for client in self._elsewhere().values():
-            with _gone_is_nothing():
-                found.append(picture_from(client.get("/graph", format="json")))
-        return found
+        answers = self._answers(lambda client: picture_from(client.get("/graph", format="json")))
+        return found + [answer for answer in answers.values() if answer is not None]
 
-    def explain(self, query: str) -> str:
+    def explain(self, query: str, *, app: str = "") -> str:
         """Spark's plan of a query."""
-        if self._has(query) and self._runner is not None:
-            return self._runner.explain(query)
-        return str(self._owner(query).get(f"/queries/{query}/explain")["plan"])
+        if (runner := self._here(query, app)) is not None:
+            return runner.explain(query)
+        client = self._owner(query, app, seconds_max=WORK_SECONDS_MAX)
+        return str(client.get(f"/queries/{query}/explain")["plan"])
 
-    def trouble(self, query: str) -> Trouble | None:
+    def trouble(self, query: str, *, app: str = "") -> Trouble | None:
         """What has last gone wrong in a query, in full: the user's own line first."""
-        if self._has(query) and self._runner is not None:
-            return self._runner.trouble(query)
-        told = self._owner(query).get(f"/queries/{query}/trouble")
+        if (runner := self._here(query, app)) is not None:
+            return runner.trouble(query)
+        told = self._owner(query, app, seconds_max=ASK_SECONDS_MAX).get(f"/queries/{query}/trouble")
         return Trouble(**{**told, "details": tuple(told["details"])}) if told else None
 
     # Any: how two versions of a query compare, as JSON.
-    def trial(self, query: str) -> dict[str, Any]:
+    def trial(self, query: str, *, app: str = "") -> dict[str, Any]:
         """How the version on trial compares with the one in use."""
-        if self._has(query) and self._runner is not None:
-            return self._runner.replays.report(query).as_dict()
-        found: dict[str, Any] = self._owner(query).get(f"/queries/{query}/replay")
+        if (runner := self._here(query, app)) is not None:
+            return runner.replays.report(query).as_dict()
+        client = self._owner(query, app, seconds_max=WORK_SECONDS_MAX)
+        found: dict[str, Any] = client.get(f"/queries/{query}/replay")
         return found
 
-    def stop(self, query: str) -> None:
-        if self._has(query) and self._runner is not None:
-            self._runner.stop_query(query)
+    def stop(self, query: str, *, app: str = "") -> None:
+        if (runner := self._here(query, app)) is not None:
+            runner.stop_query(query)
         else:
-            self._owner(query).post(f"/queries/{query}/stop")
+            self._owner(query, app, seconds_max=TELL_SECONDS_MAX).post(f"/queries/{query}/stop")
 
-    def restart(self, query: str) -> None:
-        if self._has(query) and self._runner is not None:
-            self._runner.restart_query(query)
+    def restart(self, query: str, *, app: str = "") -> None:
+        if (runner := self._here(query, app)) is not None:
+            runner.restart_query(query)
         else:
-            self._owner(query).post(f"/queries/{query}/restart")
+            self._owner(query, app, seconds_max=TELL_SECONDS_MAX).post(f"/queries/{query}/restart")
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -102,7 +109,7 @@ class Apps:
     def views(self) -> list[dict[str, Any]]:
         """Every view with how fresh it is; those of apps that do not run as they were left."""
         with self._views() as views:
-            return [views.describe(name) for name in views.names()]
+            return views.described()
 
     @contextmanager
     def view(self, name: str) -> Iterator[View | RemoteView]:
@@ -137,15 +144,47 @@ class Apps:
 
     # -- who runs what ------------------------------------------------------------------------------------------------
 
-    def _has(self, query: str) -> bool:
-        return self._runner is not None and any(one.name == query for one in self._runner.queries)
+    def _here(self, query: str, app: str) -> Runner | None:
+        """The runner of this process, where the query is one of its own."""
+        runner = self._runner
+        if runner is None or app not in ("", runner.app.name):
+            return None
+        return runner if any(one.name == query for one in runner.queries) else None
 
-    def _owner(self, query: str) -> Client:
-        for client in self._elsewhere().values():
+    def _owner(self, query: str, app: str, *, seconds_max: float) -> Client:
+        """Who is to be asked about a query of another process."""
+        folder = self._log.path / "apps"
+        for name, client in self._elsewhere().items():
+            if app not in ("", name):
+                continue
             with _gone_is_nothing():
                 if any(one["name"] == query for one in client.get("/queries")):
-                    return client
+                    return Client(name, folder / name, seconds_max=seconds_max)
         raise QueryNotFound(query=query, near="")
+
+    def _answers(self, question: Callable[[Client], T]) -> dict[str, T | None]:
+        """What the apps of other processes answer, all asked at once; None of one that runs, but gives no answer."""
+        clients = self._elsewhere()
+        if not clients:
+            return {}
+
+        def ask(name: str) -> T | None:
+            try:
+                return question(clients[name])
+            except HeadwaterError:
+                return None
+            # An app of another version may answer in a way that we do not know; the others are shown all the same.
+            except Exception:
+                logger.exception("the answer of app %r makes no sense here", name)
+                return None
+
+        with ThreadPoolExecutor(len(clients), thread_name_prefix="headwater-apps") as pool:
+            answers = dict(zip(clients, pool.map(ask, clients), strict=True))
+        ended = [name for name, answer in answers.items() if answer is None and not self._runs(name)]
+        return {name: answer for name, answer in answers.items() if name not in ended}
+
+    def _runs(self, name: str) -> bool:
+        return find_runner(self._log.path / "apps" / name) is not None
 
     def _elsewhere(self) -> dict[str, Client]:
         folder = self._log.path / "apps"
@@ -156,8 +195,16 @@ class Apps:
         for home in sorted(folder.iterdir()):
             if home.name != own and home.is_dir() and find_runner(home) is not None:
                 with _gone_is_nothing():
-                    found[home.name] = Client(home.name, home)
+                    found[home.name] = Client(home.name, home, seconds_max=ASK_SECONDS_MAX)
         return found
+
+
+# Any: a status as JSON.
+def status_of(told: dict[str, Any]) -> QueryStatus:
+    """A status as another process tells it; what a newer version tells besides is left out."""
+    known = {one.name for one in fields(QueryStatus)}
+    given = {name: value for name, value in told.items() if name in known}
+    return QueryStatus(**{**given, "inputs": tuple(told["inputs"]), "outputs": tuple(told["outputs"])})
 
 
 @contextmanager

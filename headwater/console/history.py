@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +32,10 @@ DENSE_TOPICS_MAX = 500
 TURNS = 60
 #: A file that was written more recently than this is not believed to stay as it is.
 TICK_NS = 4_000_000_000
+#: What is measured less recently than this, and than a few looks take, is not of now.
+STALE_SECONDS = 15.0
+
+logger = logging.getLogger("headwater.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class History:
         self.statuses: list[QueryStatus] = []
         self.looked_at: float = 0.0
         """When the last look ended, in seconds since 1970; 0 before the first."""
+        self._whole_at = time.monotonic()
+        self._pause = LOOK_SECONDS
 
     def start(self) -> None:
         self._stop.clear()
@@ -98,18 +105,38 @@ class History:
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            began = time.monotonic()
             self.look()
-            pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
+            pause = self._pause
 
     def look(self) -> None:
         """Look once, now."""
-        for part in (self._look_at_topics, self._look_at_groups, self._look_at_queries):
-            with contextlib.suppress(HeadwaterError, OSError):  # deleted while we looked; the next look knows it
-                part()
+        began = time.monotonic()
+        went_well = [self._looked_at(part) for part in (self._look_at_topics, self._look_at_groups)]
+        # Apps of other processes are only waited for; that costs this machine nothing.
+        self._pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
+        went_well.append(self._looked_at(self._look_at_queries))
+        if all(went_well):
+            self._whole_at = time.monotonic()
         with self._looked:
             self.looked_at = time.time()
             self._looked.notify_all()
+
+    @staticmethod
+    def _looked_at(part: Callable[[], None]) -> bool:
+        try:
+            part()
+        except (HeadwaterError, OSError):  # deleted while we looked; the next look knows it
+            return False
+        # Whatever it is, the thread goes on: without it every page would stand still.
+        except Exception:
+            logger.exception("the console could not look")
+            return False
+        return True
+
+    def stale_seconds(self) -> float:
+        """How old the numbers are where that is more than it should be; else 0."""
+        age = time.monotonic() - self._whole_at
+        return age if age > max(STALE_SECONDS, 3 * self._pause) else 0.0
 
     def _look_at_topics(self) -> None:
         """Describe what has changed since the last look; of all else, a few in turn. So ten thousand topics stay cheap."""

@@ -16,12 +16,16 @@ from nicegui import context as page_context
 from nicegui import ui
 
 from headwater.console.alerting import follow
+from headwater.console.apps import Apps
 from headwater.console.context import Context, context
+from headwater.console.history import History
 from headwater.console.login import LOGO, ROOT, add_login, version
 from headwater.console.parts import why
 from headwater.console.parts.layout import block
 from headwater.console.parts.live import arriving_filled
+from headwater.console.parts.words import span
 from headwater.console.screen import GROUPS, Screen, screens
+from headwater.console.screens.queries import address_of, is_visible
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.server.tokens import LOCAL, Caller
@@ -152,7 +156,7 @@ def _bar(visit: Visit) -> None:
         with block("crumbs"):
             ui.label(str(context().log.path)).classes("only-wide").tooltip("The log that is served")
         block("grow")
-        _liveness()
+        _liveness(visit)
         palette = Palette(context(), visit)
         ui.button("Jump to", icon="search", on_click=palette.open).classes("btn").props("flat data-jump no-caps")
         _tool("contrast", "Light or dark", "headwater.toggleTheme()")
@@ -175,11 +179,27 @@ def _tool(icon: str, label: str, script: str) -> ui.button:
     return made
 
 
-def _liveness() -> None:
+def _liveness(visit: Visit) -> None:
     """A dot that says whether what the page shows is of now."""
     with block("row-flex small quiet").props('role="status"'):
-        ui.element("span").classes("live-dot")
-        ui.label("live").classes("only-wide")
+        dot = ui.element("span").classes("live-dot")
+        label = ui.label("live").classes("only-wide")
+
+    def show() -> None:
+        told = liveness_told(context().history, context().apps, visit.caller)
+        dot.classes(add="" if told == "live" else "off", remove="off" if told == "live" else "")
+        label.set_text(told)
+
+    ui.timer(2.0, show)
+
+
+def liveness_told(history: History, apps: Apps, caller: Caller) -> str:
+    """Whether the numbers are of now, in a few words."""
+    if seconds := history.stale_seconds():
+        return f"{span(seconds)} old"
+    if apps.silent:
+        return f"{apps.silent[0] if caller.may('read', '*') else 'an app'} does not answer"
+    return "live"
 
 
 def _shortcuts() -> None:
@@ -221,7 +241,7 @@ class Palette:
         text = (self._box.value or "").lower()
         every = [(one.title or "", f"{ROOT}{one.path}", "screen") for one in screens() if one.title]
         every += [
-            (one.name, f"{ROOT}/queries/{quote(one.name, safe='')}", "query") for one in self._known.history.statuses
+            (one.name, address_of(one), "query") for one in self._known.history.statuses if is_visible(one, self._visit)
         ]
         every += [
             (name, f"{ROOT}/topics/{quote(name, safe='')}", "topic")

@@ -59,9 +59,22 @@ def delay_of(one: QueryStatus) -> float | None:
     return None if one.watermark_us is None else max(0.0, time.time() - one.watermark_us / 1e6)
 
 
+def busy_tone(one: QueryStatus) -> str:
+    """Whoever is busy all the time is in trouble only while rows wait: a query that has caught up just asks often."""
+    if not one.lag_rows:
+        return ""
+    return "bad" if one.busy >= 0.9 else "warn" if one.busy >= 0.7 else ""
+
+
 def is_visible(one: QueryStatus, visit: Visit) -> bool:
     """Whether somebody may know of a query: whoever may see any topic that it reads or writes."""
     return any(visit.caller.sees(name) for name in (one.name, *one.inputs))
+
+
+def is_open(one: QueryStatus, visit: Visit) -> bool:
+    """Whether somebody may see inside of a query, its plan and its errors: whoever may read all that it reads."""
+    may = visit.caller.may
+    return may("read", "*") or (bool(one.inputs) and all(may("read", name) for name in one.inputs))
 
 
 def address_of(one: QueryStatus) -> str:
@@ -122,13 +135,13 @@ class Queries:
         under = f"version {one.version}, on trial" if is_trial else f"{one.kind} of {one.app}" if one.app else one.kind
         delay = delay_of(one)
         cells = [
-            link(one.name, address_of(one), under=one.error or under),
+            link(one.name, address_of(one), under=(one.error if is_open(one, self._visit) else None) or under),
             mark(one.state, TONES.get(one.state, "")),
             drawn(sparkline(self._history.values("query", series, "rate"))),
             short(one.rows_per_second),
             "–" if one.lag_rows is None else short(one.lag_rows),
             "–" if one.batch_ms is None else f"{count(one.batch_ms)} ms",
-            toned(f"{one.busy:.0%}", "bad" if one.busy >= 0.9 else "warn" if one.busy >= 0.7 else ""),
+            toned(f"{one.busy:.0%}", busy_tone(one)),
             toned("none", "quiet") if delay is None else span(delay),
             toned(short(one.state_rows), "", under=size(one.state_bytes)) if one.state_rows else toned("none", "quiet"),
             toned(count(one.late), "warn" if one.late else "quiet"),

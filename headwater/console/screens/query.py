@@ -20,7 +20,7 @@ from headwater.console.parts.table import Column, Row, Table, drawn, link
 from headwater.console.parts.words import count, short, size, span
 from headwater.console.reasons import PHASES, phase_words, watermark_reason
 from headwater.console.screen import screen
-from headwater.console.screens.queries import TONES, delay_of, is_visible
+from headwater.console.screens.queries import TONES, busy_tone, delay_of, is_open, is_visible
 from headwater.console.screens.topology import Graphs
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, QueryNotFound
@@ -45,6 +45,8 @@ class Found:
     series: str
     trial: QueryStatus | None
     flow: Flow
+    is_open: bool
+    """Whether the visitor may see inside of it: its plan, and what went wrong."""
     trouble: Trouble | None
 
 
@@ -67,16 +69,18 @@ class Query:
         if not own or not is_visible(own[0], self._visit):
             raise QueryNotFound(query=self._name, near="")
         flow = flow_of(self._graphs.now(), statuses, topics=self._history.topics, sees=self._visit.caller.sees)
-        trouble = context().apps.trouble(self._name) if own[0].restarts or own[0].error else None
+        may_see, has_failed = is_open(own[0], self._visit), bool(own[0].restarts or own[0].error)
+        trouble = context().apps.trouble(self._name, app=own[0].app) if may_see and has_failed else None
         trial = next((one for one in own[1:] if one.app == own[0].app), None)
         series = series_names(statuses)[statuses.index(own[0])]
-        return Found(status=own[0], series=series, trial=trial, flow=flow, trouble=trouble)
+        return Found(status=own[0], series=series, trial=trial, flow=flow, is_open=may_see, trouble=trouble)
 
     # -- the page -----------------------------------------------------------------------------------------------------
 
     def build(self, found: Found) -> None:
         status, dark = found.status, self._visit.dark
-        under = f"A query of {status.app or 'an app'} that feeds a {status.kind}, version {status.version}."
+        self._app = status.app  # from now on this one, whichever other app has a query of the same name
+        under = f"A query of {f'`{status.app}`' if status.app else 'an app'} that feeds a {status.kind}, version {status.version}."
         with heading(self._name, under=under):
             self._pill = block("row-flex")
             button("Restart", self._restart, icon="restart_alt")
@@ -116,12 +120,16 @@ class Query:
             ui.label("How Spark carries out the last batch; read it from the bottom up.").classes("quiet")
             self._plan = block("stack")
             with self._plan, block("row-flex"):
-                button("Show the plan", self._explain, icon="schema")
+                button("Show the plan", self._explain, icon="schema").set_enabled(found.is_open)
+                if not found.is_open:
+                    ui.label("Only somebody who may read all of its inputs sees it.").classes("quiet")
 
     def _build_phases(self, *, dark: bool) -> None:
         with block("split"):
             with card("Time of a batch in milliseconds", why="phases"):
-                self._phases = LineChart(label="Time of a batch by its steps", dark=dark, stacked=True, height=340)
+                self._phases = LineChart(
+                    label="Time of a batch by its steps", dark=dark, stacked=True, height=340, cuts_peaks=True
+                )
             with card("Last batch", flush=True):
                 self._steps = Table(
                     [Column(name="Step"), Column(name="", width="72px"), Column(name="ms", align="right")],
@@ -164,7 +172,7 @@ class Query:
         self._busy.set(
             f"{status.busy:.0%}",
             foot="no batch yet" if status.batch_ms is None else f"last batch took {count(status.batch_ms)} ms",
-            tone="bad" if status.busy >= 0.9 else "warn" if status.busy >= 0.7 else "",
+            tone=busy_tone(status),
         )
         delay = delay_of(status)
         self._watermark.set("none" if delay is None else span(delay), foot="behind the clock" if delay else "")
@@ -238,6 +246,9 @@ class Query:
 
     def _show_trouble(self, found: Found) -> None:
         self._trouble.clear()
+        if found.status.error and not found.is_open:
+            with self._trouble, block("note bad").props('role="alert"'):
+                ui.label("It fails, and is started again. Only somebody who may read all of its inputs sees why.")
         if found.trouble is None:
             return
         goes_on = found.status.state in ("running", "caught up") and found.status.error is None
@@ -268,14 +279,14 @@ class Query:
     # -- what people do -----------------------------------------------------------------------------------------------
 
     async def _compare(self) -> None:
-        found = await read(lambda: context().apps.trial(self._name))
+        found = await read(lambda: context().apps.trial(self._name, app=self._app))
         self._compared.set_text(
             f"{count(found['same'])} rows are the same, {count(found['changed'])} differ, "
             f"{count(found['only_active'])} only in use, {count(found['only_trial'])} only on trial."
         )
 
     async def _explain(self) -> None:
-        text = await read(lambda: _explained(self._name))
+        text = await read(lambda: _explained(self._name, self._app))
         self._plan.clear()
         with self._plan:
             ui.html(f'<pre class="code">{escape(text)}</pre>', sanitize=False)
@@ -288,7 +299,7 @@ class Query:
             f"Stop {self._name}?",
             "The batch at work comes to its end first, and nothing is lost: rows wait in the log. "
             "It stays stopped until somebody restarts it, or the app comes up again.",
-            lambda: context().apps.stop(self._name),
+            lambda: context().apps.stop(self._name, app=self._app),
             "is stopped",
         )
 
@@ -297,14 +308,14 @@ class Query:
             "restart",
             f"Restart {self._name}?",
             "It stops between two batches, is planned anew, and goes on where it was.",
-            lambda: context().apps.restart(self._name),
+            lambda: context().apps.restart(self._name, app=self._app),
             "starts again",
         )
 
     async def _change(self, action: str, question: str, preview: str, act: Callable[[], None], done: str) -> None:
         caller = self._visit.caller
         try:
-            caller.require("admin", self._name)
+            caller.require("admin", "*")  # as over HTTP: a query is not a topic that a scope could name
         except HeadwaterError as error:
             tell(str(error), good=False)
             return
@@ -318,13 +329,13 @@ class Query:
         except HeadwaterError as error:
             tell(str(error), good=False)
             return
-        context().note(caller, f"query.{action}", self._name)
+        context().note(caller, f"query.{action}", f"{self._app}/{self._name}" if self._app else self._name)
         tell(f"{self._name} {done}.")
 
 
-def _explained(name: str) -> str:
+def _explained(name: str, app: str) -> str:
     try:
-        return context().apps.explain(name)
+        return context().apps.explain(name, app=app)
     except HeadwaterError as error:
         return str(error)
 
