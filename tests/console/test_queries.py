@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from headwater.runtime.status import QueryStatus
 from headwater.runtime.trouble import Trouble
 from headwater.server.tokens import Tokens
 from tests.console.conftest import Running, Visit
+from tests.console.elsewhere import running_elsewhere
 from tests.console.staged import APP, Stage, Theatre, graph_of, opened_theatre, staging
 
 PHASES = {"latestOffset": 12.0, "walCommit": 30.0, "queryPlanning": 60.0, "addBatch": 301.0, "triggerExecution": 420.0}
@@ -169,8 +171,52 @@ def test_whoever_may_only_read_stops_nothing(log: EmbeddedLog, visit: Visit) -> 
         visitor.page.wait_for_selector("main.hw-page")
         page = visitor.open("/queries/spend")
         page.get_by_role("button", name="Stop", exact=True).click()
-        expect(page.get_by_text("admin:spend")).to_be_visible()
+        expect(page.get_by_text("admin:*")).to_be_visible()
         assert stage.asked() == []
+
+
+def test_whoever_may_read_only_some_inputs_sees_neither_plan_nor_trace_nor_other_queries(
+    log: EmbeddedLog, visit: Visit
+) -> None:
+    stage = staged_on(log)
+    failed = {"state": "restarting", "error": "ValueError: card 4000-1234", "restarts": 2}
+    stage.statuses = [
+        QueryStatus(**{**SPEND.as_dict(), **failed, "inputs": ("payments", "cards")}),
+        QueryStatus(name="salaries", kind="view", app=APP, state="running", inputs=("people",)),
+    ]
+    stage.trouble = Trouble(line="ValueError", details=("card 4000-1234",), trace="card 4000-1234")
+    stage.show()
+    secret = Tokens(log.path).create("narrow", ["read:payments", "admin:spend"])
+    with staging(log) as address:
+        visitor = visit(address)
+        visitor.page.goto(f"{address}/console/login")
+        visitor.page.get_by_label("Token").fill(secret)
+        visitor.page.get_by_role("button", name="Log in").click()
+        visitor.page.wait_for_selector("main.hw-page")
+        page = visitor.open("/queries")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_role("button", name="Jump to").click()
+        page.get_by_label("Jump to").fill("s")
+        expect(page.locator(".hw-palette a", has_text="spend")).to_be_visible()
+        expect(page.locator(".hw-palette a", has_text="salaries")).to_have_count(0)
+        expect(page.get_by_text("4000-1234")).to_have_count(0)
+        page = visitor.open("/queries/spend")
+        expect(page.get_by_role("alert").first).to_contain_text("Only somebody who may read all of its inputs")
+        expect(page.get_by_role("button", name="Show the plan")).to_be_disabled()
+        expect(page.get_by_text("4000-1234")).to_have_count(0)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.get_by_text("admin:*")).to_be_visible()  # as over HTTP
+        assert stage.asked() == []
+
+
+def test_a_query_of_another_app_is_stopped_there(theatre: Theatre, stage: Stage, staged: str, visit: Visit) -> None:
+    with running_elsewhere(theatre.log, "b", dataclasses.replace(SPEND, app="b")) as other:
+        page = visit(staged).open("/queries/spend?app=b")
+        expect(page.get_by_text("A query of b that")).to_be_visible()
+        page.get_by_role("button", name="Stop", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+        expect(page.get_by_text("spend is stopped.")).to_be_visible()
+        assert (stage.asked(), other.asked) == ([], ["POST /queries/spend/stop"])
 
 
 def test_the_plan_is_shown_on_request_and_escaped(staged: str, visit: Visit) -> None:

@@ -1,0 +1,72 @@
+"""Apps of other processes, as the console meets them: a lock that is held, and an address that answers as a test likes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from headwater.log import EmbeddedLog
+from headwater.runtime.home import Home
+from headwater.runtime.status import QueryStatus
+
+
+@dataclass
+class Elsewhere:
+    """An app that another process runs."""
+
+    #: What `/queries` answers with. Any: JSON.
+    queries: Sequence[Mapping[str, Any]]
+    #: What was asked of it, without the questions how it does.
+    asked: list[str] = field(default_factory=list)
+    #: While this is not set, it does not answer.
+    awake: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, method: str, path: str) -> Any:
+        self.awake.wait()
+        path = path.partition("?")[0].removeprefix("/v1")
+        if path == "/queries":
+            return list(self.queries)
+        if path == "/graph":
+            return {"app": "", "nodes": [], "edges": []}
+        self.asked.append(f"{method} {path}")
+        if path.endswith("/explain"):
+            return {"plan": "elsewhere"}
+        return {"line": "elsewhere", "details": [], "trace": ""} if path.endswith("/trouble") else {}
+
+
+@contextmanager
+def running_elsewhere(log: EmbeddedLog, name: str, *queries: QueryStatus) -> Iterator[Elsewhere]:
+    """Such an app while the block runs."""
+    app = Elsewhere([one.as_dict() for one in queries])
+    app.awake.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(app.answer(self.command, self.path)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Nobody wants to read it."""
+
+    home = Home(log.path / "apps" / name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, home.held(name):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        home.announce(f"http://127.0.0.1:{server.server_port}")
+        try:
+            yield app
+        finally:
+            app.awake.set()
+            server.shutdown()
+            home.withdraw()
