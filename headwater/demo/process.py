@@ -10,6 +10,8 @@ from pathlib import Path
 
 #: How long the batches at work may take to come to their end.
 STOP_SECONDS_MAX = 90.0
+#: How lines begin by which a library in use tells that the process has ended in a hurry.
+NOISE = ("nanobind: ", " - leaked ", " - ... skipped", "See https://nanobind.")
 
 
 class Company:
@@ -61,8 +63,9 @@ class Company:
         return self._process is not None and self._process.poll() is not None
 
     def last_words(self, *, lines: int = 12) -> str:
-        """The end of what it printed."""
+        """The end of what it printed, without what libraries say of their own end, which hides why it ended."""
         try:
-            return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
+            told = self.output.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return ""
+        return "\n".join([line for line in told if not line.startswith(NOISE)][-lines:])
