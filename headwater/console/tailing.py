@@ -1,7 +1,8 @@
 """Following a topic for one visitor: rows as they come, and an exact count of those that were left out.
 
 A browser shows so many rows a second and no more. Whoever is behind by more than `behind_max` rows goes on with the last
-of them; the rest is never read, only counted. So a million rows that pass cost no more than a few thousand.
+of them; the rest is never read, only counted. So a million rows that pass cost no more than a few thousand. What is
+counted are offsets: in a topic that is compacted some of them have no row any more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CONTEXT_ROWS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Rows that have come, oldest first, and how many before them were left out."""
+    """Rows that have come, oldest first, and how many offsets before them were left out."""
 
     records: list[Record]
     skipped: int
@@ -38,18 +39,21 @@ class Tailing:
         self._behind_max = behind_max
         self._id = log.topic(topic).id
         self._positions = self._ends()
-        if context_rows:
-            leaf = page_before(log, topic, self._positions, rows=context_rows)
-            # The last page shown whole: where all of a partition is on it, its place is its start.
-            self._positions = {number: max(offset, 0) for number, offset in leaf.next.items()}
+        #: Read at once: compaction may have left them far behind the end, where they would be passed over.
+        self._context = (
+            page_before(log, topic, self._positions, rows=context_rows).records[::-1] if context_rows else []
+        )
 
     def waiting(self) -> int:
-        """How many rows have come that were not read yet."""
+        """How many offsets have come that were not read yet."""
         self._follow()
         return sum(_behind(self._positions, self._ends()).values())
 
     def read(self, *, rows_max: int) -> Piece:
         """The next rows that are there; none where there are none yet."""
+        if self._context:
+            records, self._context = self._context[:rows_max], self._context[rows_max:]
+            return Piece(records=records, skipped=0)
         self._follow()
         skipped = self._catch_up()
         leaf = page_after(self._log, self._topic, self._positions, rows=rows_max)
@@ -69,7 +73,7 @@ class Tailing:
         self._positions = {number: known.get(number, starts[number]) for number in self._ends()}
 
     def _catch_up(self) -> int:
-        """Leave out what is too much, and what retention has taken; says how many rows that were."""
+        """Leave out what is too much, and what retention has taken; says how many offsets that were."""
         starts, ends = self._log.start_offsets(self._topic), self._ends()
         skips = skipped_rows(_behind(self._positions, ends), self._behind_max)
         before = sum(self._positions.values())

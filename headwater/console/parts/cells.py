@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -43,8 +44,18 @@ def _text(value: Any, kind: pa.DataType) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.10g}"
+        return _decimal(value, kind)
     return str(value) if isinstance(value, int) else orjson.dumps(value).decode()
+
+
+def _decimal(value: float, kind: pa.DataType) -> str:
+    """The shortest text that means this very number among those of its type.
+
+    >>> _decimal(12345678901.25, pa.float64()), _decimal(2.0, pa.float64()), _decimal(0.10000000149011612, pa.float32())
+    ('12345678901.25', '2', '0.1')
+    """
+    text = str(np.float32(value)) if pa.types.is_float32(kind) else repr(value)
+    return text.removesuffix(".0")
 
 
 def _time(text: str) -> str:

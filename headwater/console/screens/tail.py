@@ -73,6 +73,8 @@ class Tail:
         self._counts = Counts()
         self._tailing: Tailing | None = None
         self._gap = 0
+        #: What is passed over is not read: where compaction takes rows away, nobody knows how many it were.
+        self._counted = "offsets" if topic.compact else "rows"
         with buttons:
             self._start = button("Start", self.start, icon="play_arrow", kind="primary")
             self._pause = button("Pause", self.pause, icon="pause", kind="primary")
@@ -158,7 +160,7 @@ class Tail:
 
     async def _push(self, piece: Piece) -> None:
         """Waits until the browser has taken the rows: one that is slow is sent less, not more and more."""
-        gap = f"{count(self._gap)} rows skipped: more came than can be shown" if self._gap else ""
+        gap = f"{count(self._gap)} {self._counted} skipped: more came than can be shown" if self._gap else ""
         self._gap = 0
         self._counts.shown += len(piece.records)
         with contextlib.suppress(TimeoutError):
@@ -184,4 +186,5 @@ class Tail:
         self._mark.set_content(f'<span class="pill {tone}">{state}</span>')
         self._told.set_text(self._counts.told(state))
         skipped = self._counts.skipped
-        self._skipped.set_content(f'<span class="pill warn">{count(skipped)} skipped</span>' if skipped else "")
+        told = f"{count(skipped)} {'offsets ' if self._counted == 'offsets' else ''}skipped"
+        self._skipped.set_content(f'<span class="pill warn">{told}</span>' if skipped else "")
