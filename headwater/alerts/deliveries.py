@@ -59,7 +59,7 @@ class Delivery:
         return replace(self, state="failed", attempts=self.attempts + 1, error=why, body=None)
 
     def postponed(self, why: str, *, now_us: int, after_seconds: float = 0.0) -> Delivery:
-        """The receiver is away, or asks for patience.
+        """The receiver is away, or asks for patience. It is never left alone for longer than the longest pause.
 
         >>> first = Delivery(id="1", at_us=0, change="c", rule="r", channel="mail", target="a@b.c")
         >>> [first.postponed("away", now_us=0).next_us, first.postponed("busy", now_us=0, after_seconds=9).next_us]
@@ -67,7 +67,10 @@ class Delivery:
         """
         if now_us - self.at_us >= GIVE_UP_SECONDS * 1e6:
             return self.refused(f"{why}; given up after {self.attempts + 1} attempts")
-        pause = max(min(PAUSE_SECONDS_FIRST * 2**self.attempts, PAUSE_SECONDS_MAX), after_seconds)
+        pause = PAUSE_SECONDS_FIRST * 2 ** min(self.attempts, 20)
+        if after_seconds > pause:
+            pause = after_seconds
+        pause = min(pause, PAUSE_SECONDS_MAX)
         return replace(self, attempts=self.attempts + 1, next_us=now_us + round(pause * 1e6), error=why)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,15 +96,25 @@ def _query_down(rule: Rule, look: Look) -> list[Reading]:
 
 
 def _queries(rule: Rule, look: Look) -> Iterable[tuple[str, QueryStatus]]:
-    """The queries of a rule, each under a name of its own: a version on trial has its number behind its name."""
+    """The queries of a rule, each under a name of its own.
+
+    Its app stands before it where several apps have a query of this name; a version on trial has its number behind it.
+    """
     chosen = [status for status in look.query_statuses if rule.matches("query", status.name)]
     if not chosen and rule.query is not None and not is_pattern(rule.query):
         raise QueryNotFound(query=rule.query, near=_near(rule.query, [one.name for one in look.query_statuses]))
-    names = [status.name for status in chosen]
-    return {
-        status.name if names.count(status.name) == 1 else f"{status.name} v{status.version}": status
-        for status in chosen
-    }.items()
+    apps: dict[str, set[str]] = {}
+    for status in chosen:
+        apps.setdefault(status.name, set()).add(status.app)
+    versions = Counter((status.app, status.name) for status in chosen)
+    return [
+        (_subject(one, alone=len(apps[one.name]) == 1, versions=versions[one.app, one.name]), one) for one in chosen
+    ]
+
+
+def _subject(status: QueryStatus, *, alone: bool, versions: int) -> str:
+    name = status.name if alone else f"{status.app}/{status.name}"
+    return name if versions == 1 else f"{name} v{status.version}"
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.alerts.patience import Stoppable
 from headwater.log import Lag
 
 if TYPE_CHECKING:
@@ -25,14 +26,24 @@ class Measures(Protocol):
         ...
 
     def topics(self) -> Sequence[str]: ...
-    def run_sql(self, statement: str, *, rows_max: int) -> pa.Table: ...
+    def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
+        """The first rows of a statement; `stoppable` is handed what ends it from another thread."""
+        ...
+
+
+class RunSql(Protocol):
+    """Runs a statement."""
+
+    def __call__(self, statement: str, *, rows_max: int) -> pa.Table: ...
 
 
 class Look:
     """Things as they are at one moment: what several rules ask for is found out once, and only if one asks."""
 
-    def __init__(self, measures: Measures) -> None:
+    def __init__(self, measures: Measures, *, run_sql: RunSql | None = None) -> None:
+        """With `run_sql` statements are run by that, for example by somebody who does not wait for ever."""
         self._measures = measures
+        self._run_sql: RunSql = run_sql or measures.run_sql
 
     @cached_property
     def now_us(self) -> int:
@@ -55,4 +66,4 @@ class Look:
         return self._measures.topics()
 
     def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
-        return self._measures.run_sql(statement, rows_max=rows_max)
+        return self._run_sql(statement, rows_max=rows_max)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.alerts.patience import Stoppable
 from headwater.errors import NotFound, StatementInvalid, TopicNotFound
 from headwater.log import Lag
 from headwater.log.deadletters import SUFFIX
@@ -98,7 +99,7 @@ class LogMeasures:
 
     # -- views --------------------------------------------------------------------------------------------------------
 
-    def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
+    def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
         """The first rows of one SELECT over views and topics; no file of this machine can be read with it."""
         from headwater.views.sql import Sql
 
@@ -108,9 +109,9 @@ class LogMeasures:
             sql.topics(text)  # refuses what is no query, or names what is not there, in the words that were given
             # Where one app has all views, a statement over them is run there; otherwise they are brought together.
             if len(views.apps) > 1:
-                return sql.query(text, limit=rows_max)
+                return sql.query(text, limit=rows_max, stoppable=stoppable)
             try:
-                return sql.query(f"SELECT * FROM (\n{text}\n) LIMIT {rows_max}")
+                return sql.query(f"SELECT * FROM (\n{text}\n) LIMIT {rows_max}", stoppable=stoppable)
             except StatementInvalid as error:
                 raise StatementInvalid(statement=text[:200], why=error.why) from error
 

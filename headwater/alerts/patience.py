@@ -3,49 +3,108 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+#: Work is handed this, and calls it with what ends it from another thread.
+Stoppable = Callable[[Callable[[], None]], None]
+
+
+class Work(Generic[T]):
+    """Work in a thread of its own, until a moment; whoever finds that it is past stops it."""
+
+    def __init__(self, work: Callable[[Stoppable], T], *, until: float) -> None:
+        self._work = work
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self.future: Future[T] = Future()
+        self.until = until
+        self.is_stopped = False
+        threading.Thread(target=self._run, name="headwater-alert-statement", daemon=True).start()
+
+    def stop(self) -> None:
+        """End it as soon as it says how; at once, if it has."""
+        with self._lock:
+            self.is_stopped = True
+            if self._end is not None:
+                self._end()
+
+    def _stoppable(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            self._end = end
+            if self.is_stopped:
+                end()
+
+    def _run(self) -> None:
+        try:
+            self.future.set_result(self._work(self._stoppable))
+        except BaseException as error:  # told to whoever asks for the result
+            self.future.set_exception(error)
 
 
 class Patience(Generic[T]):
-    """Runs each work in a thread of its own. Work that is not done in time goes on, and is not begun a second time.
+    """Runs each work in a thread of its own, and stops it when its time is over. None is begun a second time meanwhile.
 
     >>> patience = Patience[int]()
-    >>> patience.run("sum", lambda: 1 + 1, seconds=60)
+    >>> patience.run("sum", lambda stoppable: 1 + 1, seconds=60)
     2
     """
 
-    def __init__(self) -> None:
-        self._running: dict[Hashable, Future[T]] = {}
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._works: dict[Hashable, Work[T]] = {}
         self._lock = threading.Lock()
 
-    def run(self, name: Hashable, work: Callable[[], T], *, seconds: float) -> T:
-        """The result, of this work or of an earlier one of this name that was not done in time; else `TimeoutError`.
+    def run(
+        self,
+        name: Hashable,
+        work: Callable[[Stoppable], T],
+        *,
+        seconds: float,
+        pause_seconds: float = 0.0,
+        anew: bool = False,
+    ) -> T:
+        """The result of this work, or of one of this name that runs already; `TimeoutError` when its time is over.
 
-        Nobody waits a second time: for work that was overdue before, it is only looked whether it is done.
+        Nobody waits a second time for work that is overdue: once it has ended it is begun again, but not before
+        `pause_seconds` are over. With `anew` one that runs is stopped, for nobody wants its result any more.
         """
         with self._lock:
-            overdue = self._running.get(name)
-            future = overdue or self._begun(name, work)
-        try:
-            return future.result(timeout=0 if overdue is not None else seconds)
-        finally:
-            if future.done():
-                with self._lock:
-                    self._running.pop(name, None)
+            found = self._works.get(name)
+            if found is not None and anew:
+                found.stop()
+                found = None
+            elif found is not None and self._has_failed(found):
+                if self._now() < found.until + pause_seconds:
+                    raise TimeoutError
+                found = None
+            if found is None:
+                found = self._begun(name, work, seconds)
+        return self._awaited(name, found)
 
-    def _begun(self, name: Hashable, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
+    def _has_failed(self, work: Work[T]) -> bool:
+        """Whether it was stopped and has ended for that; one that was done nevertheless has a result."""
+        return work.is_stopped and work.future.done() and work.future.exception() is not None
 
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # told to whoever asks for the result
-                future.set_exception(error)
+    def _begun(self, name: Hashable, work: Callable[[Stoppable], T], seconds: float) -> Work[T]:
+        over = [known for known, one in self._works.items() if one.future.done() and one.until < self._now() - 600]
+        for known in over:
+            del self._works[known]
+        self._works[name] = Work(work, until=self._now() + seconds)
+        return self._works[name]
 
-        self._running[name] = future
-        threading.Thread(target=run, name="headwater-alert-statement", daemon=True).start()
-        return future
+    def _awaited(self, name: Hashable, work: Work[T]) -> T:
+        done = threading.Event()
+        work.future.add_done_callback(lambda _: done.set())
+        if not done.wait(max(0.0, work.until - self._now())):
+            work.stop()
+            raise TimeoutError
+        if self._has_failed(work):  # it stays known, so that it is not begun again too soon
+            raise TimeoutError
+        with self._lock:
+            if self._works.get(name) is work:
+                del self._works[name]
+        return work.future.result()

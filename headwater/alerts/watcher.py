@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,15 @@ from headwater.errors import AlertOverdue, HeadwaterError
 from headwater.faults import reach
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headwater.log import EmbeddedLog
 
 LOOK_SECONDS = 5.0
 #: A statement that takes longer is shown to be too slow, and holds up no other rule.
 STATEMENT_SECONDS_MAX = 10.0
+#: One that was too slow is asked again after so long: the look waits for it, and the machine works for nothing.
+OVERDUE_PAUSE_SECONDS = 60.0
 #: Receivers that are told at once.
 SENDERS_MAX = 16
 #: How long the end waits for those that are being told.
@@ -72,7 +76,7 @@ class Watcher:
         self._sender: Sender = sender or Channels.of(log.config)
         self._look_seconds = look_seconds
         self._statement_seconds_max = statement_seconds_max
-        self._patience = Patience[list[Reading]]()
+        self._patience: Patience[pa.Table] = Patience()
         self.book = Book(log)
         #: What the last look has found, by rule and subject, and why it has found nothing.
         self._latest: dict[str, dict[str, Reading]] = {}
@@ -89,13 +93,16 @@ class Watcher:
     def put(self, rule: Rule) -> None:
         """Add a rule or replace the one of its name, after trying it: one that could never be looked at is refused."""
         if rule.enabled:
-            self._found(rule, Look(self._measures))
+            self._found(rule, self._glance())
         self.book.put(rule)
         self._wake.set()
 
-    def preview(self, rule: Rule) -> list[Reading]:
-        """What a rule would find now: nothing is written down, and nobody is told."""
-        return self._found(rule, Look(self._measures))
+    def preview(self, rule: Rule, *, asker: Hashable = None) -> list[Reading]:
+        """What a rule would find now: nothing is written down, and nobody is told.
+
+        Somebody who is still writing asks again and again: a statement that the same `asker` has asked before is stopped.
+        """
+        return self._found(rule, self._glance(None if asker is None else ("preview", asker)))
 
     def remove(self, name: str) -> None:
         self.book.remove(name)
@@ -175,7 +182,7 @@ class Watcher:
         """Look at all rules once, and write down what has changed, all at once or nothing."""
         with self._looking:
             self.book.refresh()
-            look = Look(self._measures)
+            look = self._glance(pause_seconds=OVERDUE_PAUSE_SECONDS)
             rules, standings = dict(self.book.rules), dict(self.book.standings)
             before: dict[str, dict[str, Standing]] = {}
             for (name, subject), standing in standings.items():
@@ -216,13 +223,27 @@ class Watcher:
         return found, trouble
 
     def _found(self, rule: Rule, look: Look) -> list[Reading]:
-        if rule.kind != "view":
-            return readings(rule, look)
-        seconds = self._statement_seconds_max
         try:
-            return self._patience.run(rule, lambda: readings(rule, look), seconds=seconds)
+            return readings(rule, look)
         except TimeoutError:
-            raise AlertOverdue(rule=rule.name, seconds=seconds) from None
+            if rule.kind != "view":
+                raise
+            raise AlertOverdue(rule=rule.name, seconds=self._statement_seconds_max) from None
+
+    def _glance(self, asker: Hashable = None, *, pause_seconds: float = 0.0) -> Look:
+        """A look at things as they are now, that waits only so long for statements and then stops them."""
+
+        def run_sql(statement: str, *, rows_max: int) -> pa.Table:
+            # By its text: whatever else is changed in a rule asks nothing new.
+            return self._patience.run(
+                statement if asker is None else asker,
+                lambda stoppable: self._measures.run_sql(statement, rows_max=rows_max, stoppable=stoppable),
+                seconds=self._statement_seconds_max,
+                pause_seconds=pause_seconds,
+                anew=asker is not None,
+            )
+
+        return Look(self._measures, run_sql=run_sql)
 
     def _ended(self, rule: Rule, before: dict[str, Standing], why: str, look: Look) -> list[Step]:
         """What becomes of subjects that nobody looks at any more."""
@@ -256,13 +277,18 @@ class Watcher:
         return len(due)
 
     def _attempt(self, delivery: Delivery) -> None:
-        after = self._sender.send(delivery, now_us=self._measures.now_us())
-        reach("alerts.sent")
-        self.book.outbox.take(after)  # at once: where it cannot be written down, it is not sent again all the same
-        self.book.outbox.let_go(delivery)
+        try:
+            after = self._sender.send(delivery, now_us=self._measures.now_us())
+            reach("alerts.sent")
+            self.book.outbox.take(after)  # at once: where it cannot be written down, it is not sent again all the same
+        except Exception as error:  # told here, for the thread that sends has nobody to tell
+            logger.error("an alert could not be sent to %s: %s", delivery.target, error)
+            return
+        finally:
+            self.book.outbox.let_go(delivery)  # whatever happens: a receiver that is held is told nothing any more
         try:
             self.book.write(deliveries=[after])
-        except Exception as error:  # told here, for the thread that sends has nobody to tell
+        except Exception as error:
             logger.error("the delivery of an alert could not be written down: %s", error)
         self._wake.set()  # the next thing for the same receiver may go out
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.alerts import Delivery, Rule, Watcher
+from headwater.alerts.patience import Stoppable
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.log import EmbeddedLog, Lag
@@ -44,7 +45,7 @@ class Numbers:
     def topics(self) -> Sequence[str]:
         return ["orders", *self.letters]
 
-    def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:  # noqa: ARG002
+    def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
         if isinstance(self.table, Exception):
             raise self.table
         return self.table.slice(0, rows_max)

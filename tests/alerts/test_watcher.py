@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headwater.alerts import Rule, Watcher
+from headwater.alerts import Delivery, Rule, Watcher
+from headwater.alerts.deliveries import PAUSE_SECONDS_MAX
 from headwater.alerts.judging import SUBJECTS_MAX
+from headwater.alerts.patience import Patience, Stoppable
 from headwater.errors import (
     AlertNotFound,
     AlertOverdue,
@@ -346,11 +350,11 @@ def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) ->
     numbers, release, begun = Numbers(lags={"spend": 100}), threading.Event(), []
 
     class Slow(Numbers):
-        def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
+        def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
             if statement == "SELECT slowly":
                 begun.append(statement)
                 assert release.wait(60)
-            return super().run_sql(statement, rows_max=rows_max)
+            return super().run_sql(statement, rows_max=rows_max, stoppable=stoppable)
 
     measures = Slow(clock=numbers.clock, lags=numbers.lags, table=pa.table({"card": [7]}))
     watcher = Watcher(log, measures, sender=Heard(), statement_seconds_max=0.01)
@@ -367,3 +371,140 @@ def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) ->
     while not found:
         found = [change.state for change in watcher.look() if change.subject]
     assert found == ["firing"]
+
+
+def test_a_statement_whose_time_is_over_is_ended_and_not_asked_again_at_once(log: EmbeddedLog) -> None:
+    ended, begun = threading.Event(), []
+
+    class Endless(Numbers):
+        def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
+            begun.append((statement, rows_max))
+            assert stoppable is not None
+            stoppable(ended.set)
+            assert ended.wait(60)
+            raise StatementInvalid(statement=statement, why="it was interrupted")
+
+    watcher = Watcher(log, Endless(), sender=Heard(), statement_seconds_max=0.01)
+    with pytest.raises(AlertOverdue):
+        watcher.put(Rule(name="endless", kind="view", sql="SELECT endlessly"))
+    assert ended.wait(60)
+    for name in ("endless", "another"):  # the same statement in two rules is one statement
+        watcher.book.put(Rule(name=name, kind="view", sql="SELECT endlessly"))
+    for _ in range(3):
+        watcher.look()
+    assert [one.state for one in watcher.states()] == ["unknown", "unknown"]
+    assert len(begun) == 1
+
+
+def test_a_real_statement_that_takes_too_long_ends(log: EmbeddedLog) -> None:
+    endless = "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE i % 7 = 3"
+    watcher = Watcher(log, sender=Heard(), statement_seconds_max=0.2)
+    with pytest.raises(AlertOverdue):
+        watcher.put(Rule(name="endless", kind="view", sql=endless))
+    for thread in threading.enumerate():
+        if thread.name == "headwater-alert-statement":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def test_work_that_was_overdue_is_begun_again_after_a_pause() -> None:
+    now, ends = [0.0], list[threading.Event]()
+
+    def work(stoppable: Stoppable) -> int:
+        ends.append(ended := threading.Event())
+        stoppable(ended.set)
+        assert ended.wait(60)
+        raise RuntimeError("it was interrupted")
+
+    patience = Patience[int](now=lambda: now[0])
+
+    def asked(work: Callable[[Stoppable], int] = work, *, seconds: float = 0.0) -> int:
+        return patience.run("a", work, seconds=seconds, pause_seconds=60.0)
+
+    with pytest.raises(TimeoutError):
+        asked()
+    assert ends[0].wait(60)
+    now[0] = 59.0
+    with pytest.raises(TimeoutError):
+        asked()
+    assert len(ends) == 1
+    now[0] = 61.0
+    until(lambda: asked(lambda _: 7, seconds=60.0) == 7)  # the first may take a moment to end
+    assert len(ends) == 1
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition; work that is still overdue does not meet it."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            if holds():
+                return
+
+
+def test_somebody_who_writes_on_stops_what_they_asked_before(log: EmbeddedLog) -> None:
+    begun, ended = list[str](), threading.Event()
+
+    class Endless(Numbers):
+        def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
+            begun.append(statement)
+            assert stoppable is not None
+            if statement == "SELECT endlessly":
+                stoppable(ended.set)
+                first_runs.set()
+                assert ended.wait(60)
+                raise StatementInvalid(statement=statement, why="it was interrupted")
+            return pa.table({"card": [1]}).slice(0, rows_max)
+
+    first_runs = threading.Event()
+    watcher = Watcher(log, Endless(), sender=Heard(), statement_seconds_max=60.0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(watcher.preview, Rule(name="a", kind="view", sql="SELECT endlessly"), asker="form")
+        assert first_runs.wait(60)
+        found = watcher.preview(Rule(name="a", kind="view", sql="SELECT endlessly, more"), asker="form")
+        with pytest.raises(AlertOverdue):
+            first.result(60)
+    assert [one.value for one in found] == [1.0]
+    assert begun == ["SELECT endlessly", "SELECT endlessly, more"]
+
+
+def test_queries_of_the_same_name_in_two_apps_are_both_watched(log: EmbeddedLog) -> None:
+    def spend(app: str, *, version: int = 1, state: Any = "running") -> QueryStatus:
+        return QueryStatus(name="spend", kind="view", app=app, version=version, state=state)
+
+    numbers = Numbers(statuses=[spend("a", state="failed"), spend("b")])
+    watcher = watcher_of(log, numbers)
+    watcher.put(Rule(name="down", kind="query_down", query="spend"))
+    assert [(one.subject, one.state) for one in watcher.look()] == [("a/spend", "firing")]
+    numbers.statuses = [spend("a", state="failed"), spend("b"), spend("b", version=2, state="failed")]
+    assert [(one.subject, one.state) for one in watcher.look()] == [("b/spend v2", "firing")]
+    assert {one.subject for one in watcher.preview(Rule(name="x", kind="query_down", query="*"))} == {
+        "a/spend",
+        "b/spend v1",
+        "b/spend v2",
+    }
+
+
+@pytest.mark.parametrize("asked", [31_536_000.0, float("inf"), float("nan")])
+def test_a_receiver_cannot_ask_for_silence(asked: float) -> None:
+    first = Delivery(id="1", at_us=0, change="c", rule="r", channel="webhook", target="http://hook")
+    after = first.postponed("busy", now_us=0, after_seconds=asked)
+    assert (after.state, after.next_us <= PAUSE_SECONDS_MAX * 1e6) == ("waiting", True)
+
+
+def test_a_sender_that_fails_leaves_its_receiver_free(log: EmbeddedLog, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Heard):
+        def send(self, delivery: Delivery, *, now_us: int) -> Delivery:
+            if not self.attempts:
+                self.attempts.append(delivery.target)
+                raise OverflowError("cannot convert float infinity to integer")
+            return super().send(delivery, now_us=now_us)
+
+    numbers, heard = Numbers(lags={"spend": 100}), Broken()
+    watcher = watcher_of(log, numbers, heard)
+    watcher.put(slow())
+    watcher.look()
+    now_us = numbers.now_us()
+    [delivery] = watcher.book.outbox.begin(now_us, count_max=1)
+    watcher._attempt(delivery)
+    assert "float infinity" in caplog.text
+    assert watcher.book.outbox.begin(now_us, count_max=1) == [delivery]

@@ -15,7 +15,7 @@ from headwater.console.context import context
 from headwater.console.parts.alert_preview import Preview, preview_of
 from headwater.console.parts.alert_words import KINDS
 from headwater.console.parts.chart import LineChart
-from headwater.console.parts.layout import block, button
+from headwater.console.parts.layout import block, button, select
 from headwater.console.parts.live import attempt, read, tell
 from headwater.console.parts.words import span
 from headwater.console.visit import Visit
@@ -30,11 +30,12 @@ FIELDS = {
     "query_down": ("query",),
     "view": ("sql", "key", "threshold"),
 }
+#: What stands above the limit of each kind, and what may be written there.
 LIMITS = {
-    "lag": "More than",
-    "watermark_delay": "More than (such as 5 min)",
-    "dead_letters": "More than, in a minute",
-    "view": "More rows than",
+    "lag": ("More than", "1000, or 5 min"),
+    "watermark_delay": ("More than", "5 min"),
+    "dead_letters": ("More than, in a minute", "0"),
+    "view": ("More rows than", "0"),
 }
 READINGS_TOLD = 3
 
@@ -60,22 +61,24 @@ class RuleForm:
     def _build_what(self) -> None:
         self._inputs: dict[str, Any] = {}
         with block("alert-fields"):
-            self._input("name", "Name")
+            self._input("name", "Name", "billing-is-slow")
             self._choice("kind", dict(KINDS), "Watch")
-            for name, label in (("group", "Group, or a pattern"), ("query", "Query, or a pattern"), ("topic", "Topic")):
-                self._input(name, label)
-            self._inputs["sql"] = self._area("SELECT … over views and topics", rows=4).classes("code-input wide")
-            self._input("key", "Columns that tell rows apart (optional)")
+            self._input("group", "Group, or a pattern", "billing, or bill*")
+            self._input("query", "Query, or a pattern", "totals, or tot*")
+            self._input("topic", "Topic", "every topic")
+            self._inputs["sql"] = self._area("SQL over views and topics", "SELECT … FROM …", rows=4)
+            self._inputs["sql"].classes("code-input wide")
+            self._input("key", "Columns that tell rows apart", "none: the rows are counted")
             self._input("threshold", "More than")
             self._choice("unit", list(UNITS), "Unit")
-            self._input("for_seconds", "For at least (such as 5 min)")
+            self._input("for_seconds", "For at least", "at once, or 5 min")
             self._choice("severity", list(SEVERITIES), "Severity")
 
     def _build_who(self) -> None:
         with block("alert-fields"):
-            self._inputs["webhooks"] = self._area("Webhooks, one on a line")
-            self._inputs["emails"] = self._area("E-mails, one on a line")
-            self._inputs["note"] = self._area("Note for whoever is told")
+            self._inputs["webhooks"] = self._area("Webhooks, one on a line", "https://…")
+            self._inputs["emails"] = self._area("E-mails, one on a line", "desk@example.com")
+            self._inputs["note"] = self._area("Note for whoever is told", "What to do about it")
             self._inputs["browser"] = ui.switch("Notify browsers in which the console is open").classes("wide")
 
     def _build_preview(self) -> None:
@@ -89,16 +92,15 @@ class RuleForm:
                 )
             self._lately = ui.label("").classes("quiet small")
 
-    def _input(self, name: str, label: str) -> None:
-        made = ui.input(label, on_change=self._changed).classes("field").props("outlined dense debounce=300")
-        self._inputs[name] = made
+    def _input(self, name: str, label: str, example: str = "") -> None:
+        made = ui.input(label, placeholder=example, on_change=self._changed).classes("field")
+        self._inputs[name] = made.props("outlined dense debounce=300")
 
     def _choice(self, name: str, options: Any, label: str) -> None:
-        made = ui.select(options, label=label, on_change=self._changed).classes("field")
-        self._inputs[name] = made.props(f'outlined dense options-dense aria-label="{escape(label)}"')
+        self._inputs[name] = select(options, value=None, label=label, on_change=self._changed, named=True)
 
-    def _area(self, label: str, *, rows: int = 2) -> ui.textarea:
-        made = ui.textarea(label, on_change=self._changed).classes("field")
+    def _area(self, label: str, example: str, *, rows: int = 2) -> ui.textarea:
+        made = ui.textarea(label, placeholder=example, on_change=self._changed).classes("field")
         return made.props(f"outlined dense debounce=300 rows={rows}")
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -144,9 +146,9 @@ class RuleForm:
         try:
             rule = self._written()
         except HeadwaterError as error:
-            self._show(Preview(trouble=str(error)))
+            self._show(Preview(trouble=str(error) if self._text("name") else "The rule has no name yet."))
             return
-        found = await read(lambda: preview_of(rule))
+        found = await read(lambda: preview_of(rule, asker=id(self)))
         if asked == self._asked:  # somebody may have written on meanwhile
             self._show(found)
 
@@ -157,7 +159,9 @@ class RuleForm:
             self._inputs[name].set_visibility(name in shown)
         if kind == "view" and self._text("key"):
             self._inputs["threshold"].set_visibility(False)
-        self._inputs["threshold"].set_label(LIMITS.get(kind, "More than"))
+        label, example = LIMITS.get(kind, ("More than", ""))
+        self._inputs["threshold"].set_label(label)
+        self._inputs["threshold"].props["placeholder"] = example
 
     def _written(self) -> Rule:
         """The rule as the form has it; `ArgumentInvalid` or `NameInvalid` where it is none yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from headwater.alerts import Reading, Rule
@@ -43,10 +43,10 @@ def episodes(points: Sequence[tuple[float, float]], *, threshold: float, for_sec
     return count
 
 
-def preview_of(rule: Rule) -> Preview:
-    """Try a rule without keeping it."""
+def preview_of(rule: Rule, *, asker: Hashable = None) -> Preview:
+    """Try a rule without keeping it; what the same `asker` has tried before is stopped."""
     try:
-        readings = context().service.watcher.preview(rule)
+        readings = context().service.watcher.preview(rule, asker=asker)
     except HeadwaterError as error:
         return Preview(trouble=str(error))
     subjects = sorted(readings, key=lambda one: -one.value)[:LINES_MAX]
