@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from headwater.console.context import context
+from headwater.console.parts.live import read
+from headwater.console.threads import STATEMENTS
 from headwater.errors import HeadwaterError, StatementInvalid
 from headwater.server.tokens import Caller
 
@@ -18,6 +21,9 @@ ROWS_MAX = 1_000
 SECONDS_MAX = 60.0
 _LINE = re.compile(r"LINE (\d+): (.*)\n( *)(\^+)")
 _QUOTED = re.compile(r'"([^"\n]+)"|with name (\w+) does|\'([^\'\n]+)\'')
+
+#: Those that run now.
+_running: set[Statement] = set()
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,13 @@ class Answer:
     seconds: float
     is_cut: bool
     """Whether there are more rows than were asked for."""
+
+
+class Leaving(Protocol):
+    """A page, as NiceGUI knows it."""
+
+    # Any: what NiceGUI takes as a handler.
+    def on_delete(self, handler: Callable[..., Any]) -> None: ...
 
 
 class Statement:
@@ -43,9 +56,12 @@ class Statement:
         """Why it was ended, where it was."""
 
     def run(self) -> Answer:
+        if self.stopped:  # while it waited for its place
+            raise StatementInvalid(statement=self.text, why=self.stopped)
         timer = threading.Timer(self._seconds_max, self.stop, [f"It took longer than {self._seconds_max:.0f} s."])
         timer.daemon = True
         timer.start()
+        _running.add(self)
         began = time.perf_counter()
         try:
             table = context().apps.sql(
@@ -53,6 +69,7 @@ class Statement:
             )
         finally:
             timer.cancel()
+            _running.discard(self)
         seconds = time.perf_counter() - began
         return Answer(table.slice(0, self._rows_max), seconds, is_cut=table.num_rows > self._rows_max)
 
@@ -71,6 +88,45 @@ class Statement:
     def _check(self, names: list[str]) -> None:
         for name in names:
             self._caller.require("read", name)
+
+
+class Asker:
+    """What one page asks: one statement at a time, which ends when the page is closed."""
+
+    def __init__(self, caller: Caller, client: Leaving) -> None:
+        self._caller = caller
+        self._asked: Statement | None = None
+        self.stopped = ""
+        self.is_gone = False
+        """Whether the page was closed."""
+        client.on_delete(self._leave)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._asked is not None
+
+    async def ask(self, text: str) -> Answer:
+        """The answer; where it was ended before, `stopped` says why."""
+        asked = self._asked = Statement(text, caller=self._caller)
+        try:
+            return await read(asked.run, pool=STATEMENTS)
+        finally:
+            self._asked, self.stopped = None, asked.stopped
+
+    def stop(self) -> None:
+        if self._asked is not None:
+            self._asked.stop()
+
+    def _leave(self) -> None:
+        self.is_gone = True
+        if self._asked is not None:
+            self._asked.stop("The page was closed.")
+
+
+def stop_all() -> None:
+    """End whatever runs: the server goes down."""
+    for one in list(_running):
+        one.stop("The server goes down.")
 
 
 def told(error: HeadwaterError) -> str:

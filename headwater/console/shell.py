@@ -17,6 +17,7 @@ from nicegui import ui
 
 from headwater.console.alerting import follow
 from headwater.console.apps import Apps
+from headwater.console.asking import stop_all
 from headwater.console.context import Context, context
 from headwater.console.history import History
 from headwater.console.login import LOGO, ROOT, add_login, version
@@ -39,6 +40,7 @@ def declare_pages() -> None:
             _page(one)
         )
     add_login(pages)
+    pages.on_shutdown(stop_all)
 
 
 def _page(one: Screen) -> Callable[..., Any]:

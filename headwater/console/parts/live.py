@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from nicegui import context as page_context
-from nicegui import run, ui
+from nicegui import core, ui
 
+from headwater.console.threads import LOOKS
 from headwater.errors import HeadwaterError
 
 T = TypeVar("T")
@@ -32,13 +34,11 @@ async def arriving_filled() -> AsyncIterator[None]:
         await asyncio.wait([asyncio.ensure_future(look()) for look in looks], timeout=FIRST_LOOKS_SECONDS_MAX)
 
 
-async def read(work: Callable[[], T]) -> T:
+async def read(work: Callable[[], T], *, pool: Executor = LOOKS) -> T:
     """Do work that may touch the disk, in a thread."""
-    found: list[T] = []
-    await run.io_bound(lambda: found.append(work()))
-    if not found:  # the page was closed, or the server goes down: nobody waits for it any more
+    if core.app.is_stopping:  # nobody waits for it any more
         raise asyncio.CancelledError
-    return found[0]
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 # Any: showing gives nothing back, or something to wait for.

@@ -7,13 +7,13 @@ import io
 import json
 
 import pyarrow as pa
+from nicegui import context as page_context
 from nicegui import ui
 
-from headwater.console.asking import ROWS_MAX, SECONDS_MAX, Answer, Statement, spot, told
+from headwater.console.asking import ROWS_MAX, SECONDS_MAX, Answer, Asker, spot, told
 from headwater.console.parts.cells import columns_of, rows_of, shown
 from headwater.console.parts.editor import Editor
 from headwater.console.parts.layout import block, button, card, empty, heading
-from headwater.console.parts.live import read
 from headwater.console.parts.names import Names
 from headwater.console.parts.plot import Plot
 from headwater.console.parts.table import Pages, Row, Table
@@ -39,7 +39,7 @@ class Box:
 
     def __init__(self, visit: Visit, text: str) -> None:
         self._visit = visit
-        self._asked: Statement | None = None
+        self._asker = Asker(visit.caller, page_context.client)
         self._timer: ui.timer | None = None
         heading(
             "SQL",
@@ -98,8 +98,7 @@ class Box:
 
     def _stop(self) -> None:
         self._end_watch()
-        if self._asked is not None:
-            self._asked.stop()
+        self._asker.stop()
 
     def _end_watch(self) -> None:
         if self._timer is not None:
@@ -109,25 +108,27 @@ class Box:
         self._stop_button.set_visibility(False)
 
     async def _ask(self) -> None:
-        if self._asked is not None or not (text := self._editor.value.strip()):
+        if self._asker.is_busy or not (text := self._editor.value.strip()):
             return  # the one before still runs
-        self._asked = Statement(self._editor.value, caller=self._visit.caller)
         self._stop_button.set_visibility(True)
         self._run_button.props("loading")
         try:
-            answer = await read(self._asked.run)
-        except HeadwaterError as error:
-            self._fail(error, self._asked.stopped)
-        else:
-            self._fail(None)
-            self._result.show(answer, again=self._timer is not None)
-            self._past.add(text)
-            if len(text) <= ADDRESS_MAX:
-                ui.run_javascript(f"history.replaceState(null, '', '?text=' + encodeURIComponent({json.dumps(text)}))")
-        finally:
-            self._asked = None
-            self._run_button.props(remove="loading")
-            self._stop_button.set_visibility(self._timer is not None)
+            answer, error = await self._asker.ask(self._editor.value), None
+        except HeadwaterError as refused:
+            answer, error = None, refused
+        if self._asker.is_gone:
+            return
+        self._run_button.props(remove="loading")
+        self._fail(error, self._asker.stopped)
+        if answer is not None:
+            self._show(answer, text)
+        self._stop_button.set_visibility(self._timer is not None)
+
+    def _show(self, answer: Answer, text: str) -> None:
+        self._result.show(answer, again=self._timer is not None)
+        self._past.add(text)
+        if len(text) <= ADDRESS_MAX:
+            ui.run_javascript(f"history.replaceState(null, '', '?text=' + encodeURIComponent({json.dumps(text)}))")
 
     def _fail(self, error: HeadwaterError | None, stopped: str = "") -> None:
         self._told.set_visibility(error is not None)

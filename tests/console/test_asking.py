@@ -1,0 +1,107 @@
+"""Statements of a page: they end when the page is closed, and take nobody else's place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.console import asking
+from headwater.console.apps import Apps
+from headwater.console.asking import Asker, Statement, stop_all
+from headwater.console.parts.live import read
+from headwater.console.threads import LOOKS, STATEMENTS
+from headwater.errors import StatementInvalid
+from headwater.log import EmbeddedLog
+from headwater.server.tokens import LOCAL
+
+ENDLESS = "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE i % 7 = 3"
+
+
+class Page:
+    """A page that a test can close."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Callable[..., Any]] = []
+
+    def on_delete(self, handler: Callable[..., Any]) -> None:
+        self._handlers.append(handler)
+
+    def close(self) -> None:
+        for handler in self._handlers:
+            handler()
+
+
+@pytest.fixture
+def running(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set once a statement is at work."""
+    apps, begun = Apps(log), threading.Event()
+    inner = apps.sql
+
+    def sql(*arguments: Any, stoppable: Callable[[Callable[[], None]], None], **more: Any) -> Any:
+        def told(end: Callable[[], None]) -> None:
+            stoppable(end)
+            begun.set()
+
+        return inner(*arguments, stoppable=told, **more)
+
+    monkeypatch.setattr(apps, "sql", sql)
+    monkeypatch.setattr(asking, "context", lambda: SimpleNamespace(apps=apps))
+    yield begun
+    stop_all()
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 60)
+
+
+def test_a_statement_ends_with_its_page(running: threading.Event) -> None:
+    page = Page()
+    asker = Asker(LOCAL, page)
+
+    async def visit() -> None:
+        asked = asyncio.ensure_future(asker.ask(ENDLESS))
+        await until(running)
+        assert asker.is_busy
+        page.close()
+        with pytest.raises(StatementInvalid):
+            await asyncio.wait_for(asked, 60)
+
+    asyncio.run(visit())
+    assert (asker.is_gone, asker.is_busy, asker.stopped) == (True, False, "The page was closed.")
+
+
+def test_all_statements_end_when_the_server_goes_down(running: threading.Event) -> None:
+    async def visit() -> None:
+        asked = asyncio.ensure_future(Asker(LOCAL, Page()).ask(ENDLESS))
+        await until(running)
+        stop_all()
+        with pytest.raises(StatementInvalid):
+            await asyncio.wait_for(asked, 60)
+
+    asyncio.run(visit())
+
+
+@pytest.mark.usefixtures("running")
+def test_a_statement_that_was_stopped_while_it_waited_is_not_begun() -> None:
+    statement = Statement(ENDLESS, caller=LOCAL)
+    statement.stop()
+    with pytest.raises(StatementInvalid, match="stopped"):
+        statement.run()
+
+
+def test_pages_read_while_every_place_for_statements_is_taken() -> None:
+    release = threading.Event()
+
+    async def visit() -> None:
+        taken = [asyncio.ensure_future(read(release.wait, pool=STATEMENTS)) for _ in range(20)]
+        assert await asyncio.wait_for(read(lambda: 42), 60) == 42
+        release.set()
+        await asyncio.gather(*taken)
+
+    asyncio.run(visit())
+    assert LOOKS is not STATEMENTS
