@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -68,6 +68,8 @@ class History:
         self.topics: dict[str, TopicNow] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
+        self.rates: deque[tuple[float, float]] = deque(maxlen=POINTS_MAX)
+        """Rows a second of all topics together, oldest first; our own topics are not counted."""
         self.looked_at: float = 0.0
         """When the last look ended, in seconds since 1970; 0 before the first."""
         self._whole_at = time.monotonic()
@@ -153,9 +155,12 @@ class History:
                     found[name] = self._topic(name, is_dense=is_dense)
                 else:
                     found[name] = known
-        for name in self.topics.keys() - found.keys():
+        gone = self.topics.keys() - found.keys()
+        for name in gone:
             self._before.pop(name, None)
             self._states.pop(name, None)
+        self._forget("topic", gone)
+        self._note_total(found)
         self._turn = (self._turn + 1) % TURNS
         self.topics = found
 
@@ -194,6 +199,7 @@ class History:
             for name in (lag.group, f"{lag.group}/{lag.topic}"):
                 rows, seconds = totals.get(name, (0, 0.0))
                 totals[name] = (rows + lag.rows, max(seconds, lag.seconds))
+        self._forget("group", {name for kind, name, _ in tuple(self._series) if kind == "group"} - totals.keys())
         for name, (rows, seconds) in totals.items():
             self._note("group", name, now, {"lag": rows, "lag_seconds": seconds})
 
@@ -214,6 +220,23 @@ class History:
                 values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
             values |= {f"phase.{phase}": value for phase, value in one.phases_ms.items()}
             self._note("query", name, now, values)
+        # An app that comes back goes on with its lines; one that stays away is forgotten with the last of their points.
+        last = now - POINTS_MAX * LOOK_SECONDS
+        queries = {
+            name for (kind, name, _), line in tuple(self._series.items()) if kind == "query" and line[-1][0] < last
+        }
+        self._forget("query", queries - set(names))
+
+    def _note_total(self, topics: dict[str, TopicNow]) -> None:
+        """Rows a second of all topics together, so that no page has to add up the lines of ten thousand."""
+        total = sum(one.rate for one in topics.values() if not one.name.startswith("__"))
+        self.rates.append((time.time(), total))
+
+    def _forget(self, kind: Kind, names: Set[str]) -> None:
+        """Drop the lines of what is gone: there is room for so many, and others want theirs."""
+        if names:
+            for key in [one for one in tuple(self._series) if one[0] == kind and one[1] in names]:
+                self._series.pop(key, None)
 
     def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
         for measure, value in values.items():

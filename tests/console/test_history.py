@@ -11,6 +11,7 @@ from headwater.console.apps import Apps
 from headwater.console.history import History
 from headwater.log import EmbeddedLog
 from headwater.log.port import Description
+from headwater.runtime.status import QueryStatus
 
 SCHEMA = "customer string, amount long"
 
@@ -81,3 +82,46 @@ def test_a_topic_made_anew_is_seen_as_new(log: EmbeddedLog, many: list[str]) -> 
     log.create(many[4], SCHEMA)
     history.look()
     assert history.topics[many[4]].rows == 0
+
+
+def test_lines_of_what_is_gone_make_room_for_others(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SERIES_MAX", 12)
+    history = History(log, Apps(log))
+    for number in range(10):
+        name = f"brief.{number}"
+        log.create(name, SCHEMA)
+        log.commit_offsets(f"readers.{number}", name, {0: 0})
+        history.look()
+        assert len(history.series("topic", name, "rate")) == 1
+        assert len(history.series("group", f"readers.{number}", "lag")) == 1
+        log.groups.delete(f"readers.{number}")
+        log.delete(name)
+    history.look()
+    assert history.series("topic", "brief.9", "rate") == []
+    assert history.series("group", "readers.9", "lag") == []
+
+
+def test_lines_of_a_query_outlast_a_restart_but_not_half_an_hour(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps, now = Apps(log), [1_000_000.0]
+    monkeypatch.setattr("headwater.console.history.time.time", lambda: now[0])
+    history = History(log, apps)
+    monkeypatch.setattr(apps, "statuses", lambda: [QueryStatus(name="spend", kind="view", app="shop")])
+    history.look()
+    monkeypatch.setattr(apps, "statuses", list)
+    now[0] += 60.0
+    history.look()
+    assert len(history.series("query", "spend", "rate")) == 1
+    now[0] += module.POINTS_MAX * module.LOOK_SECONDS
+    history.look()
+    assert history.series("query", "spend", "rate") == []
+
+
+def test_the_rates_of_all_topics_are_added_up_once_a_look(log: EmbeddedLog, many: list[str]) -> None:
+    history = History(log, Apps(log))
+    history.look()
+    for name in (many[3], many[4]):
+        log.append(name, [{"customer": "ada", "amount": 1}] * 5)
+    history.look()
+    assert [rate for _, rate in history.rates] == [0.0, history.topics[many[3]].rate + history.topics[many[4]].rate]

@@ -230,6 +230,8 @@ class Home:
 
     def _rates(self) -> list[tuple[float, float]]:
         """All topics together, in steps of two seconds."""
+        if self._visit.caller.may("read", "*"):
+            return list(self._history.rates)[1:][-300:]
         totals: dict[int, float] = {}
         for name in self._history.topics:
             if not name.startswith("__") and self._visit.caller.sees(name):
