@@ -3,7 +3,7 @@
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
     │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
-    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded
+    │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded, KeyReused, StatementExceeded, ViewAmbiguous
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound, AlertNotFound
     ├── NotAllowed            the caller may not do this: ask with a token that may, or from where it is allowed
@@ -331,6 +331,36 @@ class StatementInvalid(UsageError):
     why: str
     problem = "This SQL cannot be run: {why}. It was: {statement}."
     remedy = "Give one SELECT (or WITH … SELECT) over topics and views."
+
+
+@dataclass(eq=False, kw_only=True)
+class StatementExceeded(UsageError):
+    """A statement would take more time or memory, or give more rows, than one may."""
+
+    statement: str
+    #: "60 seconds", "100,000 rows"
+    bound: str
+    problem = "This SQL was ended: it came to more than {bound}. It was: {statement}."
+    remedy = "Ask for less at once, with a WHERE, an aggregate or a LIMIT; a server's bounds are in its settings."
+
+
+@dataclass(eq=False, kw_only=True)
+class ViewAmbiguous(UsageError):
+    """Several apps of a log have a view of this name."""
+
+    view: str
+    apps: str
+    problem = "Several apps have a view {view!r}: {apps}."
+    remedy = "Say whose: `--app` on the command line, `?app=…` over HTTP. `log.{view}` in SQL is the topic of this name."
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyReused(UsageError):
+    """An append has the `Idempotency-Key` of another append, and other rows."""
+
+    key: str
+    problem = "The `Idempotency-Key` {key!r} was used for another append in the last minutes. Nothing of this one was appended."
+    remedy = "Give each append a key of its own, such as a random UUID; only the same append, asked again, has the same."
 
 
 @dataclass(eq=False, kw_only=True)

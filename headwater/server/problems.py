@@ -26,6 +26,8 @@ _STATUS_OF: dict[type[HeadwaterError], int] = {
     errors.MediaTypeUnknown: 415,
     errors.BodyTooLarge: 413,
     errors.RowTooLarge: 413,
+    errors.KeyReused: 422,
+    errors.StatementExceeded: 422,
     errors.OffsetExpired: 410,
     errors.OffsetAhead: 416,
     errors.TooManyRequests: 429,

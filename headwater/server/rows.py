@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 import orjson
@@ -56,6 +57,9 @@ _ROWS_ANSWER: dict[int | str, dict[str, Any]] = {
     }
 }
 
+#: A larger body would keep the event loop from others for too long.
+DIGESTED_AT_ONCE = 64 * 1024
+
 Number = Annotated[int | None, Query(ge=-BIG_MAX, le=BIG_MAX)]
 
 
@@ -82,7 +86,8 @@ def router(service: Service) -> APIRouter:
     ) -> Response:
         """Append rows. With a producer and a sequence, sending them again changes nothing.
 
-        With an `Idempotency-Key`, asking again within ten minutes gives the first answer; see `/receipts`.
+        With an `Idempotency-Key`, asking again within ten minutes gives the first answer; see `/receipts`. The same
+        key with other rows is refused with 422.
         """
         caller_of(request).require("write", topic)
         body = await request.body()
@@ -106,7 +111,8 @@ def router(service: Service) -> APIRouter:
             return Response(await service.run(work), media_type=JSON)
         repeat = None if repeat_of is None else Repeat(server=repeat_of, seconds=repeat_after)
         key = (caller_of(request).name, topic, idempotency_key)
-        answer = await receipts.once(key, lambda: service.run(work), repeat=repeat)
+        digest = await _digest(service, request, body)
+        answer = await receipts.once(key, lambda: service.run(work), digest=digest, repeat=repeat)
         return Response(answer, media_type=JSON, headers={SERVER_HEADER: receipts.server})
 
     @routes.get("/{topic}/receipts")
@@ -231,6 +237,17 @@ def router(service: Service) -> APIRouter:
         return {"topic": topic, "producer": producer, "sequence": log.last_sequence(topic, producer)}
 
     return routes
+
+
+async def _digest(service: Service, request: Request, body: bytes) -> bytes:
+    """What an append asks for, in a few bytes: its rows, and whatever else makes them what they are."""
+    told = sorted((name, value) for name, value in request.headers.items() if name.startswith(("content-", "ce-")))
+    made = hashlib.blake2b(repr((sorted(request.query_params.multi_items()), told)).encode(), digest_size=16)
+    if len(body) <= DIGESTED_AT_ONCE:
+        made.update(body)
+    else:
+        await service.run(lambda: made.update(body))
+    return made.digest()
 
 
 def waiting_router(service: Service) -> APIRouter:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from headwater.errors import ArgumentInvalid, OutcomeUnknown, RowInvalid, ServerUnreachable
+from headwater.errors import ArgumentInvalid, Locked, OutcomeUnknown, RowInvalid, ServerUnreachable
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.log.remote import connection
@@ -109,6 +110,52 @@ def test_an_error_is_an_answer_too(client: TestClient, orders: EmbeddedLog) -> N
         answer = client.post("/api/v1/topics/orders/rows", json=[{"id": "many"}], headers={"Idempotency-Key": "a"})
         assert (answer.status_code, answer.json()["error"]) == (400, RowInvalid.__name__)
     assert ids(orders) == []
+
+
+def test_a_key_with_other_rows_is_refused(client: TestClient, orders: EmbeddedLog) -> None:
+    """They would be lost: the answer to the first append says nothing of them."""
+    path, headers = "/api/v1/topics/orders/rows", {"Idempotency-Key": "fixed"}
+    first = client.post(path, json=[{"id": 1}], headers=headers)
+    for rows, parameters in (([{"id": 2}], {}), ([{"id": 1}], {"partition": 1})):
+        answer = client.post(path, json=rows, params=parameters, headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (422, "KeyReused")
+    large = client.post(path, json=[{"id": 1}] * 20_000, headers=headers)
+    assert large.status_code == 422
+    again = client.post(path, json=[{"id": 1}], headers=headers)
+    assert (again.status_code, again.content) == (200, first.content)
+    assert ids(orders) == [1]
+
+
+def test_a_failure_that_passes_is_not_the_answer_for_ten_minutes(
+    client: TestClient, orders: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, headers, append = "/api/v1/topics/orders/rows", {"Idempotency-Key": "k"}, type(orders).append
+    monkeypatch.setattr(type(orders), "append", _locked)
+    assert client.post(path, json=[{"id": 1}], headers=headers).status_code == 503
+    monkeypatch.setattr(type(orders), "append", append)
+    server = client.get("/api/v1/topics/orders/receipts").json()["server"]
+    repeat = {"Headwater-Repeat-Of": server, "Headwater-Repeat-After": "0.1"}
+    assert client.post(path, json=[{"id": 1}], headers=headers | repeat).status_code == 200
+    assert client.post(path, json=[{"id": 1}], headers=headers | repeat).status_code == 200
+    assert ids(orders) == [1]
+
+
+def _locked(*_: object, **__: object) -> None:
+    raise Locked(what="a partition", waited=5.0)
+
+
+def test_the_client_goes_on_when_the_failure_has_passed(
+    address: str, orders: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, failures = type(orders).append, iter([True, True])
+
+    def sometimes(*arguments: Any, **settings: Any) -> Any:
+        return _locked() if next(failures, False) else append(*arguments, **settings)
+
+    with open_log(address) as remote:
+        monkeypatch.setattr(type(orders), "append", sometimes)
+        assert remote.append("orders", [{"id": 1}]).count == 1
+    assert ids(orders) == [1]
 
 
 def test_a_key_is_known_for_its_caller_and_topic_alone(
