@@ -16,9 +16,11 @@ from headwater.errors import HeadwaterError
 from headwater.log import Offsets
 from headwater.server.service import Service
 from headwater.server.waking import LOOK_AGAIN_SECONDS
+from headwater.units import MIB
 
 #: What a subscriber may leave lying before it is let go.
 PIECES_MAX = 100
+PIECES_BYTES_MAX = 8 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +42,24 @@ class Listener:
     #: None is the last one.
     pieces: asyncio.Queue[Piece | None] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
     was_let_go: bool = False
+    bytes_waiting: int = 0
+
+    def tell(self, piece: Piece) -> bool:
+        """Give a piece; False where too much is lying there already. One piece is never too much."""
+        if self.pieces.full() or (self.bytes_waiting and self.bytes_waiting + len(piece.text) > PIECES_BYTES_MAX):
+            return False
+        self.bytes_waiting += len(piece.text)
+        self.pieces.put_nowait(piece)
+        return True
 
     async def next(self, *, seconds: float) -> Piece | None:
         """The next piece; None after so many seconds, or when the follower is no longer to be listened to."""
         if self.is_over:
             return None
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(self.pieces.get(), seconds)
+            piece = await asyncio.wait_for(self.pieces.get(), seconds)
+            self.bytes_waiting -= 0 if piece is None else len(piece.text)
+            return piece
         return None
 
     @property
@@ -89,9 +102,7 @@ class Follower:
     def _tell(self, piece: Piece) -> None:
         self.positions = dict(piece.positions)
         for listener in list(self.listeners):
-            try:
-                listener.pieces.put_nowait(piece)
-            except asyncio.QueueFull:
+            if not listener.tell(piece):
                 self.listeners.discard(listener)
                 listener.let_go()
 

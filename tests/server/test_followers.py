@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.server.followers import PIECES_MAX, Follower, Followers, Listener, Piece
+from headwater.server.followers import PIECES_BYTES_MAX, PIECES_MAX, Follower, Followers, Listener, Piece
 
 
 def follower() -> Follower:
@@ -30,6 +30,25 @@ def test_a_listener_that_is_too_slow_is_let_go_and_has_no_gap() -> None:
         return found
 
     assert asyncio.run(run()) == [{0: number} for number in range(1, PIECES_MAX + 1)]
+
+
+def test_a_listener_is_let_go_by_the_bytes_that_it_leaves_lying() -> None:
+    async def run() -> list[dict[int, int]]:
+        one, slow, quick = follower(), Listener(), Listener()
+        one.listeners |= {slow, quick}
+        text = b"x" * (PIECES_BYTES_MAX // 4)
+        for number in range(1, 11):
+            one._tell(Piece(text=text, positions={0: number}))
+            assert await quick.next(seconds=30) is not None
+        assert one.listeners == {quick}
+        assert (quick.bytes_waiting, slow.bytes_waiting) == (0, 4 * len(text))
+        found = []
+        while not slow.is_over:
+            piece = await slow.next(seconds=30)
+            found += [] if piece is None else [piece.positions]
+        return found
+
+    assert asyncio.run(run()) == [{0: number} for number in range(1, 5)]
 
 
 def test_whoever_waits_is_woken_when_the_follower_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -11,9 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from headwater.log import EmbeddedLog
-from headwater.server import Address, Settings, served
+from headwater.log import open as open_log
+from headwater.server import Address, Settings, served, tails
+from headwater.server.service import Service
+from headwater.server.tails import PIECE_BYTES_MAX, Reading
 
 
 @dataclass(frozen=True)
@@ -136,3 +142,68 @@ def test_an_event_id_that_nobody_gave_is_refused(log: EmbeddedLog, address: str,
     log.create("t", "id int64")
     answer = httpx.get(f"{address}/api/v1/topics/t/tail", headers={"Last-Event-ID": last})
     assert answer.status_code in (400, 416)
+
+
+def test_partitions_that_are_added_are_followed_from_their_start(log: EmbeddedLog, address: str) -> None:
+    log.create("t", "id int64")
+    with tail(address) as events, tail(address) as others, tail(address, partition=0) as chosen:
+        log.append("t", [{"id": 0}], partition=0)
+        assert [next(events).data["id"], next(others).data["id"], next(chosen).data["id"]] == [0, 0, 0]
+        log.alter("t", partitions=4)
+        for number in range(1, 4):
+            log.append("t", [{"id": number}], partition=number)
+        log.append("t", [{"id": 4}], partition=0)
+        for one in (events, others):
+            found = take(one, 4)
+            assert sorted(event.data["id"] for event in found) == [1, 2, 3, 4]
+        assert next(chosen).data["id"] == 4
+    log.append("t", [{"id": 5}], partition=2)
+    with tail(address, last=found[-1].id) as events:
+        assert next(events).data["id"] == 5
+
+
+def test_a_topic_made_anew_is_followed_with_all_its_partitions(log: EmbeddedLog, address: str) -> None:
+    log.create("t", "id int64")
+    with tail(address) as events:
+        log.append("t", [{"id": 0}])
+        assert next(events).data["id"] == 0
+        log.delete("t")
+        log.create("t", "id int64", partitions=3)
+        for number in range(3):
+            log.append("t", [{"id": number}], partition=number)
+        assert sorted(event.data["id"] for event in take(events, 3)) == [0, 1, 2]
+
+
+def test_large_rows_come_a_few_at_a_time(log: EmbeddedLog) -> None:
+    log.create("t", {"id": "int64", "text": "string"})
+    log.append("t", [{"id": number, "text": "x" * 400_000} for number in range(20)])
+    reading = Reading(Service(log=log, settings=Settings()), "t", {0: 0}, None, "number", chosen=False)
+    sizes, found = [], []
+    while text := (piece := reading.read()).text:
+        sizes.append(len(text))
+        found += [json.loads(line[6:])["id"] for line in text.splitlines() if line.startswith(b"data: ")]
+        assert piece.positions == {0: found[-1] + 1}
+    assert found == list(range(20))
+    assert max(sizes) < PIECE_BYTES_MAX + 500_000
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8), most=st.integers(1, 900))
+def test_however_rows_are_cut_into_pieces_each_comes_once(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], most: int
+) -> None:
+    """The law: the events of all pieces are the rows in order, and a reader that goes on from any piece has the rest."""
+    with pytest.MonkeyPatch.context() as patch, open_log(tmp_path_factory.mktemp("log")) as log:
+        patch.setattr(tails, "PIECE_BYTES_MAX", most)
+        log.create("t", {"id": "int64", "text": "string"}, durability="memory")
+        numbers = itertools.count()
+        for each in lengths:
+            log.append("t", [{"id": next(numbers), "text": "x" * length} for length in each])
+        service = Service(log=log, settings=Settings())
+        reading = Reading(service, "t", {0: 0}, None, "number", chosen=False)
+        found: list[int] = []
+        while text := reading.read().text:
+            found += [json.loads(line[6:])["id"] for line in text.splitlines() if line.startswith(b"data: ")]
+            assert reading.positions == {0: len(found)}
+            reading = reading.twin() if len(found) % 2 else reading
+        assert found == list(range(sum(map(len, lengths))))
