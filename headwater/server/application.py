@@ -92,6 +92,7 @@ def application(
         master=master,
         guarded=guarded,
         public=tuple(public),
+        unwritten=service.unwritten,
     )
     return app
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.log.port import Topic
+from headwater.log.port import Retention, Topic
+from headwater.units import GIB
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
 
 AUDIT_TOPIC = "__audit"
+#: A year of changes, and no more than a disk can spare.
+RETENTION = Retention(seconds_max=365 * 86_400.0, bytes_max=GIB)
 AUDIT_SCHEMA = pa.schema(
     [
         pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -48,7 +51,11 @@ class Audit:
                         id="a0d17" + "0" * 27,
                         schema=AUDIT_SCHEMA,
                         time="at",
+                        retention=RETENTION,
                         created_us=self._log.clock.now_us(),
                     )
                 )
+                # One that was made before there was a bound gets it now; what somebody has set is left as it is.
+                if self._log.topic(AUDIT_TOPIC).retention == Retention():
+                    self._log.alter(AUDIT_TOPIC, retention=RETENTION)
                 self._made = True

@@ -10,7 +10,7 @@ import hmac
 import logging
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -83,6 +83,8 @@ class Guard:
     guarded: bool = False
     #: Paths, with all below them, that ask callers by themselves who they are.
     public: tuple[str, ...] = ()
+    #: Refusals that nobody with a name has asked for, by status: they are counted, not written down.
+    unwritten: Counter[int] = field(default_factory=Counter)
     _requests: Buckets = field(init=False)
     _failures: Buckets = field(init=False)
 
@@ -190,6 +192,10 @@ class Guard:
         # Neither headers nor what follows the path: both may hold secrets.
         logger.info("%s %s %s %s", caller.name, scope["method"], scope["path"], status)
         if self.audit is None or scope["method"] in ("GET", "HEAD", "OPTIONS") or status in (404, 405, 422):
+            return
+        if caller is ANYBODY and status >= 400:
+            # Whoever has no token can ask for this without end, and must not be able to fill the disk with it.
+            self.unwritten[status] += 1
             return
         if scope["method"] == "POST" and _NOT_AUDITED.fullmatch(scope["path"]):
             return

@@ -15,7 +15,10 @@ def scrape(service: Service) -> str:
     """The text of a scrape: topics, groups, and the server itself."""
     text = metrics(service.statuses(), service.log)
     streams = Metric(name="headwater_server_streams", help="Tails that are open.")
-    own = [streams, *_of_alerts(service), *_of_kafka(service)]
+    refused = Metric(name="headwater_server_refused_anonymous_total", help="Refusals of callers without a name.", kind="counter")
+    for status, count in sorted(service.unwritten.items()):
+        refused.add(count, status=str(status))
+    own = [streams, refused, *_of_alerts(service), *_of_kafka(service)]
     own[0].add(service.streams)
     return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -91,6 +91,8 @@ class Service:
     bell: Bell = field(default_factory=Bell)
     started_at: float = field(default_factory=time.time)
     streams: int = 0
+    #: Refusals of callers without a name, by status.
+    unwritten: Counter[int] = field(default_factory=Counter)
     closing: bool = False
     cursors: Kept[Cursor] = field(init=False)
     workers: anyio.CapacityLimiter | None = None

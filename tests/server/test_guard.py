@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from starlette.testclient import TestClient
 
 from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NameInvalid, ServerUnguarded, TokenInvalid, TokenNotFound
 from headwater.log import EmbeddedLog
+from headwater.log.port import Topic
 from headwater.server import Address, Settings, Tokens
+from headwater.server.audit import AUDIT_SCHEMA, AUDIT_TOPIC, RETENTION, Audit
 from headwater.server.serving import check
 from tests.server.conftest import Ask
 
@@ -344,6 +346,37 @@ def test_changes_are_in_the_audit_topic_also_those_that_were_refused(
         ("reader", "DELETE", "/api/v1/topics/fresh", 403),
         ("boss", "DELETE", "/api/v1/topics/fresh", 204),
     ]
+
+
+def test_whoever_has_no_token_writes_nothing_down(client_of: Ask, tokens: Tokens, log: EmbeddedLog) -> None:
+    """They could fill the disk: what they are refused is counted."""
+    admin = tokens.create("boss")
+
+    def add_page(app: FastAPI) -> None:
+        @app.post("/console/{status}")
+        def page(status: int) -> Response:
+            return Response(status_code=status)
+
+    client = client_of(mount=[add_page], public=["/console"])
+    for status in (401, 401, 429, 400, 303):
+        client.post(f"/console/{status}", follow_redirects=False)
+    found = [(row["caller"], row["target"], row["status"]) for row in log.read("__audit").rows()]
+    assert found == [("anybody", "/console/303", 303)]
+    scraped = client.get("/metrics", headers={"Authorization": f"Bearer {admin}"}).text
+    assert 'headwater_server_refused_anonymous_total{status="401"} 2' in scraped
+
+
+def test_the_audit_topic_is_kept_for_a_while_and_not_without_end(client: TestClient, log: EmbeddedLog) -> None:
+    old = Audit(log)
+    log.create_internal(
+        Topic(name=AUDIT_TOPIC, id="a0d17" + "0" * 27, schema=AUDIT_SCHEMA, time="at", created_us=log.clock.now_us())
+    )
+    old.record(caller="boss", address="x", action="POST", target="/", status=200)
+    assert log.topic(AUDIT_TOPIC).retention == RETENTION
+    log.alter(AUDIT_TOPIC, retention="30 days")
+    Audit(log).record(caller="boss", address="x", action="POST", target="/", status=200)
+    assert log.topic(AUDIT_TOPIC).retention.seconds_max == 30 * 86_400
+    assert client.get("/livez").status_code == 200
 
 
 # -- where it listens -------------------------------------------------------------------------------------------------
