@@ -205,7 +205,7 @@ def liveness_told(history: History, apps: Apps, caller: Caller) -> str:
 
 
 def _shortcuts() -> None:
-    with ui.dialog() as dialog, block("card narrow"):
+    with ui.dialog().props('aria-label="All keys"') as dialog, block("card narrow"):
         ui.html("<h2>Keys</h2>", sanitize=False)
         rows = [("Ctrl K", "jump to a topic, view or query"), ("/", "search on this page"), ("?", "these keys")]
         rows += [(f"g {one.key}", one.title or "") for one in screens() if one.key]
@@ -225,7 +225,10 @@ class Palette:
     def __init__(self, known: Context, visit: Visit) -> None:
         self._known = known
         self._visit = visit
-        with ui.dialog().props("position=top") as self._dialog, block("hw-palette").style("margin-top: 12vh"):
+        with (
+            ui.dialog().props('position=top aria-label="Go anywhere"') as self._dialog,
+            block("hw-palette").style("margin-top: 12vh"),
+        ):
             self._box = ui.input(placeholder="Topic, view, query or screen", on_change=self._show).classes("field")
             self._box.props('outlined dense autofocus aria-label="Jump to"').on("keydown.enter", self._first)
             self._found = block("stack tight")
