@@ -80,7 +80,8 @@ def test_the_company_is_drawn_before_spark_lights_up_and_tells_of_trouble(demo: 
     visitor = visit(demo.address)
     page = visitor.open("/topology")
     expect(page.locator(".node.query")).to_have_count(QUERIES)
-    expect(page.locator(".node.query.off")).to_have_count(QUERIES)  # dashed
+    expect(page.locator(".node.query.off")).to_have_count(QUERIES - 1)  # dashed
+    expect(node(page, "live_sessions")).to_have_class(re.compile(r"\bstarting\b"))  # the first is at it
     assert "Spark is up" not in demo.told.read_text()
 
     demo.let_spark_start()
