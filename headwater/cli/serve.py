@@ -76,7 +76,7 @@ def serve(
             session.say(f"Serving {log.path} at {url}, {asks}. Ctrl-C ends it.")
             session.show({"address": url, "log": str(log.path), "tokens": bool(tokens)})
 
-        routers = [views.router(log)]
+        routers = [views.router(log, settings=settings)]
         # The server ends in order by itself; our own handler would end it in the middle of an answer.
         before = signal.getsignal(signal.SIGTERM)
         try:

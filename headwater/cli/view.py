@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def list_views(session: Session, app: AppName = None) -> None:
     """List the views of all apps, with how far behind they are."""
     with session.log() as log, views_of(session, log, app) as views:
-        found = [views.describe(name) for name in views.names()]
+        found = views.described()
     columns = [
         Column(title="VIEW", cut=True),
         Column(title="APP", cut=True),

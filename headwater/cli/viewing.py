@@ -34,12 +34,12 @@ def views_of(session: Session, log: EmbeddedLog, app: str | None) -> AbstractCon
 class ServedViews:
     """The views of one app, over the server of its log."""
 
-    def __init__(self, session: Session, described: list[Record]) -> None:
+    def __init__(self, session: Session, app: str, described: list[Record]) -> None:
         from headwater.views import RemoteView
 
         address, token = session.config.log, session.config.token or ""
         self._described = {one["name"]: one for one in described}
-        self._views = {name: RemoteView(name, address=address, token=token) for name in self._described}
+        self._views = {name: RemoteView(name, address=address, token=token, app=app) for name in self._described}
 
     def names(self) -> list[str]:
         return list(self._described)
@@ -71,7 +71,7 @@ def _served_views(session: Session, app: str | None) -> Iterator[Views]:
             raise RunnerNotFound(app=app)
         by_app = {app: by_app[app]}
     with contextlib.ExitStack() as stack:
-        places = {name: ServedViews(session, described) for name, described in by_app.items()}
+        places = {name: ServedViews(session, name, described) for name, described in by_app.items()}
         for place in places.values():
             stack.callback(place.close)
         yield Views(places)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.errors import ArgumentInvalid, Locked, RunnerNotFound, ViewNotFound
+from headwater.errors import Locked, RunnerNotFound, ViewAmbiguous, ViewNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headwater.runtime.client import Client
     from headwater.runtime.home import Runner
     from headwater.views import RemoteView, View, ViewKeeper
+    from headwater.views.bounds import Bounds
 
 # Any: what there is to know of a view, as JSON.
 Record = dict[str, Any]
@@ -32,17 +33,17 @@ class Place(Protocol):
 
 
 class Views:
-    """The views of all apps of a log, or of one."""
+    """The views of all apps of a log, or of one.
+
+    Two apps may have a view of the same name. That is no matter until somebody asks for it and does not say whose.
+    """
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
-        self._owners: dict[str, str] = {}
+        self._owners: dict[str, list[str]] = {}
         for app, place in places.items():
             for name in place.names():
-                if name in self._owners:
-                    expected = f"one of {self._owners[name]}, {app}: both have a view {name!r}"
-                    raise ArgumentInvalid(name="--app", value=None, expected=expected)
-                self._owners[name] = app
+                self._owners.setdefault(name, []).append(app)
 
     def names(self) -> list[str]:
         return sorted(self._owners)
@@ -50,15 +51,18 @@ class Views:
     @property
     def apps(self) -> set[str]:
         """The apps that have any."""
-        return set(self._owners.values())
+        return {app for apps in self._owners.values() for app in apps}
 
     def owner(self, name: str) -> str:
         """The app that a view belongs to."""
         from headwater.schema.notation import nearest
 
-        if name not in self._owners:
+        apps = self._owners.get(name)
+        if apps is None:
             raise ViewNotFound(view=name, near=nearest(name, self.names()))
-        return self._owners[name]
+        if len(apps) > 1:
+            raise ViewAmbiguous(view=name, apps=", ".join(sorted(apps)))
+        return apps[0]
 
     def view(self, name: str) -> View | RemoteView:
         """A view, to be asked."""
@@ -68,15 +72,20 @@ class Views:
         return self.view(name).table()
 
     def describe(self, name: str) -> Record:
-        app = self.owner(name)
+        return self._described(self.owner(name), name)
+
+    def described(self) -> list[Record]:
+        """All views, also those of the same name, each with its app."""
+        return [self._described(app, name) for name in self.names() for app in self._owners[name]]
+
+    def _described(self, app: str, name: str) -> Record:
         return {"app": app, **self._places[app].describe(name)}
 
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any = None) -> pa.Table:
-        apps = self.apps
-        if len(apps) > 1:
-            raise ArgumentInvalid(name="--app", value=None, expected=f"one of {', '.join(sorted(apps))}")
-        return self._places[apps.pop()].query(statement, parameters)
+    def query(self, statement: str, parameters: Any = None, *, over: Sequence[str]) -> pa.Table | None:
+        """The result of a statement over these views, run by the app that has them; None where they are of several."""
+        apps = {self.owner(name) for name in over}
+        return self._places[apps.pop()].query(statement, parameters) if len(apps) == 1 else None
 
 
 class RunningViews:
@@ -108,21 +117,24 @@ class RunningViews:
 class StoredViews:
     """Views as their app has left them, or as it keeps them in this process."""
 
-    def __init__(self, keeper: ViewKeeper, *, running: bool = False) -> None:
+    def __init__(self, keeper: ViewKeeper, *, running: bool = False, bounds: Bounds | None = None) -> None:
+        from headwater.views.bounds import UNBOUNDED
+
         self._keeper = keeper
         self._running = running
+        self._bounds = bounds or UNBOUNDED
 
     def names(self) -> list[str]:
         return self._keeper.names()
 
     def view(self, name: str) -> View:
-        return self._keeper.view(name)
+        return self._keeper.view(name).within(self._bounds)
 
     def describe(self, name: str) -> Record:
         return {**self._keeper.view(name).describe(), "running": self._running}
 
     def query(self, statement: str, parameters: Any) -> pa.Table:
-        return self._keeper.store.query(statement, parameters)
+        return self._keeper.store.query(statement, parameters, bounds=self._bounds)
 
     def close(self) -> None:
         self._keeper.store.close()
@@ -130,9 +142,16 @@ class StoredViews:
 
 @contextlib.contextmanager
 def views_of(
-    log: EmbeddedLog, app: str | None = None, *, kept: Mapping[str, ViewKeeper] | None = None
+    log: EmbeddedLog,
+    app: str | None = None,
+    *,
+    kept: Mapping[str, ViewKeeper] | None = None,
+    bounds: Bounds | None = None,
 ) -> Iterator[Views]:
-    """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps."""
+    """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps.
+
+    `bounds` are for statements over what an app has left; one that runs has its own.
+    """
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if app is not None:
@@ -143,16 +162,16 @@ def views_of(
         places: dict[str, RunningViews | StoredViews] = {}
         for name in names:
             if kept is not None and name in kept:
-                places[name] = StoredViews(kept[name])
+                places[name] = StoredViews(kept[name], bounds=bounds)
                 continue
-            place = _place(name, folder / name, log)
+            place = _place(name, folder / name, log, bounds)
             if place is not None:
                 stack.callback(place.close)
                 places[name] = place
         yield Views(places)
 
 
-def _place(app: str, home: Path, log: EmbeddedLog) -> RunningViews | StoredViews | None:
+def _place(app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None) -> RunningViews | StoredViews | None:
     from headwater.runtime.client import Client, find_runner
     from headwater.views import stored_views
 
@@ -162,7 +181,7 @@ def _place(app: str, home: Path, log: EmbeddedLog) -> RunningViews | StoredViews
     if not (home / "views.duckdb").exists():
         return None
     try:
-        return StoredViews(stored_views(log=log, path=home / "views.duckdb"))
+        return StoredViews(stored_views(log=log, path=home / "views.duckdb"), bounds=bounds)
     except Locked:
         runner = find_runner(home)  # it began in this moment
         if runner is None:

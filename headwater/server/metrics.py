@@ -15,7 +15,9 @@ def scrape(service: Service) -> str:
     """The text of a scrape: topics, groups, and the server itself."""
     text = metrics(service.statuses(), service.log)
     streams = Metric(name="headwater_server_streams", help="Tails that are open.")
-    refused = Metric(name="headwater_server_refused_anonymous_total", help="Refusals of callers without a name.", kind="counter")
+    refused = Metric(
+        name="headwater_server_refused_anonymous_total", help="Refusals of callers without a name.", kind="counter"
+    )
     for status, count in sorted(service.unwritten.items()):
         refused.add(count, status=str(status))
     own = [streams, refused, *_of_alerts(service), *_of_kafka(service)]

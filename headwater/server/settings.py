@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from headwater.errors import SettingInvalid
-from headwater.units import MIB
+from headwater.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from headwater.views.bounds import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,9 @@ class Settings:
     answer_bytes_max: int = 32 * MIB
     #: Rows of one answer.
     answer_rows_max: int = 100_000
+    #: What one SQL statement may take. Its answer has `answer_rows_max` rows in JSON, and so many bytes in Arrow.
+    statement_seconds_max: float = 60.0
+    statement_memory_max: int = GIB
     #: Requests of one client, by its token or its address.
     requests_per_second_max: float = 2_000.0
     #: Wrong tokens from one address.
@@ -41,6 +48,18 @@ class Settings:
     hosts: tuple[str, ...] = ()
     #: Whether lag is also told under the names that exporters for Kafka use.
     kafka_names: bool = False
+
+    @property
+    def statement_bounds(self) -> Bounds:
+        """What a statement may take."""
+        from headwater.views.bounds import SERVED
+
+        return replace(
+            SERVED,
+            seconds_max=self.statement_seconds_max,
+            rows_max=self.answer_rows_max,
+            memory_max=self.statement_memory_max,
+        )
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -22,12 +22,13 @@ import pyarrow as pa
 
 from headwater.errors import FormatUnknown, Locked, ViewConflict, ViewInvalid, ViewNotFound, ViewRowInvalid
 from headwater.schema import schema_from_json, schema_to_json
+from headwater.views.bounds import UNBOUNDED, Bounds, Ending, run_duckdb
 from headwater.views.collapse import Delta
 from headwater.views.conditions import check_condition
 from headwater.views.duck_types import column_types, ingestible, quoted, restored, selected
 from headwater.views.packages import required
 from headwater.views.spec import ViewPosition, ViewSpec
-from headwater.views.statements import check_single, invalid
+from headwater.views.statements import check_single
 from headwater.views.store import Parameters, Snapshot, StoredView, alteration, come_to
 
 if TYPE_CHECKING:
@@ -269,24 +270,31 @@ class DuckStore:
         values = [ingestible(pa.Table.from_batches([key])).column(name)[0].as_py() for name in spec.key]
         return restored(cursor.sql(statement, params=values).to_arrow_table(), spec.schema)
 
-    def scan(self, spec: ViewSpec, *, where: str | None, parameters: Parameters, limit: int | None) -> pa.Table:
+    def scan(
+        self,
+        spec: ViewSpec,
+        *,
+        where: str | None,
+        parameters: Parameters,
+        limit: int | None,
+        bounds: Bounds = UNBOUNDED,
+    ) -> pa.Table:
         """Rows of one version."""
         statement = f"SELECT {selected(list(spec.schema))} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
             statement += f" WHERE {check_condition(self._cursor(), spec.name, where)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
-        return restored(self.query(statement, parameters), spec.schema)
+        return restored(self.query(statement, parameters, bounds=bounds), spec.schema)
 
-    def query(self, statement: str, parameters: Parameters = None) -> pa.Table:
+    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
         """The result of one statement that only reads; every view has its name."""
-        with self._reading() as connection:
+        with (
+            self._reading() as connection,
+            Ending(connection.interrupt, statement, seconds_max=bounds.seconds_max) as ending,
+        ):
             check_single(connection, statement)
-            try:
-                if parameters is None:
-                    return connection.sql(statement).to_arrow_table()
-                return connection.sql(statement, params=parameters).to_arrow_table()
-            except self._duckdb.Error as error:
-                raise invalid(statement, error) from error
+            given = {} if parameters is None else {"params": parameters}
+            return run_duckdb(lambda: connection.sql(statement, **given), statement, bounds, ending)
 
     @contextlib.contextmanager
     def snapshot(self, name: str) -> Iterator[Snapshot]:

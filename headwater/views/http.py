@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -19,6 +20,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.views.bounds import SERVED, Bounds
 from headwater.views.keeper import ViewKeeper
 from headwater.views.spec import Change, ViewSpec
 from headwater.views.subscription import Subscription
@@ -57,8 +59,11 @@ class Statement(Reading):
     view: str | None = None
 
 
-def router(keeper: ViewKeeper) -> APIRouter:
-    """The routes for the views of a keeper. A `HeadwaterError` is left to the application to answer."""
+def router(keeper: ViewKeeper, *, bounds: Bounds = SERVED) -> APIRouter:
+    """The routes for the views of a keeper. A `HeadwaterError` is left to the application to answer.
+
+    `bounds` are for each statement; those on rows are for answers in JSON, for Arrow streams are far smaller.
+    """
     routes = APIRouter(prefix="/v1")
     waiting = anyio.CapacityLimiter(WAITING_READERS_MAX)
 
@@ -92,7 +97,7 @@ def router(keeper: ViewKeeper) -> APIRouter:
 
     @routes.post("/views/{name}/rows")
     async def rows(name: str, asked: Rows, accept: str = Header(default="")) -> Response:
-        view: View = keeper.view(name)
+        view: View = keeper.view(name).within(bounds_of(bounds, accept))
         given = unpacked(asked.parameters)
         table = await read(asked, name, lambda: view.table(asked.where, parameters=given, limit=asked.limit))
         return _answer(table, accept)
@@ -100,7 +105,8 @@ def router(keeper: ViewKeeper) -> APIRouter:
     @routes.post("/sql")
     async def sql(asked: Statement, accept: str = Header(default="")) -> Response:
         given = unpacked(asked.parameters)
-        table = await read(asked, asked.view, lambda: keeper.store.query(asked.sql, given))
+        within = bounds_of(bounds, accept)
+        table = await read(asked, asked.view, lambda: keeper.store.query(asked.sql, given, bounds=within))
         return _answer(table, accept)
 
     @routes.get("/views/{name}/subscribe")
@@ -110,6 +116,11 @@ def router(keeper: ViewKeeper) -> APIRouter:
         return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     return routes
+
+
+def bounds_of(bounds: Bounds, accept: str) -> Bounds:
+    """What a statement may take for an answer in this form."""
+    return replace(bounds, rows_max=None) if ARROW in accept else bounds
 
 
 def _view_to_wait_for(view: str | None) -> str:

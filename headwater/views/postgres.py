@@ -17,8 +17,17 @@ from typing import Any, ClassVar
 import orjson
 import pyarrow as pa
 
-from headwater.errors import FormatUnknown, StoreUnreachable, ViewConflict, ViewInvalid, ViewNotFound, ViewRowInvalid
+from headwater.errors import (
+    FormatUnknown,
+    StatementExceeded,
+    StoreUnreachable,
+    ViewConflict,
+    ViewInvalid,
+    ViewNotFound,
+    ViewRowInvalid,
+)
 from headwater.schema import schema_from_json, schema_to_json
+from headwater.views.bounds import UNBOUNDED, Bounds, collected
 from headwater.views.collapse import Delta
 from headwater.views.conditions import check_condition
 from headwater.views.packages import required
@@ -244,26 +253,41 @@ class PostgresStore:
         with self._reading() as connection:
             return restored(_fetch(connection, statement, values), spec)
 
-    def scan(self, spec: ViewSpec, *, where: str | None, parameters: Parameters, limit: int | None) -> pa.Table:
+    def scan(
+        self,
+        spec: ViewSpec,
+        *,
+        where: str | None,
+        parameters: Parameters,
+        limit: int | None,
+        bounds: Bounds = UNBOUNDED,
+    ) -> pa.Table:
         """Rows of one version."""
         statement = f"SELECT {selected(spec)} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
             with required("duckdb").connect() as parser:
                 statement += f" WHERE {check_condition(parser, spec.name, where, plain=True)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
-        return restored(self._query(statement, parameters), spec)
+        return restored(self._query(statement, parameters, bounds), spec)
 
-    def query(self, statement: str, parameters: Parameters = None) -> pa.Table:
+    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
         """The result of one statement that only reads; every view has its name."""
-        return _plain(self._query(statement, parameters))
+        return _plain(self._query(statement, parameters, bounds))
 
-    def _query(self, statement: str, parameters: Parameters) -> pa.Table:
+    def _query(self, statement: str, parameters: Parameters, bounds: Bounds) -> pa.Table:
         check_reading(statement)
         text, values = _positional(statement, parameters)
         with self._reading() as connection:
             try:
-                return _fetch(connection, text, values)
-            except self._driver.Error as error:
+                if bounds.seconds_max is not None:
+                    _execute(connection, f"SET LOCAL statement_timeout = {max(1, round(bounds.seconds_max * 1_000))}")
+                with connection.cursor() as cursor:
+                    cursor.execute(text, values)
+                    return collected(cursor.fetch_record_batch(), statement, bounds)
+            except (self._driver.Error, pa.ArrowException, OSError) as error:  # the latter two among its rows
+                if "statement timeout" in str(error):
+                    bound = f"{bounds.seconds_max:g} seconds"
+                    raise StatementExceeded(statement=shortened(statement), bound=bound) from error
                 raise invalid(statement, RuntimeError(_reason(error))) from error
 
     @contextlib.contextmanager

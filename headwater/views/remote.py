@@ -26,17 +26,21 @@ from headwater.views.wire import ARROW, arrow_table, packed, packed_row, row_tex
 
 _CHANGES_MAX = 10_000
 _RETRY_SECONDS = 0.2
+#: A little longer than a server lets a statement take: whoever asks hears how it ended.
+_PATIENCE_SECONDS = 75.0
 _ATTEMPTS_MAX = 10
 
 
 class RemoteView:
     """A view of a running app, from another process: `RemoteView("spend", address="http://127.0.0.1:…", token="…")`."""
 
-    def __init__(self, name: str, *, address: str, token: str = "") -> None:
+    def __init__(self, name: str, *, address: str, token: str = "", app: str | None = None) -> None:
+        """`app` says whose view it is, where the server of a log has several of this name."""
         self._httpx = required("httpx")
         self.name = name
+        whose = {} if app is None else {"app": app}
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = self._httpx.Client(base_url=address, headers=headers, timeout=60.0)
+        self._client = self._httpx.Client(base_url=address, headers=headers, params=whose, timeout=_PATIENCE_SECONDS)
 
     def __repr__(self) -> str:
         return f"RemoteView({self.name!r})"
@@ -151,7 +155,7 @@ class RemoteView:
         if at_least:
             body["at_least"] = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in at_least.items()}
             body["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-        patience = 60.0 + body.get("timeout", 0.0)
+        patience = _PATIENCE_SECONDS + body.get("timeout", 0.0)
         response = self._answer("POST", path, json=body, headers={"Accept": ARROW}, timeout=patience)
         return arrow_table(response.content)
 

@@ -23,10 +23,11 @@ import pyarrow as pa
 from headwater.errors import StatementInvalid
 from headwater.log import EmbeddedLog, Offsets, Reader, Topic
 from headwater.schema.notation import nearest
+from headwater.views.bounds import SERVED, UNBOUNDED, Bounds, Ending, run_duckdb
 from headwater.views.duck_types import ingestible, quoted
 from headwater.views.packages import required
 from headwater.views.parsing import Bound, Parsed, TableName, parse
-from headwater.views.statements import check_single, invalid, shortened
+from headwater.views.statements import check_single, shortened
 from headwater.views.store import Parameters
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class ViewTables(Protocol):
 
     def names(self) -> list[str]: ...
     def table(self, name: str) -> pa.Table: ...
-    def query(self, statement: str, parameters: Parameters = None) -> pa.Table: ...
+    def query(self, statement: str, parameters: Parameters = None, *, over: Sequence[str]) -> pa.Table | None:
+        """The result of a statement over these views, run where they are; None where no place has them all."""
 
 
 class NoViews:
@@ -55,8 +57,8 @@ class NoViews:
     def table(self, name: str) -> pa.Table:
         raise LookupError(name)
 
-    def query(self, statement: str, parameters: Parameters = None) -> pa.Table:
-        raise LookupError(statement, parameters)
+    def query(self, statement: str, parameters: Parameters = None, *, over: Sequence[str]) -> pa.Table | None:
+        raise LookupError(statement, parameters, over)
 
 
 class Sql:
@@ -70,10 +72,22 @@ class Sql:
     [{'card': 1, 'total': 6.5}]
     """
 
-    def __init__(self, log: EmbeddedLog, views: ViewTables | None = None, *, files: bool = True) -> None:
-        """With `files=False` no file of this machine can be read: for statements that come from elsewhere."""
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        views: ViewTables | None = None,
+        *,
+        files: bool = True,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """With `files=False` no file of this machine can be read: for statements that come from elsewhere.
+
+        Those may also take only so much memory, unless `bounds` say more.
+        """
+        elsewhere = Bounds(memory_max=SERVED.memory_max, threads_max=SERVED.threads_max)
         self._log = log
         self._files = files
+        self._bounds = bounds or (UNBOUNDED if files else elsewhere)
         self._views: ViewTables = views or NoViews()
         self._duckdb = required("duckdb")
 
@@ -86,22 +100,34 @@ class Sql:
         stoppable: Callable[[Callable[[], None]], object] | None = None,
     ) -> pa.Table:
         """The result of one SELECT, or its first `limit` rows; `stoppable` is handed what ends it from another thread."""
-        with self._duckdb.connect(":memory:") as connection:
+        with self._duckdb.connect(":memory:") as connection, self._ending(connection, statement) as ending:
             if stoppable is not None:
-                stoppable(connection.interrupt)
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET python_enable_replacements = false")
-            if not self._files:
-                connection.execute("SET enable_external_access = false")
+                stoppable(ending.stoppable())
+            self._set_up(connection)
             check_single(connection, statement)
             parsed = parse(connection, statement)
             meant = {name: self._meaning(name) for name in parsed.tables}
             # A statement over views alone is best run where they are.
             if meant and limit is None and all(kind == "view" for kind, _ in meant.values()) and _bare(parsed):
-                return self._views.query(statement, parameters)
+                over = sorted({found for _, found in meant.values()})
+                if (answer := self._views.query(statement, parameters, over=over)) is not None:
+                    return answer
             for name, (kind, found) in meant.items():
+                ending.check()  # DuckDB forgets an interruption that comes while tables are brought
                 self._bring(connection, name, kind, found, parsed)
-            return self._run(connection, statement, parameters, limit)
+            ending.check()
+            return self._run(connection, statement, parameters, limit, ending)
+
+    def _ending(self, connection: duckdb.DuckDBPyConnection, statement: str) -> Ending:
+        return Ending(connection.interrupt, statement, seconds_max=self._bounds.seconds_max)
+
+    def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET python_enable_replacements = false")
+        for setting in self._bounds.settings():
+            connection.execute(setting)
+        if not self._files:
+            connection.execute("SET enable_external_access = false")
 
     def topics(self, statement: str) -> list[str]:
         """The topics that a statement reads, by which it can be seen whether its result may have changed."""
@@ -115,13 +141,18 @@ class Sql:
             return sorted({self._meaning(name)[1] for name in parse(connection, statement).tables})
 
     def _run(
-        self, connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters, limit: int | None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: str,
+        parameters: Parameters,
+        limit: int | None,
+        ending: Ending,
     ) -> pa.Table:
-        try:
-            relation = connection.sql(statement) if not parameters else connection.sql(statement, params=parameters)
-            return (relation if limit is None else relation.limit(limit)).to_arrow_table()
-        except self._duckdb.Error as error:
-            raise invalid(statement, error) from error
+        def relation() -> duckdb.DuckDBPyRelation:
+            found = connection.sql(statement) if not parameters else connection.sql(statement, params=parameters)
+            return found if limit is None else found.limit(limit)
+
+        return run_duckdb(relation, statement, self._bounds, ending)
 
     def _meaning(self, table: TableName) -> tuple[str, str]:
         """Whether a name means a log, a current state, a view or a file, and of which name."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headwater.errors import ViewConflict
 from headwater.faults import reach
 from headwater.schema import diff
+from headwater.views.bounds import UNBOUNDED, Bounds
 from headwater.views.collapse import Delta
 from headwater.views.spec import ViewPosition, ViewSpec
 
@@ -58,10 +59,18 @@ class ViewStore(Protocol):
     def get(self, spec: ViewSpec, key: pa.RecordBatch) -> pa.Table:
         """The row with this key, or none."""
 
-    def scan(self, spec: ViewSpec, *, where: str | None, parameters: Parameters, limit: int | None) -> pa.Table:
-        """Rows of one version."""
+    def scan(
+        self,
+        spec: ViewSpec,
+        *,
+        where: str | None,
+        parameters: Parameters,
+        limit: int | None,
+        bounds: Bounds = UNBOUNDED,
+    ) -> pa.Table:
+        """Rows of one version; `where` is one condition that reads no other view."""
 
-    def query(self, statement: str, parameters: Parameters = None) -> pa.Table:
+    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
         """The result of one statement that only reads; every view has its name."""
 
     def snapshot(self, name: str) -> contextlib.AbstractContextManager[Snapshot]:

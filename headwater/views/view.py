@@ -11,6 +11,7 @@ from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid, ViewK
 from headwater.log.lag import lag_of
 from headwater.schema import format_schema, to_batches
 from headwater.schema.notation import nearest
+from headwater.views.bounds import UNBOUNDED, Bounds
 from headwater.views.keeper import ViewKeeper
 from headwater.views.looking import looked_up
 from headwater.views.spec import ViewPosition, ViewSpec
@@ -31,12 +32,17 @@ class View:
     seconds (10 unless told).
     """
 
-    def __init__(self, keeper: ViewKeeper, name: str) -> None:
+    def __init__(self, keeper: ViewKeeper, name: str, *, bounds: Bounds = UNBOUNDED) -> None:
         self.keeper = keeper
         self.name = name
+        self._bounds = bounds
 
     def __repr__(self) -> str:
         return f"View({self.name!r})"
+
+    def within(self, bounds: Bounds) -> View:
+        """The same view, whose rows and statements may take only so much: for questions that come from elsewhere."""
+        return View(self.keeper, self.name, bounds=bounds)
 
     @property
     def spec(self) -> ViewSpec:
@@ -98,7 +104,7 @@ class View:
         spec = self.spec
         if isinstance(where, Mapping):
             where, parameters = equalities(spec, where)
-        return self.keeper.store.scan(spec, where=where, parameters=parameters, limit=limit)
+        return self.keeper.store.scan(spec, where=where, parameters=parameters, limit=limit, bounds=self._bounds)
 
     def rows(
         self,
@@ -124,7 +130,7 @@ class View:
     ) -> pa.Table:
         """The result of one SELECT over this view and any other of the same app, by their names."""
         wait_for_offsets(self.keeper, self.name, at_least, timeout)
-        return self.keeper.store.query(statement, parameters)
+        return self.keeper.store.query(statement, parameters, bounds=self._bounds)
 
     def subscribe(self, start: ViewPosition | str | None = None) -> Subscription:
         """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""

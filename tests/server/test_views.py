@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from fastapi import APIRouter
 from starlette.testclient import TestClient
 
 from headwater.log import EmbeddedLog
-from headwater.server import Tokens, views
+from headwater.log.remote.wire import ARROW
+from headwater.server import Settings, Tokens, views
+from headwater.units import MIB
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
 from tests.server.conftest import Ask
 
@@ -17,18 +21,24 @@ from tests.server.conftest import Ask
 @pytest.fixture
 def kept(log: EmbeddedLog) -> EmbeddedLog:
     """A view that an app has left behind."""
-    topic = log.create("spend", "card int64, total float64", key="card", compact=True)
+    log.create("spend", "card int64, total float64", key="card", compact=True)
     log.append("spend", [{"card": 1, "total": 2.5}, {"card": 73314510714175488, "total": 4.0}])
-    home = log.path / "apps" / "fraud"
+    keep(log, "fraud", spend="spend")
+    return log
+
+
+def keep(log: EmbeddedLog, app: str, **views: str) -> None:
+    """Leave views behind, each of a topic, as an app does."""
+    home = log.path / "apps" / app
     home.mkdir(parents=True)
     store = DuckStore(home / "views.duckdb")
     keeper = ViewKeeper(log, store)
-    keeper.add(ViewSpec(name="spend", topic="spend", key=topic.key, schema=topic.schema))
-    keeper.start()
-    keeper.view("spend").rows(at_least={"spend": log.end_offsets("spend")})
+    for name, topic in views.items():
+        found = log.topic(topic)
+        keeper.add(ViewSpec(name=name, topic=topic, key=found.key, schema=found.schema))
+    keeper.catch_up()
     keeper.stop()
     store.close()
-    return log
 
 
 @pytest.fixture
@@ -108,3 +118,86 @@ def test_a_view_with_the_name_of_a_question_is_dropped_by_admins_alone(
     assert dropped == []
     admin = client_of(routers=[routes], token=tokens.create("admin", ["admin:*"]))
     assert admin.delete(f"/api/v1/views/{name}").status_code == 200
+
+
+# -- views of several apps --------------------------------------------------------------------------------------------
+
+
+def ask(client: TestClient, statement: str, **parameters: str) -> Any:
+    answer = client.post("/api/v1/sql", json={"sql": statement}, params=parameters)
+    return answer.json()["rows"] if answer.status_code == 200 else answer.json()["error"]
+
+
+def test_views_of_two_apps_are_asked_alone_and_together(client: TestClient, kept: EmbeddedLog) -> None:
+    kept.create("shops", "card int64, city string", key="card", compact=True)
+    kept.append("shops", [{"card": 1, "city": "Rome"}])
+    keep(kept, "places", cities="shops")
+    assert ask(client, "SELECT sum(total) AS t FROM spend") == [{"t": 6.5}]
+    assert ask(client, "SELECT city FROM cities") == [{"city": "Rome"}]
+    assert ask(client, "SELECT total, city FROM spend JOIN cities USING (card)") == [{"total": 2.5, "city": "Rome"}]
+    assert [one["app"] for one in client.get("/api/v1/views").json()] == ["places", "fraud"]
+
+
+def test_a_name_that_two_apps_have_is_in_nobodys_way_and_can_be_told_apart(
+    client: TestClient, kept: EmbeddedLog
+) -> None:
+    kept.create("other", "card int64, total float64", key="card", compact=True)
+    kept.append("other", [{"card": 1, "total": 9.0}])
+    keep(kept, "another", spend="other", own="other")
+    assert sorted((one["app"], one["name"]) for one in client.get("/api/v1/views").json()) == [
+        ("another", "own"),
+        ("another", "spend"),
+        ("fraud", "spend"),
+    ]
+    assert ask(client, "SELECT count(*) AS n FROM log.spend") == [{"n": 2}]
+    assert ask(client, "SELECT total FROM own") == [{"total": 9.0}]
+    assert ask(client, "SELECT * FROM spend") == "ViewAmbiguous"
+    assert ask(client, "SELECT sum(total) AS t FROM spend", app="another") == [{"t": 9.0}]
+    assert ask(client, "SELECT sum(total) AS t FROM spend", app="fraud") == [{"t": 6.5}]
+    refused = client.post("/api/v1/views/spend/rows", json={})
+    assert (refused.status_code, refused.json()["facts"]["apps"]) == (400, "another, fraud")
+    assert "?app=" in refused.json()["detail"]
+    rows = client.post("/api/v1/views/spend/rows", json={}, params={"app": "another"})
+    assert [row["total"] for row in rows.json()["rows"]] == [9.0]
+
+
+# -- what a statement may take ----------------------------------------------------------------------------------------
+
+
+def exceeded(client: TestClient, path: str, body: dict[str, Any], **headers: str) -> str:
+    answer = client.post(path, json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (422, "StatementExceeded"), answer.text[:500]
+    bound: str = answer.json()["facts"]["bound"]
+    return bound
+
+
+ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b"
+
+
+def test_a_statement_over_http_has_bounds(client_of: Ask, kept: EmbeddedLog) -> None:
+    bounds = Settings(answer_rows_max=1_000, statement_seconds_max=0.5, statement_memory_max=32 * MIB)
+    client = client_of(routers=[views.router(kept, settings=bounds)])
+    path, arrow = "/api/v1/sql", {"Accept": ARROW}
+    assert exceeded(client, path, {"sql": "SELECT * FROM range(10000000000)"}) == "1,000 rows"
+    assert exceeded(client, path, {"sql": "SELECT * FROM range(10000000000)"}, **arrow) == "32 MiB"
+    assert exceeded(client, path, {"sql": "SELECT list(range) FROM range(100000000)"}) == "32 MiB"
+    assert exceeded(client, path, {"sql": f"SELECT n FROM spend, ({ENDLESS})"}) == "0.5 seconds"
+    assert (
+        exceeded(
+            client,
+            path,
+            {"sql": "SELECT count(*) FROM spend a, spend b, " + ", ".join(f"spend c{number}" for number in range(34))},
+        )
+        == "0.5 seconds"
+    )  # where the views are
+    assert len(client.post(path, json={"sql": "SELECT * FROM range(1000)"}).json()["rows"]) == 1_000
+
+
+def test_rows_of_a_view_over_http_have_bounds(client_of: Ask, kept: EmbeddedLog) -> None:
+    client = client_of(routers=[views.router(kept, settings=Settings(answer_rows_max=1))])
+    path = "/api/v1/views/spend/rows"
+    assert exceeded(client, path, {}) == "1 rows"
+    assert exceeded(client, path, {"limit": 2}) == "1 rows"
+    assert len(client.post(path, json={"limit": 1}).json()["rows"]) == 1
+    table = pa.ipc.open_stream(client.post(path, json={}, headers={"Accept": ARROW}).content).read_all()
+    assert table.num_rows == 2

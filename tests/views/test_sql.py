@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 
 import headwater.log
 from headwater.clock import ManualClock
-from headwater.errors import StatementInvalid
+from headwater.errors import StatementExceeded, StatementInvalid
 from headwater.log import EmbeddedLog
+from headwater.units import MIB
 from headwater.views import ViewKeeper
+from headwater.views.bounds import Bounds
 from headwater.views.sql import Sql
 from tests.views.conftest import SPEND, spec
 
@@ -77,8 +81,8 @@ def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> 
         def table(self, name: str) -> pa.Table:
             return keeper.view(name).table()
 
-        def query(self, statement: str, parameters: object = None) -> pa.Table:
-            assert parameters is None
+        def query(self, statement: str, parameters: object = None, *, over: Sequence[str]) -> pa.Table:
+            assert (parameters, over) == (None, ["spend"])
             return keeper.store.query(statement)
 
     sql = Sql(log, Tables())
@@ -132,6 +136,59 @@ def test_a_file_is_joined_with_a_topic(payments: EmbeddedLog, tmp_path: Path) ->
         f"SELECT name, count(*) AS n FROM payments JOIN '{tmp_path}/names.csv' USING (card) GROUP BY name"
     )
     assert found.to_pylist() == [{"name": "Ada", "n": 14}]
+
+
+class Stopping:
+    """A view whose reading is where the statement is stopped: DuckDB runs nothing then, and forgets it."""
+
+    def __init__(self) -> None:
+        self.stop: Callable[[], None] = lambda: None
+
+    def names(self) -> list[str]:
+        return ["spend"]
+
+    def table(self, name: str) -> pa.Table:
+        self.stop()
+        return pa.table({"card": [1]}) if name == "spend" else pa.table({})
+
+    def query(self, statement: str, parameters: object = None, *, over: Sequence[str]) -> pa.Table | None:
+        raise AssertionError(statement, parameters, over)
+
+
+ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b"
+
+
+def test_a_statement_that_is_stopped_while_its_tables_are_brought_does_not_run(log: EmbeddedLog) -> None:
+    tables = Stopping()
+
+    def hand_over(stop: Callable[[], None]) -> None:
+        tables.stop = stop
+
+    with pytest.raises(StatementInvalid, match="it was stopped"):
+        Sql(log, tables).query(f"SELECT * FROM spend, ({ENDLESS})", stoppable=hand_over)
+
+
+def test_a_statement_is_stopped_from_another_thread_however_early(payments: EmbeddedLog) -> None:
+    with pytest.raises(StatementInvalid, match="it was stopped"):
+        Sql(payments).query(ENDLESS, stoppable=lambda stop: threading.Timer(0.2, stop).start())
+    with pytest.raises(StatementInvalid, match="it was stopped"):
+        Sql(payments).query(ENDLESS, stoppable=lambda stop: stop())
+    assert Sql(payments).query("SELECT 1 AS a", stoppable=lambda _: None).to_pylist() == [{"a": 1}]
+
+
+def test_a_statement_has_bounds_in_time_rows_and_memory(payments: EmbeddedLog) -> None:
+    with pytest.raises(StatementExceeded, match="2 seconds"):
+        Sql(payments, bounds=Bounds(seconds_max=0.2)).query(ENDLESS)
+    with pytest.raises(StatementExceeded, match="99 rows"):
+        Sql(payments, bounds=Bounds(rows_max=99)).query("SELECT * FROM payments")
+    with pytest.raises(StatementExceeded, match="32 MiB"):
+        Sql(payments, bounds=Bounds(memory_max=32 * MIB)).query("SELECT list(range) FROM range(100000000)")
+    bounds = Bounds(rows_max=100, seconds_max=60.0, memory_max=32 * MIB, threads_max=1)
+    within = Sql(payments, files=False, bounds=bounds).query("SELECT * FROM payments ORDER BY id")
+    assert within.equals(Sql(payments).query("SELECT * FROM payments ORDER BY id"))
+    assert Sql(payments, bounds=bounds).query("SELECT * FROM payments WHERE id < 0").num_rows == 0
+    with pytest.raises(StatementInvalid, match="boom"):
+        Sql(payments, bounds=bounds).query("SELECT CASE WHEN range > 50 THEN error('boom') END FROM range(90)")
 
 
 CONDITIONS = st.one_of(

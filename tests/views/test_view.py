@@ -9,10 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
-from headwater.errors import ArgumentInvalid, StatementInvalid, ViewBehind, ViewKeyInvalid, ViewNotFound
+from headwater.errors import (
+    ArgumentInvalid,
+    StatementExceeded,
+    StatementInvalid,
+    ViewBehind,
+    ViewKeyInvalid,
+    ViewNotFound,
+)
 from headwater.log import EmbeddedLog
 from headwater.views import RemoteView, View, ViewKeeper
+from headwater.views.bounds import Bounds
+from headwater.views.http import router
+from headwater.views.wire import ARROW
 from tests.views.conftest import SPEND, spec
 from tests.views.serving import served
 
@@ -115,6 +127,41 @@ def test_sql_reads_and_only_reads(view: Reader) -> None:
         with pytest.raises(StatementInvalid):
             view.sql(statement)
     assert len(view.rows()) == 3
+
+
+def test_a_statement_has_the_bounds_of_who_asks(view: Reader, keeper: ViewKeeper) -> None:
+    if isinstance(view, RemoteView):
+        pytest.skip("the bounds are those of its server")
+    endless = "SELECT count(*) AS n FROM " + ", ".join(f"spend a{number}" for number in range(25))
+    with pytest.raises(StatementExceeded, match="2 seconds"):
+        view.within(Bounds(seconds_max=0.2)).sql(endless)
+    with pytest.raises(StatementExceeded, match="2 rows"):
+        view.within(Bounds(rows_max=2)).sql("SELECT * FROM spend")
+    with pytest.raises(StatementExceeded, match="2 rows"):
+        view.within(Bounds(rows_max=2)).rows()
+    with pytest.raises(StatementExceeded, match="10 B"):
+        view.within(Bounds(memory_max=10)).rows()
+    enough = view.within(Bounds(rows_max=3, seconds_max=60.0, memory_max=10_000))
+    assert enough.rows() == view.rows()
+    assert enough.sql("SELECT count(*) AS n FROM spend").to_pylist() == [{"n": 3}]
+    assert keeper.view("spend").rows() == view.rows()  # whoever asks next has none of them
+
+
+def test_a_view_over_http_has_the_bounds_of_its_server(log: EmbeddedLog, keeper: ViewKeeper) -> None:
+    log.create("spend", SPEND, key="card", compact=True)
+    log.append("spend", [{"card": card, "total": 1.0, "shop": "a"} for card in range(5)])
+    keeper.add(spec())
+    keeper.catch_up()
+    app = FastAPI()
+    app.include_router(router(keeper, bounds=Bounds(rows_max=4, seconds_max=0.2)))
+    client = TestClient(app)
+    for path, body in (("/v1/views/spend/rows", {}), ("/v1/sql", {"sql": "SELECT * FROM spend"})):
+        with pytest.raises(StatementExceeded, match="4 rows"):
+            client.post(path, json=body)
+        assert client.post(path, json=body, headers={"Accept": ARROW}).status_code == 200
+    endless = "SELECT count(*) AS n FROM " + ", ".join(f"spend a{number}" for number in range(25))
+    with pytest.raises(StatementExceeded, match="2 seconds"):
+        client.post("/v1/sql", json={"sql": endless})
 
 
 def test_a_reader_sees_its_own_write(view: Reader, log: EmbeddedLog) -> None:

@@ -1,0 +1,155 @@
+"""How much a statement may take: time, memory, and the size of what it gives. And how one is ended that takes more."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from headwater.errors import HeadwaterError, StatementExceeded, StatementInvalid
+from headwater.units import GIB, MIB, format_bytes
+from headwater.views.statements import invalid, shortened
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH_ROWS = 65_536
+#: DuckDB forgets an interruption that comes while it runs nothing, so that it is told again.
+TOLD_AGAIN_SECONDS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a statement may take; None is as much as it needs."""
+
+    seconds_max: float | None = None
+    rows_max: int | None = None
+    #: Of what it gives, and of DuckDB's own work where it has a database of its own.
+    memory_max: int | None = None
+    threads_max: int | None = None
+
+    def settings(self) -> list[str]:
+        """How DuckDB is told, for a database that only this statement uses."""
+        found = []
+        if self.memory_max is not None:
+            # Nothing goes to the disk instead: it is as little without end as memory is.
+            found += [f"SET memory_limit = '{max(1, self.memory_max // MIB)}MiB'", "SET temp_directory = ''"]
+        if self.threads_max is not None:
+            found.append(f"SET threads = {self.threads_max}")
+        return found
+
+
+UNBOUNDED = Bounds()
+#: For statements that come from elsewhere.
+SERVED = Bounds(seconds_max=60.0, rows_max=100_000, memory_max=GIB, threads_max=2)
+
+
+class Ending:
+    """Ends a statement from another thread: when somebody stops it, or when its time is over.
+
+    `end` is called again and again until the block is left, for it may do nothing while nothing runs yet.
+    """
+
+    def __init__(self, end: Callable[[], None], statement: str, *, seconds_max: float | None = None) -> None:
+        self._end = end
+        self._statement = statement
+        self._seconds_max = seconds_max
+        self._woken = threading.Event()
+        self._over = threading.Event()
+        self._late = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if self._seconds_max is not None:
+            self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        was_ended = self._late or self._woken.is_set()
+        self._over.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()  # or the next statement on this connection would be ended
+        if was_ended and isinstance(error, _interruptions()):
+            raise self._ended() from error
+
+    def stop(self) -> None:
+        """End the statement, from any thread."""
+        self._woken.set()
+
+    def stoppable(self) -> Callable[[], None]:
+        """What stops the statement."""
+        self._begin()
+        return self.stop
+
+    def check(self) -> None:
+        """Raise where the statement was ended."""
+        if self._late or self._woken.is_set():
+            raise self._ended()
+
+    def _ended(self) -> HeadwaterError:
+        if self._late:
+            return StatementExceeded(statement=shortened(self._statement), bound=f"{self._seconds_max:g} seconds")
+        return StatementInvalid(statement=shortened(self._statement), why="it was stopped")
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="headwater-statement", daemon=True)
+            self._thread.start()
+
+    def _watch(self) -> None:
+        if not self._woken.wait(self._seconds_max):
+            self._late = True
+        while not self._over.is_set():
+            with contextlib.suppress(Exception):  # a connection that was closed has nothing to end
+                self._end()
+            self._over.wait(TOLD_AGAIN_SECONDS)
+
+
+def _interruptions() -> tuple[type[Exception], ...]:
+    try:
+        import duckdb
+    except ImportError:
+        return ()
+    return (duckdb.InterruptException,)
+
+
+# Any: whatever gives Arrow batches.
+def collected(reader: Any, statement: str, bounds: Bounds) -> pa.Table:
+    """The batches as one table, or `StatementExceeded` as soon as there are too many of them."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    with contextlib.closing(reader):  # what is left of a result that was not read to its end would hold the connection
+        for batch in reader:
+            batches.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if bounds.rows_max is not None and rows > bounds.rows_max:
+                raise StatementExceeded(statement=shortened(statement), bound=f"{bounds.rows_max:,} rows")
+            if bounds.memory_max is not None and size > bounds.memory_max:
+                raise StatementExceeded(statement=shortened(statement), bound=format_bytes(bounds.memory_max))
+        return pa.Table.from_batches(batches, reader.schema)
+
+
+def run_duckdb(
+    relation: Callable[[], duckdb.DuckDBPyRelation], statement: str, bounds: Bounds, ending: Ending
+) -> pa.Table:
+    """The result of a relation within its bounds, with DuckDB's errors in our words."""
+    import duckdb
+
+    try:
+        if bounds.rows_max is None and bounds.memory_max is None:
+            return relation().to_arrow_table()
+        return collected(relation().to_arrow_reader(BATCH_ROWS), statement, bounds)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        ending.check()
+        if isinstance(error, duckdb.OutOfMemoryException):
+            most = "the memory that there is" if bounds.memory_max is None else format_bytes(bounds.memory_max)
+            raise StatementExceeded(statement=shortened(statement), bound=most) from error
+        raise invalid(statement, error) from error
