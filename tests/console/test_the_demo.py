@@ -78,6 +78,7 @@ def node(page: Page, query: str) -> Locator:
 @pytest.mark.slow
 def test_the_company_is_drawn_before_spark_lights_up_and_tells_of_trouble(demo: Demo, visit: Visit) -> None:
     visitor = visit(demo.address)
+    visitor.page.emulate_media(reduced_motion="reduce")  # minutes of moving dots would take their time from Spark
     page = visitor.open("/topology")
     expect(page.locator(".node.query")).to_have_count(QUERIES)
     expect(page.locator(".node.query.off")).to_have_count(QUERIES - 1)  # dashed
