@@ -293,8 +293,11 @@ class DuckStore:
             Ending(connection.interrupt, statement, seconds_max=bounds.seconds_max) as ending,
         ):
             check_single(connection, statement)
-            given = {} if parameters is None else {"params": parameters}
-            return run_duckdb(lambda: connection.sql(statement, **given), statement, bounds, ending)
+
+            def relation() -> duckdb.DuckDBPyRelation:
+                return connection.sql(statement) if parameters is None else connection.sql(statement, params=parameters)
+
+            return run_duckdb(relation, statement, bounds, ending)
 
     @contextlib.contextmanager
     def snapshot(self, name: str) -> Iterator[Snapshot]:

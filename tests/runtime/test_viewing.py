@@ -40,7 +40,7 @@ def views(*apps: App) -> Views:
 def test_a_name_of_two_apps_matters_only_to_whoever_asks_for_it() -> None:
     found = views(App("a", "spend", "only_a"), App("b", "spend", "only_b"))
     assert found.names() == ["only_a", "only_b", "spend"]
-    assert (found.owner("only_a"), found.view("only_b")) == ("a", "b/only_b")
+    assert (found.owner("only_a"), str(found.view("only_b"))) == ("a", "b/only_b")
     assert [(one["app"], one["name"]) for one in found.described()] == [
         ("a", "only_a"),
         ("b", "only_b"),
