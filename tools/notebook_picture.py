@@ -57,7 +57,8 @@ def cards(folder: Path) -> list[tuple[str, str]]:
         view = keeper.add(ViewSpec(name="revenue", topic="revenue", key=("minute",), schema=schema))
         keeper.catch_up()
         shown = [
-            ("app", app._repr_html_()),
+            # An app says where its queries are declared; here that is this tool, and nobody's app.
+            ("app", app._repr_html_().replace(Path(__file__).name, "shop.py")),
             ('log.topic("orders")', log.topic("orders")._repr_html_()),
             (
                 'app.views["revenue"].live(order="minute DESC")',

@@ -77,6 +77,8 @@ def test_each_screen_fits_a_phone(path: str, address: str, visit: Visit) -> None
     page = visit(address, phone=True).open(path)
     settled(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    narrow = "[...document.querySelectorAll('.hw-table')].every((one) => one.scrollWidth <= one.clientWidth)"
+    assert page.evaluate(narrow), "a table scrolls sideways"
 
 
 @pytest.mark.parametrize("path", SINGLE)
@@ -143,7 +145,14 @@ PAIRS = [
     *[(tone, ground) for tone in ("good", "warn", "bad", "info") for ground in ("surface", "raised", f"{tone}-soft")],
     ("accent-2", "accent-soft"),
     ("on-accent", "accent"),
-    ("text", "accent-soft"),
+    *[(text, "accent-soft") for text in ("text", "text-2", "text-3")],
+    *[
+        (part, ground)
+        for part in ("info", "good", "json-number", "series-3")  # keys, texts, numbers and words of a JSON value
+        for ground in ("surface", "sunken", "accent-soft")
+    ],
+    ("accent", "sunken"),
+    ("bad", "accent-soft"),
     *[("text", f"{tone}-soft") for tone in ("good", "warn", "bad", "info")],
     *[("text-2", f"{tone}-soft") for tone in ("warn", "bad", "info")],
 ]

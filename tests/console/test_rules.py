@@ -63,6 +63,10 @@ def test_a_rule_is_paused_resumed_and_removed_after_a_question(bank: tuple[Embed
     log, address = bank
     page = visit(address).open("/rules")
     row = page.get_by_role("row", name=re.compile("tried-out"))
+    row.get_by_role("button", name="Pause").focus()
+    page.keyboard.press("Tab")
+    expect(row.get_by_role("button", name="Remove")).to_be_focused()
+    expect(row.get_by_role("button", name="Remove")).to_have_css("outline-style", "solid")
     row.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("dialog")).to_contain_text("It has matched 7 times so far.")
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()

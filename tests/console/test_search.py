@@ -51,6 +51,15 @@ def test_it_stops_after_a_page_and_continues(shop: tuple[EmbeddedLog, str], visi
     expect(page.get_by_text(re.compile(r"Scanned [\d,]+ of 3,001 .* 50 found$"))).to_be_visible()
     page.locator("[data-row]").nth(1).click()
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
+    found, line = (
+        page.locator("[data-row] mark").first.bounding_box(),
+        page.locator("[data-row] .v").first.bounding_box(),
+    )
+    assert found is not None
+    assert line is not None
+    assert found["x"] + found["width"] < line["x"] + line["width"], (
+        "what was found is in sight, though a row is open beside"
+    )
     visitor.picture("search-light")
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_text(re.compile("100 found$"))).to_be_visible()

@@ -75,6 +75,14 @@ def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int,
             assert state == expected or (state == "ok" and expected == "pending" and moment < unsure)
 
 
+def test_of_a_paused_rule_nothing_is_known_after_its_last_change() -> None:
+    ended = [_change("a", "firing", 10), _change("a", "resolved", 20)]
+    found = stretches(ended, [], start_us=0, end_us=100, paused=True)
+    assert found == [(0, 10, "ok"), (10, 20, "firing"), (20, 100, "paused")]
+    assert stretches([], [], start_us=0, end_us=100, paused=True) == [(0, 100, "paused")]
+    assert 'class="good"' not in state_line([(0, 100, "paused")], label="Today")
+
+
 def test_the_line_tells_how_long_it_fired() -> None:
     found = stretches([_change("a", "firing", 60_000_000)], [], start_us=0, end_us=120_000_000)
     assert found == [(0, 60_000_000, "ok"), (60_000_000, 120_000_000, "firing")]

@@ -132,6 +132,12 @@ def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: tuple[EmbeddedLo
     visitor = visit(address)
     page = visitor.open("/topics")
     page.get_by_role("button", name="New topic").click()
+    label = page.get_by_role("dialog").get_by_text("Key columns", exact=True)
+    expect(label).to_have_css("font-size", "12px")
+    above, box = label.bounding_box(), page.get_by_label(re.compile("^Key columns")).bounding_box()
+    assert above is not None
+    assert box is not None
+    assert above["y"] + above["height"] <= box["y"], "a label stands above its box, also while the box is empty"
     page.get_by_label("Name", exact=True).fill("made here")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("alert").filter(has_text="made here")).to_be_visible()

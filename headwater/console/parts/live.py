@@ -31,7 +31,16 @@ async def arriving_filled() -> AsyncIterator[None]:
     finally:
         _first_looks.reset(token)
     if looks:
-        await asyncio.wait([asyncio.ensure_future(look()) for look in looks], timeout=FIRST_LOOKS_SECONDS_MAX)
+        tasks = [asyncio.ensure_future(look()) for look in looks]
+        for task in tasks:
+            task.add_done_callback(_tell_of_failure)
+        await asyncio.wait(tasks, timeout=FIRST_LOOKS_SECONDS_MAX)
+
+
+def _tell_of_failure(task: asyncio.Future[None]) -> None:
+    """What goes wrong in a first look is told as what goes wrong in the others, which NiceGUI's timers make."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        core.app.handle_exception(error)  # type: ignore[arg-type]  # it takes whatever was raised
 
 
 async def read(work: Callable[[], T], *, pool: Executor = LOOKS) -> T:
@@ -44,21 +53,25 @@ async def read(work: Callable[[], T], *, pool: Executor = LOOKS) -> T:
 # Any: showing gives nothing back, or something to wait for.
 def every(seconds: float, look: Callable[[], T], show: Callable[[T], Any]) -> ui.timer:
     """Look and show now, and then every so many seconds. An error is told once, and the page keeps what it shows."""
-    told = ""
+    told, is_looking = "", False
 
     async def refresh() -> None:
-        nonlocal told
+        nonlocal told, is_looking
+        if is_looking:  # the first look still lasts, and what it finds is about as new
+            return
+        is_looking = True
         try:
             found = await read(look)
+            told = ""
+            result = show(found)
+            if result is not None and hasattr(result, "__await__"):
+                await result
         except HeadwaterError as error:
             if str(error) != told:
                 told = str(error)
                 ui.notify(told, position="bottom-right", timeout=8000)
-            return
-        told = ""
-        result = show(found)
-        if result is not None and hasattr(result, "__await__"):
-            await result
+        finally:
+            is_looking = False
 
     looks = _first_looks.get()
     if looks is None:

@@ -103,7 +103,7 @@ class Pages:
         self.size = size
         self.first = 0
         self._count = 0
-        with ui.element("div").classes("pager"):
+        with ui.element("div").classes("pager") as self._bar:
             self._told = ui.label("")
             ui.element("div").classes("grow")
             with ui.element("div").classes("row-flex") as self._ways:
@@ -125,7 +125,8 @@ class Pages:
         if self.first >= self._count:
             self.first = 0
         last = min(self.first + self.size, self._count)
-        self._told.set_text(f"{self.first + 1:,} to {last:,} of {self._count:,}" if self._count else "none")
+        self._told.set_text(f"{self.first + 1:,} to {last:,} of {self._count:,}")
+        self._bar.set_visibility(self._count > 0)
         self._ways.set_visibility(self._count > self.size)
         self._back.set_enabled(self.first > 0)
         self._on.set_enabled(last < self._count)
