@@ -97,4 +97,3 @@ def test_the_company_is_drawn_before_spark_lights_up_and_tells_of_trouble(demo: 
     expect(page.get_by_role("row", name=re.compile("dead-letters"))).to_contain_text(
         re.compile("firing", re.IGNORECASE), timeout=STARTED_MILLISECONDS
     )
-    visitor.picture("demo-alerts-light")
