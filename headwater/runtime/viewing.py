@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headwater.views import RemoteView, View, ViewKeeper
     from headwater.views.bounds import Bounds
 
+#: How long an app may take to say which views it has; one that hangs must not hold up those who ask.
+ASK_SECONDS_MAX = 5.0
 # Any: what there is to know of a view, as JSON.
 Record = dict[str, Any]
 
@@ -177,7 +179,7 @@ def _place(app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None) -> Run
 
     runner = find_runner(home)
     if runner is not None:
-        return RunningViews(Client(app, home), runner)
+        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
     if not (home / "views.duckdb").exists():
         return None
     try:
@@ -186,4 +188,4 @@ def _place(app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None) -> Run
         runner = find_runner(home)  # it began in this moment
         if runner is None:
             raise
-        return RunningViews(Client(app, home), runner)
+        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)

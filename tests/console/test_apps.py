@@ -11,8 +11,9 @@ from headwater.console import history as measured
 from headwater.console.apps import Apps
 from headwater.console.history import History
 from headwater.console.shell import liveness_told
-from headwater.errors import QueryNotFound
+from headwater.errors import QueryNotFound, RunnerNotFound
 from headwater.log import EmbeddedLog
+from headwater.runtime import viewing
 from headwater.runtime.status import QueryStatus
 from headwater.server.tokens import LOCAL, Caller, Scope
 from tests.console.elsewhere import running_elsewhere
@@ -74,6 +75,14 @@ def test_an_app_that_hangs_holds_up_nobody_and_is_named(log: EmbeddedLog, monkey
     history.look()
     assert not history.statuses
     assert not apps.silent
+
+
+def test_the_views_of_an_app_that_hangs_are_not_waited_for(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewing, "ASK_SECONDS_MAX", 0.2)
+    with running_elsewhere(log, "hung") as hung:
+        hung.awake.clear()
+        with pytest.raises(RunnerNotFound, match="hung"):
+            Apps(log).views()
 
 
 def test_an_app_of_another_version_is_shown_as_far_as_it_is_known(
