@@ -108,7 +108,7 @@ def _head() -> None:
 
 def _trouble(error: HeadwaterError) -> None:
     with block("note bad").props('role="alert"'), block("stack tight"):
-        ui.html(f"<strong>{type(error).__name__}</strong>", sanitize=False)
+        ui.html(f"<h1>{type(error).__name__}</h1>", sanitize=False)
         ui.label(str(error))
 
 

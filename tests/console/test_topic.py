@@ -149,6 +149,7 @@ def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: tuple[EmbeddedLo
     visitor.picture("create-topic-light")
     page.get_by_role("button", name="Create").click()
     expect(page).to_have_url(f"{address}/console/topics/made.here")
+    expect(page.get_by_role("heading", name="made.here")).to_be_visible()
     assert log.topic("made.here").partitions == 4
     assert log.topic("made.here").key == ("id",)
 
