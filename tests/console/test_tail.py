@@ -65,6 +65,7 @@ def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shop: tuple[Embedded
     expect(page.locator('[data-row="0/0"]')).to_contain_text(str(BIG))
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    expect(page.locator('[data-row="0/0"] .ev')).to_have_text("11-15 09:30:00.000")
     add_orders(log, range(5, 12), name="resting")
     expect(page.get_by_text("7 have come meanwhile")).to_be_visible()
     expect(page.locator("[data-row]")).to_have_count(5)
