@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -63,9 +65,9 @@ def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shop: tuple[Embedded
     page = visitor.open("/topics/resting/tail")
     expect(page.locator("[data-row]")).to_have_count(5)
     expect(page.locator('[data-row="0/0"]')).to_contain_text(str(BIG))
+    expect(page.locator('[data-row="0/0"] .ev')).to_have_text("11-15 09:30:00.000")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
-    expect(page.locator('[data-row="0/0"] .ev')).to_have_text("11-15 09:30:00.000")
     add_orders(log, range(5, 12), name="resting")
     expect(page.get_by_text("7 have come meanwhile")).to_be_visible()
     expect(page.locator("[data-row]")).to_have_count(5)
@@ -106,6 +108,36 @@ def test_more_than_can_be_shown_is_counted_and_said(shop: tuple[EmbeddedLog, str
     gap = [row for row in seen(page) if row.startswith("gap")]
     assert gap == ["gap before 0/18510"]
     visitor.picture("tail-skipped-light")
+
+
+#: Of the numbers that the page tells, every row is in one: `3,500 rows shown, …` and `996,510 skipped`.
+ALL_COUNTED = """(rows) => {
+    const told = document.querySelector(".toolbar").innerText.replaceAll(",", "");
+    const number = (words) => Number(told.match(words)?.[1] || 0);
+    return number(/(\\d+) rows? shown/) + number(/(\\d+) skipped/) === rows;
+}"""
+
+
+@pytest.mark.slow
+def test_a_million_rows_pass_and_each_is_shown_or_counted(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
+    log, address = shop
+    log.create("river", "number long, name string", partitions=2)
+    log.append("river", [{"number": -1, "name": "source"}])
+    page = visit(address).open("/topics/river/tail")
+    expect(page.locator("[data-row]")).to_have_count(1)
+    for start in range(0, 1_000_000, 50_000):
+        numbers = pa.array(range(start, start + 50_000))
+        log.append("river", pa.table({"number": numbers, "name": pc.cast(numbers, pa.string())}))
+    page.wait_for_function(ALL_COUNTED, arg=1_000_001, timeout=120_000)
+    ends = log.end_offsets("river")
+    assert sum(ends.values()) == 1_000_001
+    found = seen(page)
+    assert {f"{number}/{end - 1}" for number, end in ends.items()} & set(found)  # the newest row is there
+    assert sum(not row.startswith("gap") for row in found) <= 2_000
+    page.get_by_role("button", name="Pause").click()  # and the page still answers
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    page.locator('[data-row]:not([data-row^="gap"])').first.click()
+    expect(page.get_by_role("complementary", name="Row")).to_contain_text("number")
 
 
 def test_a_topic_deleted_while_one_looks_is_one_sentence_and_the_rows_stay(

@@ -11,7 +11,7 @@ TROUBLES = """
   const byId = (ids) => (ids || "").split(" ").map((id) => text(document.getElementById(id) || document.createElement("i"))).join("");
   const named = (one) => one.getAttribute("aria-label") || byId(one.getAttribute("aria-labelledby")) || one.title
     || [...(one.labels || [])].map((label) => text(label) || label.getAttribute("aria-label")).join("") || one.alt;
-  const tell = (what, one) => found.push(`${what}: ${one.outerHTML.slice(0, 160)}`);
+  const tell = (what, one) => found.push(`${what}: ${one.outerHTML.slice(0, 300)}`);
   for (const one of document.querySelectorAll("button, [role=button], a[href]")) {
     const words = [...one.querySelectorAll("*")].filter((each) => each.matches("[aria-hidden=true], .q-icon")).map(text);
     const own = words.reduce((left, word) => left.replace(word, ""), text(one)).trim();
