@@ -211,7 +211,9 @@ def test_whoever_may_read_only_some_inputs_sees_neither_plan_nor_trace_nor_other
 
 def test_a_query_of_another_app_is_stopped_there(theatre: Theatre, stage: Stage, staged: str, visit: Visit) -> None:
     with running_elsewhere(theatre.log, "b", dataclasses.replace(SPEND, app="b")) as other:
-        page = visit(staged).open("/queries/spend?app=b")
+        visitor = visit(staged)
+        expect(visitor.open("/queries").get_by_text("view of b")).to_be_visible()
+        page = visitor.open("/queries/spend?app=b")
         expect(page.get_by_text("A query of b that")).to_be_visible()
         page.get_by_role("button", name="Stop", exact=True).click()
         page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
