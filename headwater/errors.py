@@ -351,7 +351,9 @@ class ViewAmbiguous(UsageError):
     view: str
     apps: str
     problem = "Several apps have a view {view!r}: {apps}."
-    remedy = "Say whose: `--app` on the command line, `?app=…` over HTTP. `log.{view}` in SQL is the topic of this name."
+    remedy = (
+        "Say whose: `--app` on the command line, `?app=…` over HTTP. `log.{view}` in SQL is the topic of this name."
+    )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -360,7 +362,9 @@ class KeyReused(UsageError):
 
     key: str
     problem = "The `Idempotency-Key` {key!r} was used for another append in the last minutes. Nothing of this one was appended."
-    remedy = "Give each append a key of its own, such as a random UUID; only the same append, asked again, has the same."
+    remedy = (
+        "Give each append a key of its own, such as a random UUID; only the same append, asked again, has the same."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

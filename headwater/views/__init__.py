@@ -1,5 +1,6 @@
 """Materialised views: changelogs applied to a store, looked up, queried by SQL, and subscribed to."""
 
+from headwater.views.bounds import Bounds
 from headwater.views.collapse import Delta
 from headwater.views.duck import DuckStore
 from headwater.views.keeper import ViewKeeper
@@ -13,6 +14,7 @@ from headwater.views.subscription import Subscription
 from headwater.views.view import View
 
 __all__ = [
+    "Bounds",
     "Change",
     "Delta",
     "DuckStore",
