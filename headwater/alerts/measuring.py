@@ -118,7 +118,9 @@ class LogMeasures:
     @contextlib.contextmanager
     def _views(self) -> Iterator[Views]:
         from headwater.runtime.viewing import views_of
+        from headwater.views.bounds import SERVED, Bounds
 
         kept = {} if self._app is None or self._keeper is None else {self._app: self._keeper}
-        with views_of(self._log, kept=kept) as views:
+        # Whoever waits for a statement also stops it; what it gives is held in memory meanwhile.
+        with views_of(self._log, kept=kept, bounds=Bounds(memory_max=SERVED.memory_max)) as views:
             yield views

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.runtime.client import Client
     from headwater.runtime.home import Runner
     from headwater.views import RemoteView, View, ViewKeeper
-    from headwater.views.bounds import Bounds
+    from headwater.views.bounds import Bounds, Stoppable
 
 #: How long an app may take to say which views it has; one that hangs must not hold up those who ask.
 ASK_SECONDS_MAX = 5.0
@@ -31,7 +32,7 @@ class Place(Protocol):
     def view(self, name: str) -> View | RemoteView: ...
     def describe(self, name: str) -> Record: ...
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any) -> pa.Table: ...
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table: ...
 
 
 class Views:
@@ -84,10 +85,14 @@ class Views:
         return {"app": app, **self._places[app].describe(name)}
 
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any = None, *, over: Sequence[str]) -> pa.Table | None:
+    def query(
+        self, statement: str, parameters: Any = None, *, over: Sequence[str], stoppable: Stoppable | None = None
+    ) -> pa.Table | None:
         """The result of a statement over these views, run by the app that has them; None where they are of several."""
         apps = {self.owner(name) for name in over}
-        return self._places[apps.pop()].query(statement, parameters) if len(apps) == 1 else None
+        if len(apps) != 1:
+            return None
+        return self._places[apps.pop()].query(statement, parameters, stoppable=stoppable)
 
 
 class RunningViews:
@@ -108,7 +113,8 @@ class RunningViews:
     def describe(self, name: str) -> Record:
         return {**self._views[name].describe(), "running": True}
 
-    def query(self, statement: str, parameters: Any) -> pa.Table:
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
+        # The app ends what takes too long for its own bounds.
         return next(iter(self._views.values())).sql(statement, parameters)
 
     def close(self) -> None:
@@ -130,13 +136,14 @@ class StoredViews:
         return self._keeper.names()
 
     def view(self, name: str) -> View:
-        return self._keeper.view(name).within(self._bounds)
+        # How many rows there may be is for answers; a view may be far larger than what a statement makes of it.
+        return self._keeper.view(name).within(replace(self._bounds, rows_max=None))
 
     def describe(self, name: str) -> Record:
         return {**self._keeper.view(name).describe(), "running": self._running}
 
-    def query(self, statement: str, parameters: Any) -> pa.Table:
-        return self._keeper.store.query(statement, parameters, bounds=self._bounds)
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:
+        return self._keeper.store.query(statement, parameters, bounds=self._bounds, stoppable=stoppable)
 
     def close(self) -> None:
         self._keeper.store.close()

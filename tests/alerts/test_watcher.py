@@ -31,6 +31,7 @@ from headwater.errors import (
 from headwater.log import EmbeddedLog, Lag
 from headwater.runtime.status import QueryStatus
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
+from tests.server.test_views import keep
 
 
 @pytest.fixture
@@ -404,6 +405,20 @@ def test_a_real_statement_that_takes_too_long_ends(log: EmbeddedLog) -> None:
     for thread in threading.enumerate():
         if thread.name == "headwater-alert-statement":
             thread.join(60)
+            assert not thread.is_alive()
+
+
+def test_a_real_statement_over_the_views_of_one_app_that_takes_too_long_ends(log: EmbeddedLog) -> None:
+    log.create("cards", "card int64", key="card", compact=True)
+    log.append("cards", [{"card": 1}, {"card": 2}])
+    keep(log, "fraud", cards="cards")
+    endless = "SELECT count(*) FROM " + ", ".join(f"cards c{number}" for number in range(40))
+    watcher = Watcher(log, sender=Heard(), statement_seconds_max=0.2)
+    with pytest.raises(AlertOverdue):
+        watcher.put(Rule(name="endless", kind="view", sql=endless))
+    for thread in threading.enumerate():
+        if thread.name == "headwater-alert-statement":
+            thread.join(30)
             assert not thread.is_alive()
 
 

@@ -193,6 +193,17 @@ def test_a_statement_over_http_has_bounds(client_of: Ask, kept: EmbeddedLog) -> 
     assert len(client.post(path, json={"sql": "SELECT * FROM range(1000)"}).json()["rows"]) == 1_000
 
 
+def test_a_small_answer_may_come_from_a_view_that_is_larger_than_an_answer(client_of: Ask, kept: EmbeddedLog) -> None:
+    client = client_of(routers=[views.router(kept, settings=Settings(answer_rows_max=1))])
+    for statement in (
+        "SELECT sum(s.total) AS t FROM spend s JOIN log.spend l USING (card)",  # the view is brought
+        "SELECT sum(total) AS t FROM view.spend",
+        "SELECT sum(total) AS t FROM spend",  # the statement goes to the view
+    ):
+        assert ask(client, statement) == [{"t": 6.5}]
+    assert exceeded(client, "/api/v1/sql", {"sql": "SELECT * FROM spend"}) == "1 rows"
+
+
 def test_rows_of_a_view_over_http_have_bounds(client_of: Ask, kept: EmbeddedLog) -> None:
     client = client_of(routers=[views.router(kept, settings=Settings(answer_rows_max=1))])
     path = "/api/v1/views/spend/rows"
