@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from headwater.errors import Locked, RunnerNotFound, ViewAmbiguous, ViewNotFound
+from headwater.errors import AppSilent, Locked, RunnerNotFound, TopicNotFound, ViewAmbiguous, ViewNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +52,11 @@ class Views:
         return sorted(self._owners)
 
     @property
+    def silent(self) -> tuple[str, ...]:
+        """The apps that run, but did not answer; whoever asks for one of their views gets `AppSilent`."""
+        return tuple(app for app, place in self._places.items() if isinstance(place, SilentViews))
+
+    @property
     def apps(self) -> set[str]:
         """The apps that have any."""
         return {app for apps in self._owners.values() for app in apps}
@@ -78,8 +83,9 @@ class Views:
         return self._described(self.owner(name), name)
 
     def described(self) -> list[Record]:
-        """All views, also those of the same name, each with its app."""
-        return [self._described(app, name) for name in self.names() for app in self._owners[name]]
+        """All views, also those of the same name, each with its app; without those of apps that are silent."""
+        owners = [(app, name) for name in self.names() for app in self._owners[name]]
+        return [self._described(app, name) for app, name in owners if app not in self.silent]
 
     def _described(self, app: str, name: str) -> Record:
         return {"app": app, **self._places[app].describe(name)}
@@ -122,6 +128,31 @@ class RunningViews:
             view.close()
 
 
+class SilentViews:
+    """Views of an app that runs, but does not answer: their names are known, and nothing else."""
+
+    def __init__(self, app: str, home: Path, log: EmbeddedLog) -> None:
+        self._app = app
+        folder = home / "queries"
+        queries = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        self._names = [name for name in queries if _is_compact(log, name)]
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def view(self, name: str) -> NoReturn:  # noqa: ARG002
+        raise AppSilent(app=self._app)
+
+    def describe(self, name: str) -> NoReturn:
+        self.view(name)
+
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> NoReturn:  # noqa: ARG002
+        raise AppSilent(app=self._app)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class StoredViews:
     """Views as their app has left them, or as it keeps them in this process."""
 
@@ -159,7 +190,8 @@ def views_of(
 ) -> Iterator[Views]:
     """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps.
 
-    `bounds` are for statements over what an app has left; one that runs has its own.
+    `bounds` are for statements over what an app has left; one that runs has its own. An app that does not answer is in
+    nobody's way, unless it is the one that is asked for.
     """
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
@@ -168,31 +200,55 @@ def views_of(
             raise RunnerNotFound(app=app)
         names = [app]
     with contextlib.ExitStack() as stack:
-        places: dict[str, RunningViews | StoredViews] = {}
+        places: dict[str, Place] = {}
         for name in names:
             if kept is not None and name in kept:
                 places[name] = StoredViews(kept[name], bounds=bounds)
                 continue
             place = _place(name, folder / name, log, bounds)
+            if isinstance(place, SilentViews) and name == app:
+                raise AppSilent(app=name)
             if place is not None:
                 stack.callback(place.close)
                 places[name] = place
         yield Views(places)
 
 
-def _place(app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None) -> RunningViews | StoredViews | None:
-    from headwater.runtime.client import Client, find_runner
+def _place(
+    app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None
+) -> RunningViews | SilentViews | StoredViews | None:
     from headwater.views import stored_views
 
-    runner = find_runner(home)
-    if runner is not None:
-        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
+    running = _running(app, home, log)
+    if running is not None:
+        return running
     if not (home / "views.duckdb").exists():
         return None
     try:
         return StoredViews(stored_views(log=log, path=home / "views.duckdb"), bounds=bounds)
     except Locked:
-        runner = find_runner(home)  # it began in this moment
-        if runner is None:
+        running = _running(app, home, log)  # it began in this moment
+        if running is None:
             raise
+        return running
+
+
+def _running(app: str, home: Path, log: EmbeddedLog) -> RunningViews | SilentViews | None:
+    """The views of an app that some process runs now."""
+    from headwater.runtime.client import Client, find_runner
+
+    runner = find_runner(home)
+    if runner is None:
+        return None
+    try:
         return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
+    except RunnerNotFound:
+        return None if find_runner(home) is None else SilentViews(app, home, log)
+
+
+def _is_compact(log: EmbeddedLog, topic: str) -> bool:
+    """Whether a query keeps its last rows, as all do that are views."""
+    try:
+        return log.topic(topic).compact
+    except TopicNotFound:
+        return False
