@@ -87,15 +87,13 @@ class LogMeasures:
         from headwater.runtime.client import Client
         from headwater.runtime.home import Home
         from headwater.runtime.resting import resting
-        from headwater.runtime.status import QueryStatus
+        from headwater.runtime.status import status_of
 
         try:
             told = Client(home.name, home, seconds_max=ASK_SECONDS_MAX).get("/queries")
         except RunnerNotFound:  # nobody runs it, or whoever does has stopped answering
             return resting(Home(home), self._log)
-        return [
-            QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])}) for one in told
-        ]
+        return [status_of(one) for one in told]
 
     # -- views --------------------------------------------------------------------------------------------------------
 
