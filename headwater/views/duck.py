@@ -282,7 +282,7 @@ class DuckStore:
         """Rows of one version."""
         statement = f"SELECT {selected(list(spec.schema))} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
-            statement += f" WHERE {check_condition(self._cursor(), spec.name, where)}"
+            statement += f" WHERE {check_condition(spec.name, where, parsed_by=self._cursor)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self.query(statement, parameters, bounds=bounds), spec.schema)
 

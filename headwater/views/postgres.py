@@ -265,8 +265,7 @@ class PostgresStore:
         """Rows of one version."""
         statement = f"SELECT {selected(spec)} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
-            with required("duckdb").connect() as parser:
-                statement += f" WHERE {check_condition(parser, spec.name, where, plain=True)}"
+            statement += f" WHERE {check_condition(spec.name, where, plain=True)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self._query(statement, parameters, bounds), spec)
 
