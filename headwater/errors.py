@@ -341,7 +341,10 @@ class StatementExceeded(UsageError):
     #: "60 seconds", "100,000 rows"
     bound: str
     problem = "This SQL was ended: it came to more than {bound}. It was: {statement}."
-    remedy = "Ask for less at once, with a WHERE, an aggregate or a LIMIT; a server's bounds are in its settings."
+    remedy = (
+        "Ask for less at once, with a WHERE, an aggregate or a LIMIT. Whoever serves may allow more: `headwater serve` and "
+        "`headwater run` have `--statement-seconds`, `--statement-memory` and `--answer-rows`."
+    )
 
 
 @dataclass(eq=False, kw_only=True)
