@@ -10,14 +10,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, WebSocket, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Error,
+    Page,
+    Request,
+    TimeoutError,
+    WebSocket,
+    expect,
+    sync_playwright,
+)
 
 import headwater
 from headwater.errors import HeadwaterError
@@ -101,6 +111,8 @@ class Visitor:
     def look(self, where: str) -> None:
         """Note what a person with a keyboard, or with a screen reader, would stumble over on the page as it is now."""
         if self.page.locator("main.hw-page").count():
+            with suppress(TimeoutError):  # it is a trouble then
+                self.page.locator("h1").first.wait_for()  # a page may be on its way
             self.troubles += [f"{where}: {one}" for one in self.page.evaluate(TROUBLES)]
 
     def close(self) -> None:
