@@ -106,7 +106,12 @@ class Visitor:
             self.page.mouse.move(0, 0)
             # The folder of the log is another on each machine.
             self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
+            if full:  # what is as high as the window shall be as high as the page
+                height = self.page.evaluate("document.documentElement.scrollHeight")
+                self.page.set_viewport_size({"width": WIDE["width"], "height": height})
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
+            if full:
+                self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]  # as above
 
     def look(self, where: str) -> None:
         """Note what a person with a keyboard, or with a screen reader, would stumble over on the page as it is now."""
