@@ -11,7 +11,7 @@
     ├── Conflict              somebody else was first: read again, then decide again
     │   ├── TopicExists, OffsetConflict, KeyConflict, ProducerFenced, MemberFenced, TransactionFinished, GroupActive, RunnerActive, PortTaken, SinkFenced, ViewConflict, FolderNotEmpty, OutcomeUnknown
     ├── LogError              the log cannot serve this now
-    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AlertOverdue, ServerUnreachable, TooManyRequests, ServerFull
+    │   ├── OffsetExpired, OffsetAhead, ProducerOverloaded, Closed, ViewBehind, AnswerOverdue, AppSilent, AlertOverdue, ServerUnreachable, TooManyRequests, ServerFull
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
@@ -341,7 +341,10 @@ class StatementExceeded(UsageError):
     #: "60 seconds", "100,000 rows"
     bound: str
     problem = "This SQL was ended: it came to more than {bound}. It was: {statement}."
-    remedy = "Ask for less at once, with a WHERE, an aggregate or a LIMIT; a server's bounds are in its settings."
+    remedy = (
+        "Ask for less at once, with a WHERE, an aggregate or a LIMIT. Whoever serves may allow more: `headwater serve` and "
+        "`headwater run` have `--statement-seconds`, `--statement-memory` and `--answer-rows`."
+    )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -819,6 +822,17 @@ class AnswerOverdue(LogError):
     seconds: float
     problem = "The query {query!r} of app {app!r} has not answered within {seconds} seconds."
     remedy = "See with `headwater query list` that the app runs and keeps up, and allow more `seconds`."
+
+
+@dataclass(eq=False, kw_only=True)
+class AppSilent(LogError):
+    """An app runs, but does not answer, so that nobody can read its views."""
+
+    app: str
+    problem = "App {app!r} runs, but does not answer."
+    remedy = (
+        "See what keeps its process busy, or start it anew. In SQL, `log.NAME` reads the topic of a view meanwhile."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

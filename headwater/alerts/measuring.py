@@ -87,15 +87,13 @@ class LogMeasures:
         from headwater.runtime.client import Client
         from headwater.runtime.home import Home
         from headwater.runtime.resting import resting
-        from headwater.runtime.status import QueryStatus
+        from headwater.runtime.status import status_of
 
         try:
             told = Client(home.name, home, seconds_max=ASK_SECONDS_MAX).get("/queries")
         except RunnerNotFound:  # nobody runs it, or whoever does has stopped answering
             return resting(Home(home), self._log)
-        return [
-            QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])}) for one in told
-        ]
+        return [status_of(one) for one in told]
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -118,7 +116,9 @@ class LogMeasures:
     @contextlib.contextmanager
     def _views(self) -> Iterator[Views]:
         from headwater.runtime.viewing import views_of
+        from headwater.views.bounds import SERVED, Bounds
 
         kept = {} if self._app is None or self._keeper is None else {self._app: self._keeper}
-        with views_of(self._log, kept=kept) as views:
+        # Whoever waits for a statement also stops it; what it gives is held in memory meanwhile.
+        with views_of(self._log, kept=kept, bounds=Bounds(memory_max=SERVED.memory_max)) as views:
             yield views

@@ -9,14 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli import let_pandas_in
+from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
 from headwater.cli.commands import command
 from headwater.cli.session import Session, refuse_server
+from headwater.units import parse_bytes
 
 if TYPE_CHECKING:
     from headwater.runtime.runner import Runner
@@ -59,6 +62,9 @@ def run(
         bool, typer.Option("--standby", help="Wait while another process runs the app, then take over.")
     ] = False,
     port: Port = 0,
+    statement_seconds: StatementSeconds = 60.0,
+    statement_memory: StatementMemory = "1 GiB",
+    answer_rows: AnswerRows = 100_000,
 ) -> None:
     """Run the app of a file until Ctrl-C, or until it has caught up.
 
@@ -69,7 +75,13 @@ def run(
     from headwater.runtime.loading import load_app
     from headwater.runtime.runner import Runner
     from headwater.server.running import served_app
+    from headwater.server.settings import Settings
 
+    settings = Settings(
+        statement_seconds_max=statement_seconds,
+        statement_memory_max=parse_bytes(statement_memory),
+        answer_rows_max=answer_rows,
+    )
     let_pandas_in()
     app = load_app(chosen_file(session, file))
     refuse_server(session.flags.log or app.log)
@@ -82,7 +94,7 @@ def run(
         until_caught_up=until_caught_up,
         standby=standby,
         port=port,
-        served=served_app if until_caught_up else served_with_console,
+        served=partial(served_app if until_caught_up else served_with_console, settings=settings),
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")

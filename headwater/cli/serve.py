@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
 from headwater.cli.commands import command
 from headwater.cli.session import Session
 from headwater.errors import PackageMissing
@@ -41,6 +42,9 @@ def serve(
     rate_max: Annotated[
         float, typer.Option("--rate-max", help="Requests per second and client.", min=0.001, metavar="N")
     ] = 2_000.0,
+    statement_seconds: StatementSeconds = 60.0,
+    statement_memory: StatementMemory = "1 GiB",
+    answer_rows: AnswerRows = 100_000,
     kafka_names: Annotated[
         bool, typer.Option("--kafka-names", help="Tell lag also under the names of Kafka's exporters.")
     ] = False,
@@ -64,6 +68,9 @@ def serve(
     settings = Settings(
         body_bytes_max=parse_bytes(body_max),
         requests_per_second_max=rate_max,
+        statement_seconds_max=statement_seconds,
+        statement_memory_max=parse_bytes(statement_memory),
+        answer_rows_max=answer_rows,
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )

@@ -6,8 +6,10 @@ import contextlib
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -107,8 +109,16 @@ def _is_own(path: Path, folder: Path) -> bool:
     """
     if not path.is_relative_to(folder):
         return False
+    if any(path.is_relative_to(place) for place in _installed()):
+        return False
     parts = path.relative_to(folder).parts
-    return not any(part.startswith(".") or part == "site-packages" for part in parts)
+    return not any(part.startswith(".") or part in ("site-packages", "dist-packages") for part in parts)
+
+
+@cache
+def _installed() -> frozenset[Path]:
+    """Where Python's own modules are, and those of the environment: an app may stand in a folder above them."""
+    return frozenset(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def _suspects(error: BaseException, folder: Path) -> set[Path]:
@@ -126,7 +136,10 @@ def _suspects(error: BaseException, folder: Path) -> set[Path]:
 
 # Any: cloudpickle has no types.
 def _send_by_value(modules: dict[str, ModuleType]) -> None:
-    """Spark's workers live on: by its name alone they would find the module that they have imported before."""
+    """Spark's workers live on: by its name alone they would find the module that they have imported before.
+
+    What cannot be pickled, such as a lock, must be made inside the functions that use it.
+    """
     from pyspark import cloudpickle
 
     register: Any = cloudpickle.register_pickle_by_value

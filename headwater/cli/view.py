@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def list_views(session: Session, app: AppName = None) -> None:
     """List the views of all apps, with how far behind they are."""
     with session.log() as log, views_of(session, log, app) as views:
-        found = views.described()
+        found, silent = views.described(), views.silent
     columns = [
         Column(title="VIEW", cut=True),
         Column(title="APP", cut=True),
@@ -55,7 +55,9 @@ def list_views(session: Session, app: AppName = None) -> None:
         for one in found
     ]
     session.show_all(found, columns, rows)
-    if not found:
+    for one in silent:
+        session.say(f"App {one!r} runs, but does not answer: its views are not in this list.")
+    if not found and not silent:
         session.say("There are no views. An app has some where it says `@app.view(key=…)`: `headwater run FILE`.")
 
 

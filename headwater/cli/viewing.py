@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
     from headwater.runtime.viewing import Views
     from headwater.views import RemoteView
+    from headwater.views.bounds import Stoppable
 
 SECONDS_MAX = 60.0
 # Any: what there is to know of a view, as JSON.
@@ -51,7 +52,7 @@ class ServedViews:
         return {"running": True, **self._described[name]}
 
     # Any: parameters of a statement.
-    def query(self, statement: str, parameters: Any) -> pa.Table:
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
         return next(iter(self._views.values())).sql(statement, parameters)
 
     def close(self) -> None:

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import HeadwaterError, QueryNotFound
 from headwater.runtime.client import Client, find_runner
 from headwater.runtime.graph import picture_from
-from headwater.runtime.status import Graph, QueryStatus
+from headwater.runtime.status import Graph, QueryStatus, status_of
 from headwater.runtime.trouble import Trouble
 from headwater.runtime.viewing import StoredViews, Views, views_of
 
@@ -197,14 +196,6 @@ class Apps:
                 with _gone_is_nothing():
                     found[home.name] = Client(home.name, home, seconds_max=ASK_SECONDS_MAX)
         return found
-
-
-# Any: a status as JSON.
-def status_of(told: dict[str, Any]) -> QueryStatus:
-    """A status as another process tells it; what a newer version tells besides is left out."""
-    known = {one.name for one in fields(QueryStatus)}
-    given = {name: value for name, value in told.items() if name in known}
-    return QueryStatus(**{**given, "inputs": tuple(told["inputs"]), "outputs": tuple(told["outputs"])})
 
 
 @contextmanager

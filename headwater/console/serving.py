@@ -11,6 +11,7 @@ from headwater.server.running import served_app
 if TYPE_CHECKING:
     from headwater.runtime.home import Runner as Announced
     from headwater.runtime.runner import Runner
+    from headwater.server.settings import Settings
 
 PATH = "/console"
 
@@ -35,6 +36,8 @@ def page_of(address: str) -> str | None:
     return f"{address}{PATH}" if is_installed() else None
 
 
-def served_with_console(runner: Runner, *, port: int = 0) -> AbstractContextManager[Announced]:
+def served_with_console(
+    runner: Runner, *, port: int = 0, settings: Settings | None = None
+) -> AbstractContextManager[Announced]:
     """Serve a running app with the console while the block runs, as `served_app` does without it."""
-    return served_app(runner, port=port, **console_for_server(runner))
+    return served_app(runner, port=port, settings=settings, **console_for_server(runner))

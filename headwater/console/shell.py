@@ -107,8 +107,11 @@ def _head() -> None:
 
 
 def _trouble(error: HeadwaterError) -> None:
+    # Where the page had begun, it has its heading.
+    has_heading = any("hw-head" in element.classes for element in page_context.client.elements.values())
+    tag = "h2" if has_heading else "h1"
     with block("note bad").props('role="alert"'), block("stack tight"):
-        ui.html(f"<h1>{type(error).__name__}</h1>", sanitize=False)
+        ui.html(f"<{tag}>{type(error).__name__}</{tag}>", sanitize=False)
         ui.label(str(error))
 
 

@@ -147,10 +147,13 @@ class Director:
         It stands still while we look: otherwise that batch could end between the look and what follows.
         """
         self._company.hold()
-        if self._follower.in_a_batch(self._queries):
-            return True
-        self._company.let_go()
-        return False
+        is_in_a_batch = False
+        try:
+            is_in_a_batch = bool(self._follower.in_a_batch(self._queries))
+        finally:
+            if not is_in_a_batch:
+                self._company.let_go()
+        return is_in_a_batch
 
     def _catch_up(self) -> None:
         self._feeder.stop()

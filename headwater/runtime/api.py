@@ -22,20 +22,27 @@ if TYPE_CHECKING:
 
     from headwater.runtime.home import Runner as Announced
     from headwater.runtime.runner import Runner
+    from headwater.views.bounds import Bounds
 
 HOST = "127.0.0.1"
 _STATUS_OF_EXIT = {2: 400, 3: 404, 4: 403, 5: 409}
 
 
 @contextlib.contextmanager
-def served(runner: Runner, *, port: int = 0) -> Iterator[Announced]:
-    """Serve the API of a runner while the block runs; the address and the token stand in the app's home."""
+def served(runner: Runner, *, port: int = 0, bounds: Bounds | None = None) -> Iterator[Announced]:
+    """Serve the API of a runner while the block runs; the address and the token stand in the app's home.
+
+    `bounds` are what one statement over its views may take.
+    """
     import uvicorn
 
     listening = bound(port)
     announced = runner.home.announce(f"http://{HOST}:{listening.getsockname()[1]}")
     settings = uvicorn.Config(
-        application(runner, token=announced.token), log_level="error", access_log=False, timeout_graceful_shutdown=1
+        application(runner, token=announced.token, bounds=bounds),
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-api", daemon=True)
@@ -62,11 +69,12 @@ def bound(port: int) -> socket.socket:
     return listening
 
 
-def application(runner: Runner, *, token: str) -> FastAPI:
+def application(runner: Runner, *, token: str, bounds: Bounds | None = None) -> FastAPI:
     """The API as an application; whoever mounts it elsewhere brings guards of their own."""
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
 
+    from headwater.views.bounds import SERVED
     from headwater.views.http import router as view_routes
 
     app = FastAPI(title=f"Headwater: {runner.app.name}", docs_url=None, redoc_url=None)
@@ -89,7 +97,7 @@ def application(runner: Runner, *, token: str) -> FastAPI:
         return JSONResponse(body, _STATUS_OF_EXIT.get(error.exit_code, 500))
 
     app.include_router(routes_of(runner))
-    app.include_router(view_routes(runner.keeper))
+    app.include_router(view_routes(runner.keeper, bounds=bounds or SERVED))
     return app
 
 

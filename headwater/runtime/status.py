@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 Kind = Literal["topic", "view", "sink"]
@@ -55,6 +55,18 @@ class QueryStatus:
         from headwater.runtime.showing import status_html
 
         return status_html(self)
+
+
+# Any: a status as JSON.
+def status_of(told: Mapping[str, Any]) -> QueryStatus:
+    """A status as another process tells it; what a newer version tells besides is left out.
+
+    >>> status_of({"name": "spend", "kind": "view", "inputs": ["payments"], "outputs": [], "mood": "good"}).inputs
+    ('payments',)
+    """
+    known = {one.name for one in fields(QueryStatus)}
+    given = {name: value for name, value in told.items() if name in known}
+    return QueryStatus(**{**given, "inputs": tuple(told["inputs"]), "outputs": tuple(told["outputs"])})
 
 
 @dataclass(frozen=True, kw_only=True)

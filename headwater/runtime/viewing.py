@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from headwater.errors import Locked, RunnerNotFound, ViewAmbiguous, ViewNotFound
+from headwater.errors import AppSilent, Locked, RunnerNotFound, TopicNotFound, ViewAmbiguous, ViewNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.runtime.client import Client
     from headwater.runtime.home import Runner
     from headwater.views import RemoteView, View, ViewKeeper
-    from headwater.views.bounds import Bounds
+    from headwater.views.bounds import Bounds, Stoppable
 
 #: How long an app may take to say which views it has; one that hangs must not hold up those who ask.
 ASK_SECONDS_MAX = 5.0
@@ -31,7 +32,7 @@ class Place(Protocol):
     def view(self, name: str) -> View | RemoteView: ...
     def describe(self, name: str) -> Record: ...
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any) -> pa.Table: ...
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table: ...
 
 
 class Views:
@@ -49,6 +50,11 @@ class Views:
 
     def names(self) -> list[str]:
         return sorted(self._owners)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """The apps that run, but did not answer; whoever asks for one of their views gets `AppSilent`."""
+        return tuple(app for app, place in self._places.items() if isinstance(place, SilentViews))
 
     @property
     def apps(self) -> set[str]:
@@ -77,17 +83,22 @@ class Views:
         return self._described(self.owner(name), name)
 
     def described(self) -> list[Record]:
-        """All views, also those of the same name, each with its app."""
-        return [self._described(app, name) for name in self.names() for app in self._owners[name]]
+        """All views, also those of the same name, each with its app; without those of apps that are silent."""
+        owners = [(app, name) for name in self.names() for app in self._owners[name]]
+        return [self._described(app, name) for app, name in owners if app not in self.silent]
 
     def _described(self, app: str, name: str) -> Record:
         return {"app": app, **self._places[app].describe(name)}
 
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any = None, *, over: Sequence[str]) -> pa.Table | None:
+    def query(
+        self, statement: str, parameters: Any = None, *, over: Sequence[str], stoppable: Stoppable | None = None
+    ) -> pa.Table | None:
         """The result of a statement over these views, run by the app that has them; None where they are of several."""
         apps = {self.owner(name) for name in over}
-        return self._places[apps.pop()].query(statement, parameters) if len(apps) == 1 else None
+        if len(apps) != 1:
+            return None
+        return self._places[apps.pop()].query(statement, parameters, stoppable=stoppable)
 
 
 class RunningViews:
@@ -108,12 +119,38 @@ class RunningViews:
     def describe(self, name: str) -> Record:
         return {**self._views[name].describe(), "running": True}
 
-    def query(self, statement: str, parameters: Any) -> pa.Table:
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
+        # The app ends what takes too long for its own bounds.
         return next(iter(self._views.values())).sql(statement, parameters)
 
     def close(self) -> None:
         for view in self._views.values():
             view.close()
+
+
+class SilentViews:
+    """Views of an app that runs, but does not answer: their names are known, and nothing else."""
+
+    def __init__(self, app: str, home: Path, log: EmbeddedLog) -> None:
+        self._app = app
+        folder = home / "queries"
+        queries = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        self._names = [name for name in queries if _is_compact(log, name)]
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def view(self, name: str) -> NoReturn:  # noqa: ARG002
+        raise AppSilent(app=self._app)
+
+    def describe(self, name: str) -> NoReturn:
+        self.view(name)
+
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> NoReturn:  # noqa: ARG002
+        raise AppSilent(app=self._app)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class StoredViews:
@@ -130,13 +167,14 @@ class StoredViews:
         return self._keeper.names()
 
     def view(self, name: str) -> View:
-        return self._keeper.view(name).within(self._bounds)
+        # How many rows there may be is for answers; a view may be far larger than what a statement makes of it.
+        return self._keeper.view(name).within(replace(self._bounds, rows_max=None))
 
     def describe(self, name: str) -> Record:
         return {**self._keeper.view(name).describe(), "running": self._running}
 
-    def query(self, statement: str, parameters: Any) -> pa.Table:
-        return self._keeper.store.query(statement, parameters, bounds=self._bounds)
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:
+        return self._keeper.store.query(statement, parameters, bounds=self._bounds, stoppable=stoppable)
 
     def close(self) -> None:
         self._keeper.store.close()
@@ -152,7 +190,8 @@ def views_of(
 ) -> Iterator[Views]:
     """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps.
 
-    `bounds` are for statements over what an app has left; one that runs has its own.
+    `bounds` are for statements over what an app has left; one that runs has its own. An app that does not answer is in
+    nobody's way, unless it is the one that is asked for.
     """
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
@@ -161,31 +200,55 @@ def views_of(
             raise RunnerNotFound(app=app)
         names = [app]
     with contextlib.ExitStack() as stack:
-        places: dict[str, RunningViews | StoredViews] = {}
+        places: dict[str, Place] = {}
         for name in names:
             if kept is not None and name in kept:
                 places[name] = StoredViews(kept[name], bounds=bounds)
                 continue
             place = _place(name, folder / name, log, bounds)
+            if isinstance(place, SilentViews) and name == app:
+                raise AppSilent(app=name)
             if place is not None:
                 stack.callback(place.close)
                 places[name] = place
         yield Views(places)
 
 
-def _place(app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None) -> RunningViews | StoredViews | None:
-    from headwater.runtime.client import Client, find_runner
+def _place(
+    app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None
+) -> RunningViews | SilentViews | StoredViews | None:
     from headwater.views import stored_views
 
-    runner = find_runner(home)
-    if runner is not None:
-        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
+    running = _running(app, home, log)
+    if running is not None:
+        return running
     if not (home / "views.duckdb").exists():
         return None
     try:
         return StoredViews(stored_views(log=log, path=home / "views.duckdb"), bounds=bounds)
     except Locked:
-        runner = find_runner(home)  # it began in this moment
-        if runner is None:
+        running = _running(app, home, log)  # it began in this moment
+        if running is None:
             raise
+        return running
+
+
+def _running(app: str, home: Path, log: EmbeddedLog) -> RunningViews | SilentViews | None:
+    """The views of an app that some process runs now."""
+    from headwater.runtime.client import Client, find_runner
+
+    runner = find_runner(home)
+    if runner is None:
+        return None
+    try:
         return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
+    except RunnerNotFound:
+        return None if find_runner(home) is None else SilentViews(app, home, log)
+
+
+def _is_compact(log: EmbeddedLog, topic: str) -> bool:
+    """Whether a query keeps its last rows, as all do that are views."""
+    try:
+        return log.topic(topic).compact
+    except TopicNotFound:
+        return False

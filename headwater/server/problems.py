@@ -35,6 +35,7 @@ _STATUS_OF: dict[type[HeadwaterError], int] = {
     errors.ProducerOverloaded: 503,
     errors.Closed: 503,
     errors.ViewBehind: 503,
+    errors.AppSilent: 503,
     errors.StoreUnreachable: 503,
     errors.Locked: 503,
     errors.DiskFull: 507,

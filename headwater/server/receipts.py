@@ -5,7 +5,7 @@ it is at work as well. Who asks again says of which server, and how long ago the
 started since, or had to forget too early, does not guess: it answers that it does not know.
 
 A key belongs to what was asked with it: the same key with other rows is refused, for the answer to the first would pass
-for one to these. An append that found no room or no lock has done nothing, so that it is not remembered: the next try
+for one to these. An append that found no room has left nothing, so that it is not remembered: the next try
 may succeed.
 
 Nothing of this is on disk. Producers with a name and a sequence survive the server too, and are remembered for ever; a
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from headwater.errors import ArgumentInvalid, KeyReused, Locked, OutcomeUnknown, ProducerOverloaded, TooManyRequests
+from headwater.errors import ArgumentInvalid, DiskFull, KeyReused, OutcomeUnknown
 
 KEPT_SECONDS = 600.0
 KEPT_MAX = 20_000
@@ -32,8 +32,8 @@ SWEPT_AT_ONCE = 64
 #: A request may have been on its way for so long; whoever was forgotten within that is not taken for new.
 SLACK_SECONDS = 60.0
 
-#: What is raised before anything is written, and may be otherwise the next time.
-PASSING = (Locked, ProducerOverloaded, TooManyRequests)
+#: What leaves nothing behind, and may be otherwise the next time.
+PASSING = (DiskFull,)
 
 Key = tuple[str, str, str]
 

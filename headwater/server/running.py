@@ -12,6 +12,7 @@ from headwater.config import Config
 from headwater.runtime.api import routes_of
 from headwater.server.application import Mount, application
 from headwater.server.serving import Address, bound, server_of
+from headwater.server.settings import Settings
 
 if TYPE_CHECKING:
     from headwater.runtime.home import Runner as Announced
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def served_app(
-    runner: Runner, *, port: int = 0, mount: Iterable[Mount] = (), public: Iterable[str] = ()
+    runner: Runner,
+    *,
+    port: int = 0,
+    settings: Settings | None = None,
+    mount: Iterable[Mount] = (),
+    public: Iterable[str] = (),
 ) -> Iterator[Announced]:
     """Serve an app and its log while the block runs; the address and the token stand in the app's home.
 
@@ -28,13 +34,15 @@ def served_app(
     """
     from headwater.views.http import router as view_routes
 
+    settings = settings or Settings()
     address = Address(port=port)
     listening = bound(address)
     announced = runner.home.announce(address.url(listening.getsockname()[1]))
     app = application(
         runner.log,
+        settings=settings,
         master=announced.token,
-        routers=[routes_of(runner), view_routes(runner.keeper)],
+        routers=[routes_of(runner), view_routes(runner.keeper, bounds=settings.statement_bounds)],
         statuses=runner.statuses,
         mount=mount,
         public=public,

@@ -42,8 +42,10 @@ class Ended:
     """What became of a transaction, for a client whose answer was lost."""
 
     owner: str
-    appended: dict[str, Appended] | None
-    """Where its rows are; None if it was rolled back."""
+    outcome: str
+    appended: dict[str, Appended] = field(default_factory=dict)
+    was_prepared: bool = False
+    """The log itself knows how it ended."""
 
 
 class Transactions:
@@ -77,7 +79,7 @@ class Transactions:
         ended = self._ended_of(identity, caller)
         if ended is None:
             raise TransactionNotFound(transaction=identity)
-        raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
+        raise TransactionFinished(transaction=identity, outcome=ended.outcome)
 
     def commit(self, identity: str, caller: Caller) -> dict[str, Appended]:
         found = self._open.get(identity)
@@ -87,7 +89,7 @@ class Transactions:
             if self._ended_of(identity, caller) is not None:  # by another request, while this one waited
                 return self._commit_again(identity, caller)
             appended = self._log.commit(identity) if found.is_prepared else found.transaction.commit()
-            self._end(identity, Ended(owner=caller.name, appended=appended))
+            self._end(identity, found, "committed", appended)
             return appended
 
     def rollback(self, identity: str, caller: Caller) -> None:
@@ -103,37 +105,36 @@ class Transactions:
                 self._log.rollback(identity)
             else:
                 found.transaction.rollback()
-            self._end(identity, Ended(owner=caller.name, appended=None))
+            self._end(identity, found, "rolled back")
 
     def _ended_of(self, identity: str, caller: Caller) -> Ended | None:
         found = self._ended.get(identity)
         return found if found is not None and found.owner == caller.name else None
 
-    def _end(self, identity: str, ended: Ended) -> None:
+    def _end(self, identity: str, found: Open, outcome: str, appended: dict[str, Appended] | None = None) -> None:
         """Let go of its rows; only how it ended is remembered."""
+        ended = Ended(owner=found.owner, outcome=outcome, appended=appended or {}, was_prepared=found.is_prepared)
         self._ended.put(identity, ended)
         self._open.pop(identity)
 
     def _commit_again(self, identity: str, caller: Caller) -> dict[str, Appended]:
         ended = self._ended_of(identity, caller)
         if ended is None:
-            caller.require("admin", "*")
-            return self._log.commit(identity)  # prepared by somebody who has gone
-        if ended.appended is None:
-            raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
+            caller.require("admin", "*")  # prepared by somebody who has gone
+        if ended is None or ended.was_prepared:
+            return self._log.commit(identity)
+        if ended.outcome != "committed":
+            raise TransactionFinished(transaction=identity, outcome=ended.outcome)
         return ended.appended
 
     def _rollback_again(self, identity: str, caller: Caller) -> None:
         ended = self._ended_of(identity, caller)
         if ended is None:
             caller.require("admin", "*")
+        if ended is None or ended.was_prepared:
             self._log.rollback(identity)
-        elif ended.appended is not None:
-            raise TransactionFinished(transaction=identity, outcome=_outcome(ended))
-
-
-def _outcome(ended: Ended) -> str:
-    return "rolled back" if ended.appended is None else "committed"
+        elif ended.outcome == "committed":
+            raise TransactionFinished(transaction=identity, outcome=ended.outcome)
 
 
 def router(service: Service, transactions: Transactions) -> APIRouter:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import duckdb
 
 BATCH_ROWS = 65_536
+#: Is handed what ends a statement from another thread.
+Stoppable = Callable[[Callable[[], None]], object]
 #: DuckDB forgets an interruption that comes while it runs nothing, so that it is told again.
 TOLD_AGAIN_SECONDS = 0.05
 

@@ -7,14 +7,17 @@ into a statement. DuckDB parses it, also for stores that are no DuckDB; there on
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from headwater.errors import StatementInvalid
+from headwater.views.packages import required
 from headwater.views.parsing import nodes_of
-from headwater.views.statements import shortened
+from headwater.views.statements import hinted, shortened
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,41 +26,64 @@ _FRAME = "SELECT * FROM t WHERE (\n{}\n)"
 #: What may stand after FROM in a sub-select, besides the view itself; functions there only where they make rows.
 _SOURCES = ("SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "COLUMN_DATA", "BASE_TABLE", "TABLE_FUNCTION")
 _ROW_MAKERS = ("unnest", "range", "generate_series")
-#: Parsers disagree about where these end.
-_DISPUTED = re.compile(r"--|/\*|\\|\$[A-Za-z_]*\$")
+#: What `equalities` makes, which nobody has to parse: columns in quotes, and values that are parameters.
+_TERM = r'"(?:[^"\0]|"")+" (?:= \$\d+|IS NULL)'
+_EQUALITIES = re.compile(rf"true|{_TERM}(?: AND {_TERM})*")
+#: Parsers disagree about where these end. As long as there are none before it, they agree where a literal or a name in
+#: quotes does, so that these may stand in it. A backslash may not: a server can be told to take it as an escape.
+_DISPUTED = re.compile(r"--|/\*|\\|\$[\w\x80-\U0010ffff]*\$")
+_QUOTED = re.compile(r"'(?:[^'\\]|'')*'|\"(?:[^\"\\]|\"\")*\"")
 #: PostgreSQL has functions that run any statement, given as text: only those that cannot are let through.
 _PLAIN_FUNCTIONS = frozenset(
     [
         "abs",
         "age",
         "array_length",
+        "array_lower",
         "array_position",
+        "array_upper",
+        "ascii",
+        "bit_length",
         "btrim",
         "cardinality",
+        "cbrt",
         "ceil",
         "ceiling",
         "char_length",
         "character_length",
+        "chr",
         "concat",
         "concat_ws",
         "current_date",
         "current_timestamp",
+        "date_bin",
         "date_part",
         "date_trunc",
+        "degrees",
+        "div",
         "exp",
         "extract",
         "floor",
         "get_current_timestamp",
         "greatest",
+        "ilike_escape",
+        "initcap",
+        "isfinite",
+        "json_array_length",
+        "json_extract_path",
+        "json_extract_path_text",
+        "json_typeof",
         "jsonb_array_length",
+        "jsonb_extract_path",
+        "jsonb_extract_path_text",
         "jsonb_typeof",
+        "justify_days",
+        "justify_hours",
+        "justify_interval",
         "least",
         "left",
         "length",
         "like_escape",
-        "ilike_escape",
-        "not_ilike_escape",
-        "not_like_escape",
         "list_value",
         "ln",
         "log",
@@ -67,16 +93,29 @@ _PLAIN_FUNCTIONS = frozenset(
         "ltrim",
         "make_date",
         "make_interval",
+        "make_time",
         "make_timestamp",
+        "make_timestamptz",
         "md5",
         "mod",
+        "not_ilike_escape",
+        "not_like_escape",
         "now",
+        "nullif",
         "octet_length",
+        "overlay",
+        "pi",
         "position",
         "pow",
         "power",
+        "radians",
+        "regexp_count",
         "regexp_full_match",
+        "regexp_like",
+        "regexp_match",
+        "regexp_matches",
         "regexp_replace",
+        "regexp_substr",
         "replace",
         "reverse",
         "right",
@@ -88,32 +127,58 @@ _PLAIN_FUNCTIONS = frozenset(
         "split_part",
         "sqrt",
         "starts_with",
+        "string_to_array",
         "strpos",
         "substr",
         "substring",
         "timezone",
+        "to_char",
+        "to_date",
+        "to_number",
         "to_timestamp",
+        "translate",
         "trim",
         "trunc",
+        "unnest",
         "upper",
     ]
 )
 
 
-def check_condition(connection: duckdb.DuckDBPyConnection, view: str, condition: str, *, plain: bool = False) -> str:
+_local = threading.local()
+
+
+def parser() -> duckdb.DuckDBPyConnection:
+    """A DuckDB without data that parses conditions for other stores, for this thread."""
+    found: duckdb.DuckDBPyConnection | None = getattr(_local, "parser", None)
+    if found is None:
+        found = _local.parser = _database().cursor()
+    return found
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    found: duckdb.DuckDBPyConnection = required("duckdb").connect(config={"threads": 1})
+    return found
+
+
+def check_condition(
+    view: str, condition: str, *, parsed_by: Callable[[], duckdb.DuckDBPyConnection] = parser, plain: bool = False
+) -> str:
     """The condition as it goes behind WHERE, or `StatementInvalid`.
 
     `plain` is for a store with another parser: no sub-selects, comments or backslashes, and only well-known functions.
 
-    >>> import duckdb
-    >>> check_condition(duckdb.connect(), "spend", "total > $1")
+    >>> check_condition("spend", "total > $1")
     '(\\ntotal > $1\\n)'
     """
     if "\0" in condition:
         raise _refused(condition, "there is a zero byte in it")
-    if plain and (found := _DISPUTED.search(condition)):
-        raise _refused(condition, f"a condition has no {found[0]!r} in it")
-    tree = _where(connection, condition)
+    if _EQUALITIES.fullmatch(condition):
+        return f"(\n{condition}\n)"
+    if plain and (found := _DISPUTED.search(_QUOTED.sub("''", condition))):
+        raise _refused(condition, f"a condition has no {found[0]!r} in it; text may have it that is a parameter")
+    tree = _where(parsed_by(), condition)
     for node in nodes_of(tree):
         _check_node(node, view, condition, plain=plain)
     return f"(\n{condition}\n)"
@@ -124,7 +189,7 @@ def _where(connection: duckdb.DuckDBPyConnection, condition: str) -> Any:
     """The tree of the condition alone: whatever else the text would have changed in the statement is refused."""
     tree = _parsed(connection, _FRAME.format(condition))
     if tree.get("error", True):
-        raise _refused(condition, str(tree.get("error_message", "it cannot be parsed")))
+        raise _refused(condition, hinted(str(tree.get("error_message", "it cannot be parsed"))))
     found = [dict(one["node"]) for one in tree["statements"]]
     where = found[0].pop("where_clause", None)
     if len(found) != 1 or _without_places(found[0]) != _frame():
@@ -134,10 +199,7 @@ def _where(connection: duckdb.DuckDBPyConnection, condition: str) -> Any:
 
 @cache
 def _frame() -> Any:
-    import duckdb
-
-    with duckdb.connect() as connection:
-        [statement] = _parsed(connection, _FRAME.format("true"))["statements"]
+    [statement] = _parsed(parser(), _FRAME.format("true"))["statements"]
     return _without_places({name: part for name, part in statement["node"].items() if name != "where_clause"})
 
 
@@ -154,7 +216,7 @@ def _without_places(tree: Any) -> Any:
 
 def _check_node(node: dict[str, Any], view: str, condition: str, *, plain: bool) -> None:
     kind = str(node.get("type", ""))
-    if plain and node.get("class") == "SUBQUERY":
+    if plain and node.get("class") == "SUBQUERY" and not _is_any_of_list(node):
         raise _refused(condition, "a condition has no SELECT in it")
     if plain and node.get("class") == "FUNCTION" and not node.get("is_operator"):
         name = str(node.get("function_name", "")).lower()
@@ -170,6 +232,20 @@ def _check_node(node: dict[str, Any], view: str, condition: str, *, plain: bool)
         raise _refused(condition, f"it reads {node['table_name']!r}, and may read only the view {view!r}")
     if kind == "TABLE_FUNCTION" and str(node["function"].get("function_name", "")).lower() not in _ROW_MAKERS:
         raise _refused(condition, f"it reads more than the view {view!r}")
+
+
+def _is_any_of_list(node: dict[str, Any]) -> bool:
+    """Whether a node is `x = ANY(list)`, which DuckDB has as a SELECT that reads no table."""
+    select = (node.get("subquery") or {}).get("node") or {}
+    made = select.get("select_list") or [{}]
+    return (
+        node.get("subquery_type") == "ANY"
+        and select.get("type") == "SELECT_NODE"
+        and (select.get("from_table") or {}).get("type") == "EMPTY"
+        and len(made) == 1
+        and made[0].get("class") == "FUNCTION"
+        and made[0].get("function_name") == "unnest"
+    )
 
 
 def _refused(condition: str, why: str) -> StatementInvalid:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.errors import FormatUnknown, Locked, ViewConflict, ViewInvalid, ViewNotFound, ViewRowInvalid
 from headwater.schema import schema_from_json, schema_to_json
-from headwater.views.bounds import UNBOUNDED, Bounds, Ending, run_duckdb
+from headwater.views.bounds import UNBOUNDED, Bounds, Ending, Stoppable, run_duckdb
 from headwater.views.collapse import Delta
 from headwater.views.conditions import check_condition
 from headwater.views.duck_types import column_types, ingestible, quoted, restored, selected
@@ -282,16 +282,25 @@ class DuckStore:
         """Rows of one version."""
         statement = f"SELECT {selected(list(spec.schema))} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
-            statement += f" WHERE {check_condition(self._cursor(), spec.name, where)}"
+            statement += f" WHERE {check_condition(spec.name, where, parsed_by=self._cursor)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self.query(statement, parameters, bounds=bounds), spec.schema)
 
-    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
+    def query(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        bounds: Bounds = UNBOUNDED,
+        stoppable: Stoppable | None = None,
+    ) -> pa.Table:
         """The result of one statement that only reads; every view has its name."""
         with (
             self._reading() as connection,
             Ending(connection.interrupt, statement, seconds_max=bounds.seconds_max) as ending,
         ):
+            if stoppable is not None:
+                stoppable(ending.stoppable())
             check_single(connection, statement)
 
             def relation() -> duckdb.DuckDBPyRelation:

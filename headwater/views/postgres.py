@@ -27,7 +27,7 @@ from headwater.errors import (
     ViewRowInvalid,
 )
 from headwater.schema import schema_from_json, schema_to_json
-from headwater.views.bounds import UNBOUNDED, Bounds, collected
+from headwater.views.bounds import UNBOUNDED, Bounds, Ending, Stoppable, collected
 from headwater.views.collapse import Delta
 from headwater.views.conditions import check_condition
 from headwater.views.packages import required
@@ -265,19 +265,29 @@ class PostgresStore:
         """Rows of one version."""
         statement = f"SELECT {selected(spec)} FROM {quoted(spec.table)} AS {quoted(spec.name)}"
         if where:
-            with required("duckdb").connect() as parser:
-                statement += f" WHERE {check_condition(parser, spec.name, where, plain=True)}"
+            statement += f" WHERE {check_condition(spec.name, where, plain=True)}"
         statement += f" LIMIT {limit}" if limit is not None else ""
         return restored(self._query(statement, parameters, bounds), spec)
 
-    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
+    def query(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        bounds: Bounds = UNBOUNDED,
+        stoppable: Stoppable | None = None,
+    ) -> pa.Table:
         """The result of one statement that only reads; every view has its name."""
-        return _plain(self._query(statement, parameters, bounds))
+        return _plain(self._query(statement, parameters, bounds, stoppable))
 
-    def _query(self, statement: str, parameters: Parameters, bounds: Bounds) -> pa.Table:
+    def _query(
+        self, statement: str, parameters: Parameters, bounds: Bounds, stoppable: Stoppable | None = None
+    ) -> pa.Table:
         check_reading(statement)
         text, values = _positional(statement, parameters)
-        with self._reading() as connection:
+        with self._reading() as connection, Ending(connection.adbc_cancel, statement) as ending:
+            if stoppable is not None:
+                stoppable(ending.stoppable())
             try:
                 if bounds.seconds_max is not None:
                     _execute(connection, f"SET LOCAL statement_timeout = {max(1, round(bounds.seconds_max * 1_000))}")
@@ -285,6 +295,7 @@ class PostgresStore:
                     cursor.execute(text, values)
                     return collected(cursor.fetch_record_batch(), statement, bounds)
             except (self._driver.Error, pa.ArrowException, OSError) as error:  # the latter two among its rows
+                ending.check()
                 if "statement timeout" in str(error):
                     bound = f"{bounds.seconds_max:g} seconds"
                     raise StatementExceeded(statement=shortened(statement), bound=bound) from error

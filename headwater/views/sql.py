@@ -14,7 +14,7 @@ memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 from headwater.errors import StatementInvalid
 from headwater.log import EmbeddedLog, Offsets, Reader, Topic
 from headwater.schema.notation import nearest
-from headwater.views.bounds import SERVED, UNBOUNDED, Bounds, Ending, run_duckdb
+from headwater.views.bounds import SERVED, UNBOUNDED, Bounds, Ending, Stoppable, run_duckdb
 from headwater.views.duck_types import ingestible, quoted
 from headwater.views.packages import required
 from headwater.views.parsing import Bound, Parsed, TableName, parse
@@ -44,7 +44,9 @@ class ViewTables(Protocol):
 
     def names(self) -> list[str]: ...
     def table(self, name: str) -> pa.Table: ...
-    def query(self, statement: str, parameters: Parameters = None, *, over: Sequence[str]) -> pa.Table | None:
+    def query(
+        self, statement: str, parameters: Parameters = None, *, over: Sequence[str], stoppable: Stoppable | None = None
+    ) -> pa.Table | None:
         """The result of a statement over these views, run where they are; None where no place has them all."""
 
 
@@ -57,8 +59,10 @@ class NoViews:
     def table(self, name: str) -> pa.Table:
         raise LookupError(name)
 
-    def query(self, statement: str, parameters: Parameters = None, *, over: Sequence[str]) -> pa.Table | None:
-        raise LookupError(statement, parameters, over)
+    def query(
+        self, statement: str, parameters: Parameters = None, *, over: Sequence[str], stoppable: Stoppable | None = None
+    ) -> pa.Table | None:
+        raise LookupError(statement, parameters, over, stoppable)
 
 
 class Sql:
@@ -97,7 +101,7 @@ class Sql:
         parameters: Parameters = None,
         *,
         limit: int | None = None,
-        stoppable: Callable[[Callable[[], None]], object] | None = None,
+        stoppable: Stoppable | None = None,
     ) -> pa.Table:
         """The result of one SELECT, or its first `limit` rows; `stoppable` is handed what ends it from another thread."""
         with self._duckdb.connect(":memory:") as connection, self._ending(connection, statement) as ending:
@@ -110,7 +114,8 @@ class Sql:
             # A statement over views alone is best run where they are.
             if meant and limit is None and all(kind == "view" for kind, _ in meant.values()) and _bare(parsed):
                 over = sorted({found for _, found in meant.values()})
-                if (answer := self._views.query(statement, parameters, over=over)) is not None:
+                answer = self._views.query(statement, parameters, over=over, stoppable=stoppable)
+                if answer is not None:
                     return answer
             for name, (kind, found) in meant.items():
                 ending.check()  # DuckDB forgets an interruption that comes while tables are brought

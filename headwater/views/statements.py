@@ -45,9 +45,17 @@ def invalid(statement: str, error: Exception) -> StatementInvalid:
     """The database's own word on a statement, without the drawing below it."""
     why = str(error).split("\n\nLINE ")[0].strip().splitlines()
     text = " ".join(line.strip() for line in why if line.strip()).rstrip(".")
-    if "syntax error" in text:
-        text += ' (a column with a name that SQL keeps for itself goes in double quotes: "at")'
-    return StatementInvalid(statement=shortened(statement), why=text)
+    return StatementInvalid(statement=shortened(statement), why=hinted(text))
+
+
+def hinted(why: str) -> str:
+    """The database's own word, with what most often is the matter where it cannot read something.
+
+    >>> hinted('syntax error at or near ">"')
+    'syntax error at or near ">" (a column with a name that SQL keeps for itself goes in double quotes: "at")'
+    """
+    hint = ' (a column with a name that SQL keeps for itself goes in double quotes: "at")'
+    return why + hint if "syntax error" in why else why
 
 
 def shortened(statement: str) -> str:

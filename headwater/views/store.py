@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.errors import ViewConflict
 from headwater.faults import reach
 from headwater.schema import diff
-from headwater.views.bounds import UNBOUNDED, Bounds
+from headwater.views.bounds import UNBOUNDED, Bounds, Stoppable
 from headwater.views.collapse import Delta
 from headwater.views.spec import ViewPosition, ViewSpec
 
@@ -70,8 +70,18 @@ class ViewStore(Protocol):
     ) -> pa.Table:
         """Rows of one version; `where` is one condition that reads no other view."""
 
-    def query(self, statement: str, parameters: Parameters = None, *, bounds: Bounds = UNBOUNDED) -> pa.Table:
-        """The result of one statement that only reads; every view has its name."""
+    def query(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        bounds: Bounds = UNBOUNDED,
+        stoppable: Stoppable | None = None,
+    ) -> pa.Table:
+        """The result of one statement that only reads; every view has its name.
+
+        `stoppable` is handed what ends it from another thread.
+        """
 
     def snapshot(self, name: str) -> contextlib.AbstractContextManager[Snapshot]:
         """The active version's rows and position at one moment."""

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.alerts import Delivery, Rule, Watcher
+from headwater.alerts import Delivery, LogMeasures, Rule, Watcher
 from headwater.alerts.deliveries import PAUSE_SECONDS_MAX
 from headwater.alerts.judging import SUBJECTS_MAX
 from headwater.alerts.patience import Patience, Stoppable
@@ -31,6 +31,8 @@ from headwater.errors import (
 from headwater.log import EmbeddedLog, Lag
 from headwater.runtime.status import QueryStatus
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
+from tests.console.elsewhere import running_elsewhere
+from tests.server.test_views import keep
 
 
 @pytest.fixture
@@ -407,6 +409,20 @@ def test_a_real_statement_that_takes_too_long_ends(log: EmbeddedLog) -> None:
             assert not thread.is_alive()
 
 
+def test_a_real_statement_over_the_views_of_one_app_that_takes_too_long_ends(log: EmbeddedLog) -> None:
+    log.create("cards", "card int64", key="card", compact=True)
+    log.append("cards", [{"card": 1}, {"card": 2}])
+    keep(log, "fraud", cards="cards")
+    endless = "SELECT count(*) FROM " + ", ".join(f"cards c{number}" for number in range(40))
+    watcher = Watcher(log, sender=Heard(), statement_seconds_max=0.2)
+    with pytest.raises(AlertOverdue):
+        watcher.put(Rule(name="endless", kind="view", sql=endless))
+    for thread in threading.enumerate():
+        if thread.name == "headwater-alert-statement":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
 def test_work_that_was_overdue_is_begun_again_after_a_pause() -> None:
     now, ends = [0.0], list[threading.Event]()
 
@@ -482,6 +498,13 @@ def test_queries_of_the_same_name_in_two_apps_are_both_watched(log: EmbeddedLog)
         "b/spend v1",
         "b/spend v2",
     }
+
+
+def test_an_app_of_a_newer_version_is_watched_as_far_as_it_is_known(log: EmbeddedLog) -> None:
+    spend = QueryStatus(name="spend", kind="view", app="newer", inputs=("payments",), state="failed")
+    with running_elsewhere(log, "newer") as newer:
+        newer.queries = [{**spend.as_dict(), "mood": "good"}]
+        assert LogMeasures(log).query_statuses() == [spend]
 
 
 @pytest.mark.parametrize("asked", [31_536_000.0, float("inf"), float("nan")])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ import typer
 from pyspark import cloudpickle
 
 from headwater.cli.session import Flags, Session
-from headwater.cli.sources import Sources
+from headwater.cli.sources import Sources, _is_own
 from headwater.errors import AppFileInvalid
 
 APP = """
@@ -155,3 +158,8 @@ def test_what_is_installed_below_the_folder_is_not_the_apps_own(
     sources.load()
     assert sys.modules["installed_here"] is installed
     del sys.modules["installed_here"]
+
+
+@pytest.mark.parametrize("module", [json, threading, pytest])
+def test_an_app_above_pythons_own_folder_does_not_take_it_for_its_own(module: ModuleType) -> None:
+    assert not _is_own(Path(module.__file__ or ""), Path("/"))

@@ -7,14 +7,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import headwater as hw
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, RunnerActive
+from headwater.runtime import runner
 from headwater.runtime.client import Client
 from headwater.runtime.home import Home
+from headwater.server import Settings
+from headwater.units import GIB
 from tests.cli.conftest import Cli, execute, program
 
 SECONDS_MAX = 180.0
@@ -98,6 +102,24 @@ def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli)
     again = execute("run", "shop.py", "--until-caught-up", "--from", "latest", seconds=SECONDS_MAX)
     assert again.code == 2
     assert "`headwater replay` runs it anew" in again.err
+
+
+@pytest.mark.parametrize("more", [[], ["--until-caught-up"]])
+def test_whoever_runs_says_what_a_statement_may_take(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    Path("shop.py").write_text(APP)
+    given: list[Settings] = []
+
+    def refuse(*_: object, served: partial[object], **__: object) -> None:
+        given.append(served.keywords["settings"])
+        raise RunnerActive(app="shop", holder="another process")
+
+    monkeypatch.setattr(runner, "Runner", refuse)
+    flags = ["--answer-rows", "7", "--statement-seconds", "90", "--statement-memory", "2 GiB"]
+    assert "another process" in cli("run", "shop.py", *flags, *more).err
+    bounds = given[0].statement_bounds
+    assert (bounds.rows_max, bounds.seconds_max, bounds.memory_max) == (7, 90.0, 2 * GIB)
 
 
 @pytest.mark.slow

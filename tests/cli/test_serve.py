@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
 import headwater
@@ -41,6 +42,19 @@ def test_a_log_is_served_until_it_is_told_to_stop(number: int) -> None:
     assert out == ""
     with headwater.open("data") as log:
         assert log.read("orders").count() == 1
+
+
+def test_whoever_serves_says_what_a_statement_may_take() -> None:
+    flags = ("--answer-rows", "2", "--statement-seconds", "0.5", "--statement-memory", "32 MiB")
+    with serving(*flags) as (address, _):
+        for statement, bound in {
+            "SELECT * FROM range(3)": "2 rows",
+            "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b": "0.5 seconds",
+            "SELECT list(range) FROM range(100000000)": "32 MiB",
+        }.items():
+            answer = httpx.post(f"{address}/api/v1/sql", json={"sql": statement}, timeout=SECONDS_MAX)
+            assert (answer.status_code, answer.json()["facts"]["bound"]) == (422, bound)
+            assert "--statement-seconds" in answer.json()["detail"]
 
 
 def test_other_machines_are_served_only_with_tokens(cli: Cli) -> None:

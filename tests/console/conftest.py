@@ -10,14 +10,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, WebSocket, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Error,
+    Page,
+    Request,
+    TimeoutError,
+    WebSocket,
+    expect,
+    sync_playwright,
+)
 
 import headwater
 from headwater.errors import HeadwaterError
@@ -96,11 +106,18 @@ class Visitor:
             self.page.mouse.move(0, 0)
             # The folder of the log is another on each machine.
             self.page.evaluate("document.querySelectorAll('.crumbs > *').forEach(one => one.textContent = './data')")
+            if full:  # what is as high as the window shall be as high as the page
+                height = self.page.evaluate("document.documentElement.scrollHeight")
+                self.page.set_viewport_size({"width": WIDE["width"], "height": height})
             self.page.screenshot(path=PICTURES / f"{name}.png", full_page=full)
+            if full:
+                self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]  # as above
 
     def look(self, where: str) -> None:
         """Note what a person with a keyboard, or with a screen reader, would stumble over on the page as it is now."""
         if self.page.locator("main.hw-page").count():
+            with suppress(TimeoutError):  # it is a trouble then
+                self.page.locator("h1").first.wait_for()  # a page may be on its way
             self.troubles += [f"{where}: {one}" for one in self.page.evaluate(TROUBLES)]
 
     def close(self) -> None:

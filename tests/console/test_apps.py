@@ -11,7 +11,7 @@ from headwater.console import history as measured
 from headwater.console.apps import Apps
 from headwater.console.history import History
 from headwater.console.shell import liveness_told
-from headwater.errors import QueryNotFound, RunnerNotFound
+from headwater.errors import QueryNotFound
 from headwater.log import EmbeddedLog
 from headwater.runtime import viewing
 from headwater.runtime.status import QueryStatus
@@ -81,8 +81,7 @@ def test_the_views_of_an_app_that_hangs_are_not_waited_for(log: EmbeddedLog, mon
     monkeypatch.setattr(viewing, "ASK_SECONDS_MAX", 0.2)
     with running_elsewhere(log, "hung") as hung:
         hung.awake.clear()
-        with pytest.raises(RunnerNotFound, match="hung"):
-            Apps(log).views()
+        assert Apps(log).views() == []
 
 
 def test_an_app_of_another_version_is_shown_as_far_as_it_is_known(

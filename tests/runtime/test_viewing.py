@@ -10,6 +10,7 @@ import pytest
 
 from headwater.errors import ViewAmbiguous, ViewNotFound
 from headwater.runtime.viewing import Place, Views
+from headwater.views.bounds import Stoppable
 
 
 class App:
@@ -28,7 +29,8 @@ class App:
     def describe(self, name: str) -> dict[str, Any]:
         return {"name": name}
 
-    def query(self, statement: str, parameters: Any) -> pa.Table:
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:
+        assert stoppable is None
         return pa.table({"app": [self.name], "statement": [statement], "parameters": [str(parameters)]})
 
 

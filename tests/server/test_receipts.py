@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from headwater.errors import ArgumentInvalid, Locked, OutcomeUnknown, RowInvalid, ServerUnreachable
+from headwater.errors import ArgumentInvalid, DiskFull, OutcomeUnknown, RowInvalid, ServerUnreachable
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.log.remote import connection
@@ -130,8 +130,8 @@ def test_a_failure_that_passes_is_not_the_answer_for_ten_minutes(
     client: TestClient, orders: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, headers, append = "/api/v1/topics/orders/rows", {"Idempotency-Key": "k"}, type(orders).append
-    monkeypatch.setattr(type(orders), "append", _locked)
-    assert client.post(path, json=[{"id": 1}], headers=headers).status_code == 503
+    monkeypatch.setattr(type(orders), "append", _full)
+    assert client.post(path, json=[{"id": 1}], headers=headers).status_code == 507
     monkeypatch.setattr(type(orders), "append", append)
     server = client.get("/api/v1/topics/orders/receipts").json()["server"]
     repeat = {"Headwater-Repeat-Of": server, "Headwater-Repeat-After": "0.1"}
@@ -140,20 +140,22 @@ def test_a_failure_that_passes_is_not_the_answer_for_ten_minutes(
     assert ids(orders) == [1]
 
 
-def _locked(*_: object, **__: object) -> None:
-    raise Locked(what="a partition", waited=5.0)
+def _full(*_: object, **__: object) -> None:
+    raise DiskFull(path="orders")
 
 
-def test_the_client_goes_on_when_the_failure_has_passed(
+def test_a_client_hears_of_a_full_disk_and_appends_when_there_is_room(
     address: str, orders: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, failures = type(orders).append, iter([True, True])
+    append, failures = type(orders).append, iter([True])
 
     def sometimes(*arguments: Any, **settings: Any) -> Any:
-        return _locked() if next(failures, False) else append(*arguments, **settings)
+        return _full() if next(failures, False) else append(*arguments, **settings)
 
     with open_log(address) as remote:
         monkeypatch.setattr(type(orders), "append", sometimes)
+        with pytest.raises(DiskFull):
+            remote.append("orders", [{"id": 1}])
         assert remote.append("orders", [{"id": 1}]).count == 1
     assert ids(orders) == [1]
 

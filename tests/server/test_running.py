@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -14,10 +15,12 @@ import pytest
 from headwater.errors import TokenInvalid
 from headwater.log import open as open_log
 from headwater.runtime import App
+from headwater.runtime.api import served
 from headwater.runtime.client import Client
 from headwater.runtime.runner import Runner
-from headwater.server import Tokens
+from headwater.server import Settings, Tokens
 from headwater.server.running import served_app
+from headwater.views.bounds import Bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +55,17 @@ def test_the_log_and_the_app_are_served_on_one_port(runner: Runner) -> None:
     scraped = httpx.get(f"{address}/metrics", headers=headers).text
     assert 'headwater_query_restarts_total{query="large",version="1"} 0' in scraped
     assert 'headwater_topic_end_offset{topic="payments",partition="0"} 2' in scraped
+
+
+@pytest.mark.parametrize(
+    "serve", [partial(served_app, settings=Settings(answer_rows_max=2)), partial(served, bounds=Bounds(rows_max=2))]
+)
+def test_a_statement_has_the_bounds_of_whoever_serves(tmp_path: Path, serve: Any) -> None:
+    with Runner(App("fraud", log=str(tmp_path / "log")), served=serve).ready() as running:
+        headers = {"Authorization": f"Bearer {running.announced.token}"}
+        asked = {"sql": "SELECT * FROM range(3)"}
+        answer = httpx.post(f"{running.announced.address}/v1/sql", json=asked, headers=headers)
+        assert (answer.json()["error"], answer.json()["facts"]["bound"]) == ("StatementExceeded", "2 rows")
 
 
 def test_other_commands_find_the_app_as_before(runner: Runner) -> None:

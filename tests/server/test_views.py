@@ -12,9 +12,11 @@ from starlette.testclient import TestClient
 
 from headwater.log import EmbeddedLog
 from headwater.log.remote.wire import ARROW
+from headwater.runtime import viewing
 from headwater.server import Settings, Tokens, views
 from headwater.units import MIB
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
+from tests.console.elsewhere import running_elsewhere
 from tests.server.conftest import Ask
 
 
@@ -161,6 +163,28 @@ def test_a_name_that_two_apps_have_is_in_nobodys_way_and_can_be_told_apart(
     assert [row["total"] for row in rows.json()["rows"]] == [9.0]
 
 
+def test_an_app_that_hangs_is_in_nobodys_way(
+    client: TestClient, kept: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewing, "ASK_SECONDS_MAX", 0.2)
+    kept.create("cities", "city string", key="city", compact=True)
+    with running_elsewhere(kept, "hung") as hung:
+        (kept.path / "apps" / "hung" / "queries" / "cities").mkdir(parents=True)
+        hung.awake.clear()
+        assert [one["app"] for one in client.get("/api/v1/views").json()] == ["fraud"]
+        assert ask(client, "SELECT sum(total) AS t FROM spend") == [{"t": 6.5}]
+        assert ask(client, "SELECT count(*) AS n FROM log.spend") == [{"n": 2}]
+        assert ask(client, "SELECT count(*) AS n FROM log.cities") == [{"n": 0}]
+        for statement in ("SELECT * FROM cities", "SELECT * FROM cities, spend"):
+            assert ask(client, statement) == "AppSilent"
+        for answer in (
+            client.post("/api/v1/views/cities/rows", json={}),
+            client.get("/api/v1/views/cities"),
+            client.get("/api/v1/views", params={"app": "hung"}),
+        ):
+            assert (answer.status_code, answer.json()["facts"]) == (503, {"app": "hung"})
+
+
 # -- what a statement may take ----------------------------------------------------------------------------------------
 
 
@@ -191,6 +215,17 @@ def test_a_statement_over_http_has_bounds(client_of: Ask, kept: EmbeddedLog) -> 
         == "0.5 seconds"
     )  # where the views are
     assert len(client.post(path, json={"sql": "SELECT * FROM range(1000)"}).json()["rows"]) == 1_000
+
+
+def test_a_small_answer_may_come_from_a_view_that_is_larger_than_an_answer(client_of: Ask, kept: EmbeddedLog) -> None:
+    client = client_of(routers=[views.router(kept, settings=Settings(answer_rows_max=1))])
+    for statement in (
+        "SELECT sum(s.total) AS t FROM spend s JOIN log.spend l USING (card)",  # the view is brought
+        "SELECT sum(total) AS t FROM view.spend",
+        "SELECT sum(total) AS t FROM spend",  # the statement goes to the view
+    ):
+        assert ask(client, statement) == [{"t": 6.5}]
+    assert exceeded(client, "/api/v1/sql", {"sql": "SELECT * FROM spend"}) == "1 rows"
 
 
 def test_rows_of_a_view_over_http_have_bounds(client_of: Ask, kept: EmbeddedLog) -> None:

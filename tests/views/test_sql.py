@@ -18,7 +18,7 @@ from headwater.errors import StatementExceeded, StatementInvalid
 from headwater.log import EmbeddedLog
 from headwater.units import MIB
 from headwater.views import ViewKeeper
-from headwater.views.bounds import Bounds
+from headwater.views.bounds import Bounds, Stoppable
 from headwater.views.sql import Sql
 from tests.views.conftest import SPEND, spec
 
@@ -81,8 +81,15 @@ def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> 
         def table(self, name: str) -> pa.Table:
             return keeper.view(name).table()
 
-        def query(self, statement: str, parameters: object = None, *, over: Sequence[str]) -> pa.Table:
-            assert (parameters, over) == (None, ["spend"])
+        def query(
+            self,
+            statement: str,
+            parameters: object = None,
+            *,
+            over: Sequence[str],
+            stoppable: Stoppable | None = None,
+        ) -> pa.Table:
+            assert (parameters, over, stoppable) == (None, ["spend"], None)
             return keeper.store.query(statement)
 
     sql = Sql(log, Tables())
@@ -151,8 +158,10 @@ class Stopping:
         self.stop()
         return pa.table({"card": [1]}) if name == "spend" else pa.table({})
 
-    def query(self, statement: str, parameters: object = None, *, over: Sequence[str]) -> pa.Table | None:
-        raise AssertionError(statement, parameters, over)
+    def query(
+        self, statement: str, parameters: object = None, *, over: Sequence[str], stoppable: Stoppable | None = None
+    ) -> pa.Table | None:
+        raise AssertionError(statement, parameters, over, stoppable)
 
 
 ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b"

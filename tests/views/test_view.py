@@ -95,6 +95,11 @@ def test_rows_are_those_that_fit(view: Reader) -> None:
         "true ORDER BY card",
         "true LIMIT 1",
         "query_to_xml('SELECT * FROM secret', true, false, '') IS NOT NULL",
+        "card = ANY(SELECT card FROM secret)",
+        "card = ANY(ARRAY(SELECT card FROM secret))",
+        "card IN (SELECT unnest(ARRAY(SELECT card FROM secret)))",
+        "shop = '--' OR card IN (SELECT card FROM secret)",
+        '"card" = $1 OR card IN (SELECT card FROM secret)',
         "",
     ],
 )
@@ -116,8 +121,14 @@ def test_a_condition_has_what_conditions_have(view: Reader) -> None:
         "coalesce(total, 0) >= 3 OR shop IS NULL",
         "card IN (2, 7) AND NOT shop = 'b' AND shop || 'x' <> 'b)'",
         "CASE WHEN card = 2 THEN true ELSE false END",
+        "shop ~ '^c' AND shop ~* 'C' AND shop !~ '[ab]'",
+        "nullif(card, 1) = 2",
+        "card = ANY(ARRAY[2, 7])",
+        "shop <> 'a--b' AND shop <> '/*' AND shop <> '$$' AND card = 2",
     ):
-        assert [row["card"] for row in view.rows(condition)] == [2]
+        assert [row["card"] for row in view.rows(condition)] == [2], condition
+    with pytest.raises(StatementInvalid, match=r"syntax error.*goes in double quotes"):
+        view.rows("at > now()")
 
 
 def test_sql_reads_and_only_reads(view: Reader) -> None:

@@ -112,17 +112,20 @@ class Box:
             return  # the one before still runs
         self._stop_button.set_visibility(True)
         self._run_button.props("loading")
+        answer, error = None, None
         try:
-            answer, error = await self._asker.ask(self._editor.value), None
+            answer = await self._asker.ask(self._editor.value)
         except HeadwaterError as refused:
-            answer, error = None, refused
+            error = refused
+        finally:
+            if not self._asker.is_gone:
+                self._run_button.props(remove="loading")
+                self._stop_button.set_visibility(self._timer is not None)
         if self._asker.is_gone:
             return
-        self._run_button.props(remove="loading")
         self._fail(error, self._asker.stopped)
         if answer is not None:
             self._show(answer, text)
-        self._stop_button.set_visibility(self._timer is not None)
 
     def _show(self, answer: Answer, text: str) -> None:
         self._result.show(answer, again=self._timer is not None)

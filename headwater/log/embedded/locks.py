@@ -5,12 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headwater.errors import Locked
 from headwater.log.embedded.files import OpenFile
 
 
@@ -58,14 +56,6 @@ class FileLock:
             return False
         self._depth += 1
         return True
-
-    def acquire_within(self, seconds: float) -> None:
-        """Take the lock, or raise `Locked` when somebody holds it for longer."""
-        deadline = time.monotonic() + seconds
-        while not self.try_acquire():
-            if time.monotonic() >= deadline:
-                raise Locked(what=str(self._path), waited=seconds)
-            time.sleep(0.005)
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
