@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -120,12 +121,39 @@ def run_server(
         **more,
     )
     server = server_of(app, address)
-    tell(address.url(listening.getsockname()[1]))
     try:
-        server.run(sockets=[listening])
+        with _ended_by_signals(server):
+            tell(address.url(listening.getsockname()[1]))
+            server.run(sockets=[listening])
     finally:
         app.state.service.closing = True
         listening.close()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Within the block a signal asks the server to end in order, also before it runs; afterwards it means what it meant.
+
+    A handler that raises would not do: in the callback of a weak reference, for one, Python swallows what is raised, and
+    the signal would be lost.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+        server.should_exit = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 @contextlib.contextmanager

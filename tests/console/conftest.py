@@ -179,7 +179,11 @@ def serving(log: Path, *more: str) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["address"]
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 @pytest.fixture
