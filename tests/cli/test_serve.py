@@ -44,6 +44,15 @@ def test_a_log_is_served_until_it_is_told_to_stop(number: int) -> None:
         assert log.read("orders").count() == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_as_soon_as_the_address_is_told_is_heard(number: int) -> None:
+    with serving() as (_, process):
+        process.send_signal(number)
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+
+
 def test_whoever_serves_says_what_a_statement_may_take() -> None:
     flags = ("--answer-rows", "2", "--statement-seconds", "0.5", "--statement-memory", "32 MiB")
     with serving(*flags) as (address, _):
