@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -13,6 +11,7 @@ import headwater
 from tests.cli.conftest import Cli
 from tests.cli.test_serve import serving
 from tests.servers import http_receiver
+from tests.waiting import until
 
 SLOW = ("alert", "set", "slow", "--kind", "lag", "--group", "billing", "--threshold", "2")
 
@@ -22,13 +21,6 @@ def billing(orders: Path) -> Path:
     with headwater.open(orders) as log:
         log.commit_offsets("billing", "orders", {0: 0, 1: 0, 2: 0})
     return orders
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 @pytest.mark.usefixtures("billing")

@@ -17,7 +17,8 @@ import pytest
 from headwater.config import Config
 from headwater.runtime.loading import load_app
 from tests.cli.conftest import Cli, Result, execute, program
-from tests.cli.test_run import SECONDS_MAX, until
+from tests.cli.test_run import SECONDS_MAX
+from tests.waiting import until
 
 FILES = [".gitignore", "README.md", "headwater.toml", "pipeline.py", "tests/test_pipeline.py"]
 ORDERS = [

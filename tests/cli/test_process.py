@@ -9,20 +9,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cli.conftest import Cli, execute, program
+from tests.waiting import until
 
 SECONDS_MAX = 20.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from headwater.runtime.home import Home
 from headwater.server import Settings
 from headwater.units import GIB
 from tests.cli.conftest import Cli, execute, program
+from tests.waiting import until
 
 SECONDS_MAX = 180.0
 APP = """
@@ -52,15 +52,6 @@ def counts(orders: DataFrame) -> DataFrame:
     return orders.groupBy("user").count()
 """
 )
-
-
-def until(holds: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        if process is not None and process.poll() is not None:
-            raise AssertionError(f"it ended with {process.returncode} before: {what}")
-        assert time.monotonic() < deadline, f"in {SECONDS_MAX:.0f} s not: {what}"
-        time.sleep(0.05)
 
 
 def orders(count: int) -> None:

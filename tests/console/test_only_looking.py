@@ -33,9 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def page(shop: tuple[str, str], visit: Visit) -> Page:
     visitor = visit(shop[0])
-    visitor.page.goto(f"{shop[0]}/console/login")
-    visitor.page.get_by_label("Token").fill(shop[1])
-    visitor.page.get_by_role("button", name="Log in").click()
+    visitor.log_in(shop[1])
     return visitor.open("/groups")
 
 

@@ -165,10 +165,7 @@ def test_whoever_may_only_read_stops_nothing(log: EmbeddedLog, visit: Visit) -> 
     secret = Tokens(log.path).create("reader", ["read:*"])
     with staging(log) as address:
         visitor = visit(address)
-        visitor.page.goto(f"{address}/console/login")
-        visitor.page.get_by_label("Token").fill(secret)
-        visitor.page.get_by_role("button", name="Log in").click()
-        visitor.page.wait_for_selector("main.hw-page")
+        visitor.log_in(secret)
         page = visitor.open("/queries/spend")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.get_by_text("admin:*")).to_be_visible()
@@ -189,10 +186,7 @@ def test_whoever_may_read_only_some_inputs_sees_neither_plan_nor_trace_nor_other
     secret = Tokens(log.path).create("narrow", ["read:payments", "admin:spend"])
     with staging(log) as address:
         visitor = visit(address)
-        visitor.page.goto(f"{address}/console/login")
-        visitor.page.get_by_label("Token").fill(secret)
-        visitor.page.get_by_role("button", name="Log in").click()
-        visitor.page.wait_for_selector("main.hw-page")
+        visitor.log_in(secret)
         page = visitor.open("/queries")
         expect(page.locator("tbody tr")).to_have_count(1)
         page.get_by_role("button", name="Jump to").click()

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from playwright.sync_api import Locator, Page, expect
 from headwater.demo.topics import APP
 from headwater.runtime.java import find_java
 from tests.console.conftest import Visit
+from tests.waiting import until
 
 QUERIES = 13
 #: They end a hang; thirteen queries start on a machine that may be slow.
@@ -61,9 +61,9 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         subprocess.Popen([*command, "--port", "0", "--no-open"], stderr=file, env=environment, cwd=tmp_path) as process,
     ):
         try:
-            while (found := re.search(r"open (http://[^/]+)/console", told.read_text())) is None:
-                assert process.poll() is None, told.read_text()
-                time.sleep(0.1)
+            found = until(
+                lambda: re.search(r"open (http://[^/]+)/console", told.read_text()), "the address is told", process
+            )
             yield Demo(address=found[1], gate=gate, told=told)
         finally:
             gate.touch()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from headwater.errors import (
 from headwater.log import EmbeddedLog, Limit
 from headwater.log import open as open_log
 from tests.log.processes import child
+from tests.waiting import until
 
 SCHEMA = {"id": "int64"}
 
@@ -40,13 +39,6 @@ def ids(count: int, start: int = 0) -> list[dict[str, int]]:
 
 def stored(log: EmbeddedLog, topic: str = "orders") -> list[int]:
     return [row["id"] for row in log.read(topic).rows()]
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.001)
 
 
 @pytest.fixture

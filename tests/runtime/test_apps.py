@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from headwater.sinks import ParquetSink, read_lake
 from headwater.testing import AppTest
 from tests.servers import Postgres
 from tests.servers import postgres as postgres
+from tests.waiting import until
 
 SCHEMA = {"id": "int64", "card": "int64", "amount": "int64", "at": "timestamp"}
 SECONDS_MAX = 120.0
@@ -220,14 +220,6 @@ def running(app: hw.App, spark: SparkSession) -> Iterator[Runner]:
             thread.join(SECONDS_MAX)
         if failure:
             raise failure[0]
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"in {SECONDS_MAX:.0f} s not: {what}")
-        time.sleep(0.05)
 
 
 def test_a_running_app_is_asked_told_replayed_and_rebuilt(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from headwater.faults import REPLAY_CRASH_POINTS, install
 from headwater.runtime.home import Home
-from tests.runtime.test_apps import as_dict, expected_spend, payments, running, shop, spend_of, until
+from tests.runtime.test_apps import as_dict, expected_spend, payments, running, shop, spend_of
+from tests.waiting import until
 
 
 class Interrupted(Exception):

@@ -14,7 +14,8 @@ from headwater.errors import DeclarationInvalid
 from headwater.operators import Process
 from headwater.operators.keyed import Stepped
 from headwater.testing import AppTest
-from tests.runtime.test_apps import running, until
+from tests.runtime.test_apps import running
+from tests.waiting import until
 
 
 def large_aside(state: pa.Table, rows: pa.Table, _time: object) -> Stepped:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from headwater.server import Tokens
 from headwater.server.running import served_app
 from tests.server.conftest import Ask
 from tests.servers import Receiver, http_receiver
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,15 +42,6 @@ def orders(log: EmbeddedLog) -> EmbeddedLog:
 def receiver() -> Iterator[Receiver]:
     with http_receiver() as started:
         yield started
-
-
-def until(condition: Callable[[], Any], *, seconds: float = 60.0) -> Any:
-    """Wait for something that another thread does."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 def test_a_rule_is_put_looked_at_changed_and_removed(orders: EmbeddedLog, client: TestClient) -> None:
