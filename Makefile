@@ -4,7 +4,10 @@ SHELL := /bin/sh
 PYTHON ?= python3
 ARGS ?=
 NAME ?= log
+JOBS ?= logical
 BIN := .venv/bin
+# A process for each core, four at most; a file's tests share one process, and with it what is dear to start.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
 DEV := .venv/.headwater-dev
 DOCS := .venv/.headwater-docs
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
@@ -19,10 +22,10 @@ help: ## Show this list
 setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
 
 test: $(DEV) ## Run the tests, all but the slow ones (ARGS="-k retention -x")
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 slow: $(DEV) ## Run the slow tests: long crash and chaos series, benchmarks in small, the whole demo
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@$(PYTEST) -m slow $(ARGS)
 
 demo: $(DEV) ## Watch a small company at work, live in terminal and browser (ARGS="--seconds 90 --check", ARGS=crash)
 	@$(BIN)/headwater demo $(ARGS)

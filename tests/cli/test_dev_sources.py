@@ -34,11 +34,16 @@ answer = (prices.TEA, large(1))
 def _what_is_loaded_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    before = set(sys.modules)
+    others = _taken_out()
     yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("app", "other", "prices", "shop", "lost"):
-            del sys.modules[name]
+    _taken_out()
+    sys.modules.update(others)
+
+
+def _taken_out() -> dict[str, ModuleType]:
+    """The modules whose names these tests use; nothing knows them afterwards, for other tests have some of the same name."""
+    names = [name for name in sys.modules if name.partition(".")[0] in ("app", "other", "prices", "shop", "lost")]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 @pytest.fixture

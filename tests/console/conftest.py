@@ -46,7 +46,7 @@ PHONE = {"width": 390, "height": 844}
 expect.set_options(timeout=30_000)
 
 #: `make test` opens the pages of these; a real browser takes seconds for each, and the others are for `make slow`.
-FAST = ("test_every_screen.py", "test_home.py", "test_login.py", "test_tail.py")
+FAST = ("test_login.py", "test_tail.py")
 
 
 @pytest.hookimpl(tryfirst=True)
