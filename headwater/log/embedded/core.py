@@ -8,7 +8,6 @@ import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -28,11 +27,6 @@ from headwater.log.embedded.tidy import Tidier
 from headwater.log.embedded.topics import Catalogue, TopicHandle
 from headwater.log.embedded.transactions import Commits
 from headwater.log.offsets import OffsetTable
-
-if TYPE_CHECKING:
-    from headwater.log.consumer import Consumer
-    from headwater.log.producer import Producer
-
 
 FORMAT = 1
 open_logs: weakref.WeakSet[Core] = weakref.WeakSet()
@@ -89,8 +83,6 @@ class Core:
         )
         self._staging = Area(self.path / "transactions" / "staged")
         self._pool: ThreadPoolExecutor | None = None
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         if not self.read_only:
             self._commits.settle()
 

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headwater.config import Config
-from headwater.errors import (
-    ReadOnly,
-)
+from headwater.log.clients import Clients
 from headwater.log.embedded import tidy
+from headwater.log.embedded.reading import Reading
 from headwater.log.embedded.topics import check_name
 from headwater.log.offsets import OffsetTable
-from headwater.log.port import (
-    Offsets,
-    Rows,
-    Start,
-)
-from headwater.units import MIB
+from headwater.log.port import Offsets, Start
 
 if TYPE_CHECKING:
-    from headwater.log.assignment import Place
-    from headwater.log.consumer import Consumer, OnExpired
     from headwater.log.groups import Groups
-    from headwater.log.limits import Limit
     from headwater.log.membership import Membership
-    from headwater.log.producer import Overload, Producer
 
 
-from headwater.log.embedded.reading import Reading
-
-
-class EmbeddedLog(Reading):
+class EmbeddedLog(Clients, Reading):
     """A log in a folder. Open it with `headwater.open("./data")`."""
 
     def _start(self) -> None:
@@ -40,85 +27,7 @@ class EmbeddedLog(Reading):
         self._tidier = tidy.Tidier(self)
         super()._start()
 
-    # -- producers and consumers --------------------------------------------------------------------------------------
-
-    def producer(
-        self,
-        topic: str | None = None,
-        *,
-        name: str | None = None,
-        linger_seconds: float | None = None,
-        batch_rows_max: int | None = None,
-        batch_bytes_max: int | None = None,
-        limit: Limit | None = None,
-        overload: Overload = "block",
-        wait_seconds_max: float | None = None,
-        buffer_bytes_max: int = 64 * MIB,
-        on_drop: Callable[[str, Rows], None] | None = None,
-    ) -> Producer:
-        """Send rows in the background, in batches; with a name, none is ever doubled."""
-        from headwater.log.producer import Producer
-
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(path=str(self.path))
-        producer = Producer(
-            self,
-            topic,
-            name=name,
-            linger_seconds=linger_seconds,
-            batch_rows_max=batch_rows_max,
-            batch_bytes_max=batch_bytes_max,
-            limit=limit,
-            overload=overload,
-            wait_seconds_max=wait_seconds_max,
-            buffer_bytes_max=buffer_bytes_max,
-            on_drop=on_drop,
-        )
-        self._producers.add(producer)
-        return producer
-
-    def consumer(
-        self,
-        topics: str | Sequence[str],
-        group: str | None = None,
-        *,
-        member: str | None = None,
-        start: Start = "earliest",
-        columns: Sequence[str] | None = None,
-        auto_commit: bool = True,
-        auto_commit_seconds: float = 0.0,
-        rows_max: int | None = None,
-        session_seconds_max: float | None = None,
-        heartbeat_seconds: float | None = None,
-        heartbeat_in_background: bool = True,
-        poll_seconds_max: float = 300.0,
-        on_expired: OnExpired = "fail",
-        on_revoke: Callable[[list[Place]], None] | None = None,
-    ) -> Consumer:
-        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
-        from headwater.log.consumer import Consumer
-
-        self._check_open()
-        consumer = Consumer(
-            self,
-            topics,
-            group,
-            member=member,
-            start=start,
-            columns=columns,
-            auto_commit=auto_commit,
-            auto_commit_seconds=auto_commit_seconds,
-            rows_max=rows_max,
-            session_seconds_max=session_seconds_max,
-            heartbeat_seconds=heartbeat_seconds,
-            heartbeat_in_background=heartbeat_in_background,
-            poll_seconds_max=poll_seconds_max,
-            on_expired=on_expired,
-            on_revoke=on_revoke,
-        )
-        self._consumers.add(consumer)
-        return consumer
+    # -- groups -------------------------------------------------------------------------------------------------------
 
     def membership(
         self,
@@ -179,9 +88,7 @@ class EmbeddedLog(Reading):
 
         With `seal` the segment being written is closed first, so that its rows take part too.
         """
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(path=str(self.path))
+        self._check_writable()
         names = self.topics(internal=True) if topic is None else [topic]
         report = tidy.TidyReport()
         for name in names:
@@ -195,10 +102,7 @@ class EmbeddedLog(Reading):
         """Let go of all files. Rows are safe without it; it only ends background work."""
         if self._closed:
             return
-        for consumer in list(self._consumers):
-            consumer.close(commit=False)
-        for producer in list(self._producers):
-            producer.close()
+        self._close_clients()
         self._tidier.close()
         self._closed = True
         if self._pool is not None:

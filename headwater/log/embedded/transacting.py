@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import (
     ArgumentInvalid,
-    ReadOnly,
     TransactionNotFound,
 )
 from headwater.log.embedded.faults import reach
@@ -42,9 +41,7 @@ class Transacting(Writing):
         With a producer and a sequence, a transaction that was committed before changes nothing, so it can be retried
         without doubling; with an older epoch it is refused.
         """
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(path=str(self.path))
+        self._check_writable()
         if producer is not None:
             check_name("producer", producer)
         if sequence is not None and producer is None:

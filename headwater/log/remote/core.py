@@ -59,6 +59,9 @@ class Core:
         if self.closed:
             raise Closed(what="log")
 
+    def _check_writable(self) -> None:
+        self._check_open()  # what may be written is for the server to say
+
     def _remember(self, body: Mapping[str, Any]) -> Topic:
         found = topic_from_json(body)
         with self._lock:
