@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from headwater.log import EmbeddedLog, Topic
 from headwater.operators.finding import Finder, applied_finders
 from headwater.operators.keyed import Contract, applied_operators
 from headwater.operators.keyed.engine import ROWS as COMBINED
-from headwater.operators.keyed.runs import TIMERS
+from headwater.operators.keyed.runs import PROCESSING_TIMER, TIMERS
 from headwater.operators.sides import side_schema
 from headwater.runtime.asking import prepare_topics, questions_topic
 from headwater.runtime.declared import Input, Query
@@ -94,7 +94,7 @@ class Planner:
         if query.ask and not operators:
             raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
         if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
-            rows, operators = self._called(query, {**options, "tick": TICK})
+            rows, operators = self._called(query, options | _ticks(operators))
         planned = Planned(
             query=query, version=version, rows=rows, operators=operators, schemas=schemas, finders=tuple(finders)
         )
@@ -258,6 +258,18 @@ def schemas_of(log: EmbeddedLog, topics: Iterable[str]) -> dict[str, int]:
         with contextlib.suppress(TopicNotFound):
             found[name] = log.topic(name).schema_version
     return found
+
+
+def _ticks(operators: Sequence[Contract]) -> dict[str, str]:
+    """How often a query without rows looks at the clock, and for how long, if only the watermark can wake its keys.
+
+    Its watermark follows rows a batch later, and that of an operator behind another one batch later still. It also moves
+    when a partition has been silent for as long as the policy says.
+    """
+    if any(PROCESSING_TIMER in one.state.names for one in operators):
+        return {"tick": TICK}
+    rest_us = max(one.policy.idle_us or 0 for one in operators)
+    return {"tick": TICK, "ticks_max": str(len(operators) + 1), "tick_rest": f"{rest_us} us"}
 
 
 def _invalid(query: Query, why: str) -> DeclarationInvalid:

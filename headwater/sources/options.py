@@ -41,6 +41,8 @@ class Options:
     bytes_max: int | None = None
     on_expired: OnExpired = "fail"
     tick_seconds: float | None = None
+    ticks_max: int | None = None
+    tick_rest_seconds: float = 0.0
     metadata: Metadata | None = None
     punctuations: bool = False
     clock: str = "system"
@@ -205,6 +207,8 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bytes_max": ("bytes_max", _or_none(parse_bytes)),
     "on_expired": ("on_expired", _one_of("fail", "skip")),
     "tick": ("tick_seconds", _or_none(parse_seconds)),
+    "ticks_max": ("ticks_max", _or_none(_count)),
+    "tick_rest": ("tick_rest_seconds", parse_seconds),
     "metadata": ("metadata", _metadata),
     "punctuations": ("punctuations", _flag),
     "clock": ("clock", str),

@@ -35,6 +35,7 @@ from headwater.sources.logs import shared_log
 from headwater.sources.offsets import Offsets, Progress, admit, parts, ranges
 from headwater.sources.options import Options, is_pattern
 from headwater.sources.scan import Part, Scan
+from headwater.sources.ticks import Ticks
 from headwater.sources.topics import found_topics, positions, time_column
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._until_us: int | None = None
         self._asked_until: dict[int, int] | None = None
+        self._ticks = Ticks(
+            seconds=options.tick_seconds, count=options.ticks_max, rest_seconds=options.tick_rest_seconds
+        )
 
     # -- the driver's side ----------------------------------------------------------------------------------------
 
@@ -112,9 +116,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now_us = max(self._until_us if self._until_us is not None else self._clock().now_us(), before.at_us)
         asked = self._asked(before)
         if not before.initial and not began and (ends, told, asked) == (before.topics, before.told, before.asked):
-            tick = self._options.tick_seconds
-            if tick is None or now_us - before.at_us < tick * 1_000_000:
+            if not self._ticks.is_due(before.at_us, now_us):
                 return None
+        else:
+            self._ticks.rows_came(now_us)
         ids = {name: log.topic(name).id for name in topics}
         return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told, asked=asked)
 

@@ -66,6 +66,23 @@ def test_a_tick_is_a_batch_without_rows(spark: SparkSession, orders: EmbeddedLog
     query.stop()
 
 
+def test_ticks_that_are_counted_come_to_rest_until_rows_come(
+    spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path
+) -> None:
+    query = run(stream(spark, orders, clock=clock, tick="1 second", ticks_max=1), available_now=False)
+    eventually(lambda: recorded_time(spark, query, 0) == NOON_US)
+    set_clock(clock, NOON_US + 1_000_000)
+    eventually(lambda: recorded_time(spark, query, 1) == NOON_US + 1_000_000)
+    set_clock(clock, NOON_US + 60_000_000)
+    query.processAllAvailable()
+    assert recorded_time(spark, query, 2) is None
+    orders.append("orders", [{"id": 99}], partition=0)
+    eventually(lambda: recorded_time(spark, query, 2) == NOON_US + 60_000_000)
+    set_clock(clock, NOON_US + 61_000_000)
+    eventually(lambda: recorded_time(spark, query, 3) == NOON_US + 61_000_000)
+    query.stop()
+
+
 def test_without_a_tick_time_alone_makes_no_batch(
     spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path
 ) -> None:
