@@ -7,7 +7,7 @@ NAME ?= log
 JOBS ?= logical
 BIN := .venv/bin
 # A process for each core, four at most; a file's tests share one process, and with it what is dear to start.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 DEV := .venv/.headwater-dev
 DOCS := .venv/.headwater-docs
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \

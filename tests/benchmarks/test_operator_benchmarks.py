@@ -23,10 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("benchmark", "part", "names"),
     [
         ("windows", "tumbling", {"tumbling.keyed", "tumbling.pushed"}),
-        ("joins", "within", {"within"}),
         ("match", "grammar", {"grammar"}),
-        ("match", "rules_1000", {"rules_1000"}),
-        ("analytics", "rate", {"rate.period", "rate.half_life"}),
         ("sketches", "operators", {"operators.seen_before", "operators.k_means"}),
     ],
 )
