@@ -366,7 +366,21 @@ class Catalogue:
         folder = self._folder / name
         if not (folder / "topic.json").exists():
             raise TopicNotFound(topic=name, near=self.nearest(name))
-        handle = TopicHandle(
+        try:
+            handle = self._handle_of(folder)
+        except FileNotFoundError:  # it was deleted while we looked, and perhaps made anew
+            if not (folder / "topic.json").exists():
+                raise TopicNotFound(topic=name, near=self.nearest(name)) from None
+            handle = self._handle_of(folder)
+        if handle.deleted:  # marked by a process that died, or that is about to rename it
+            handle.close()
+            if not self._read_only and _id_of(folder) == handle.topic.id:  # otherwise it was made anew meanwhile
+                shutil.rmtree(self._bury(folder), ignore_errors=True)
+            raise TopicNotFound(topic=name, near=self.nearest(name))
+        return handle
+
+    def _handle_of(self, folder: Path) -> TopicHandle:
+        return TopicHandle(
             folder,
             recent=self._recent_partitions,
             archive=self._archive,
@@ -376,16 +390,17 @@ class Catalogue:
             log_id=self._log_id,
             read_only=self._read_only,
         )
-        if handle.deleted:  # marked by a process that died, or that is about to rename it
-            handle.close()
-            if not self._read_only:
-                shutil.rmtree(self._bury(folder), ignore_errors=True)
-            raise TopicNotFound(topic=name, near=self.nearest(name))
-        return handle
 
     def _writable(self) -> None:
         if self._read_only:
             raise ReadOnly(path=str(self._root))
+
+
+def _id_of(folder: Path) -> str | None:
+    try:
+        return load_topic(folder)[0].id
+    except TopicNotFound:
+        return None
 
 
 def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
