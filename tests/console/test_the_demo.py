@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +80,9 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
             yield Demo(address=found[1], process=process, gate=gate, told=told)
         finally:
             gate.touch()
-            if process.poll() is None:  # the first says to come to the end, the second not to wait for it
+            if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-                time.sleep(1)
-                process.send_signal(signal.SIGINT)
+                process.wait(CHECKED_SECONDS)
 
 
 def node(page: Page, query: str) -> Locator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import fnmatch
 import os
 import re
@@ -320,7 +321,7 @@ class Catalogue:
         try:
             handle.state.set_counters(handle.state.counters()[0] + 1, DELETED)
             reach("topic.marked")
-            grave = self._bury(handle.folder)
+            grave = self._bury(handle.folder, handle.topic.id)
         finally:
             for partition in partitions:
                 partition.append_lock.__exit__(None, None, None)
@@ -332,10 +333,19 @@ class Catalogue:
         handle.close()
         shutil.rmtree(grave, ignore_errors=True)
 
-    def _bury(self, folder: Path) -> Path:
+    def _bury(self, folder: Path, topic_id: str) -> Path:
+        """Take a deleted topic's name away, unless somebody was quicker; a topic made anew under that name stays.
+
+        A name becomes free only here, one at a time: so what was looked at is what is renamed.
+        """
         grave = self._folder / f".deleted-{uuid.uuid4().hex}"
-        with contextlib.suppress(FileNotFoundError):  # somebody else was quicker
-            os.rename(folder, grave)
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _id_of(folder) == topic_id:
+                os.rename(folder, grave)
+        finally:
+            os.close(descriptor)
         # Durable before the first file goes: a power cut must not bring back a topic without its rows.
         sync_folder(self._folder)
         return grave
@@ -374,8 +384,8 @@ class Catalogue:
             handle = self._handle_of(folder)
         if handle.deleted:  # marked by a process that died, or that is about to rename it
             handle.close()
-            if not self._read_only and _id_of(folder) == handle.topic.id:  # otherwise it was made anew meanwhile
-                shutil.rmtree(self._bury(folder), ignore_errors=True)
+            if not self._read_only:
+                shutil.rmtree(self._bury(folder, handle.topic.id), ignore_errors=True)
             raise TopicNotFound(topic=name, near=self.nearest(name))
         return handle
 

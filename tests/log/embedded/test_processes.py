@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,3 +174,36 @@ def test_deleting_a_topic_in_memory_frees_the_memory(log: EmbeddedLog, memory: P
     assert memory.exists()
     log.delete("m")
     assert not memory.exists()
+
+
+def test_a_topic_made_anew_outlives_whoever_still_opens_the_one_before(tmp_path: Path) -> None:
+    """Others look at a topic all the time while it is deleted and made again: it is there whole, or it is told as gone."""
+    surprises: list[BaseException] = []
+    done = threading.Event()
+
+    def look() -> None:
+        with open_log(tmp_path / "log") as log:
+            while not done.is_set():
+                try:
+                    log.topic("t")
+                except TopicNotFound:
+                    continue
+                except BaseException as error:
+                    surprises.append(error)
+                    return
+
+    with open_log(tmp_path / "log") as log:
+        lookers = [threading.Thread(target=look) for _ in range(2)]
+        for one in lookers:
+            one.start()
+        try:
+            for number in range(150):
+                log.create("t", "id int64", partitions=1 + number % 3)
+                log.append("t", [{"id": number}])
+                assert log.read("t").table().column("id").to_pylist() == [number]
+                log.delete("t")
+        finally:
+            done.set()
+            for one in lookers:
+                one.join()
+    assert surprises == []
