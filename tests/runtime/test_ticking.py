@@ -57,4 +57,5 @@ def test_a_window_closes_without_a_further_row(spark: SparkSession, tmp_path: Pa
     before = datetime.now(UTC) - timedelta(minutes=10)
     with running(app, spark) as runner:
         runner.log.append("visits", [{"user": "ada", "at": before + timedelta(minutes=late)} for late in (0, 5)])
+        until(lambda: "per_minute" in runner.keeper.views, "the view is kept")
         until(lambda: len(app.views["per_minute"].rows()) == 1, "the first window is closed")
