@@ -88,7 +88,9 @@ def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | 
 def register(spark: SparkSession, *, state: Path, log: str | None = None) -> SparkSession:
     """Make `format("headwater")` known to a session; Spark's planner, a process apart, learns both folders by it."""
     from headwater.runtime.datasource import HeadwaterSource
+    from headwater.runtime.java_names import keep_resolved_names
 
+    keep_resolved_names(spark.sparkContext._jvm)
     with _shared_environment(spark):
         spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
     return spark

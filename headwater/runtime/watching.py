@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -120,26 +121,43 @@ def _watermark_us(report: Mapping[str, Any]) -> int | None:
     return None if moment.year <= 1970 else round(moment.timestamp() * 1e6)
 
 
+# Any: what `addListener` wants is PySpark's own class.
 def listener(watches: Mapping[str, Watch]) -> Any:
     """A listener for Spark that tells each watch of the batches of its query, by the query's name."""
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryListener,
-    )
+    return _Listener(watches)
 
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-            pass
 
-        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-            report = json.loads(event.progress.json)
-            watch = watches.get(str(report.get("name")))
-            if watch is not None:
-                watch.progress(report)
+class _Listener:
+    """Stands in for PySpark's listener, which copies every report field by field: hundreds of calls into Java a batch."""
 
-        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-            pass
+    def __init__(self, watches: Mapping[str, Watch]) -> None:
+        self._watches = watches
 
-    return Listener()
+    @cached_property
+    def _jlistener(self) -> Any:  # what PySpark hands to Java
+        from pyspark import SparkContext
+
+        java: Any = SparkContext._jvm
+        return java.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(_Events(self._watches))
+
+
+class _Events:
+    """What Java calls."""
+
+    def __init__(self, watches: Mapping[str, Watch]) -> None:
+        self._watches = watches
+
+    # Any: an object of Java's, whose interface has these names.
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        report = json.loads(event.progress().json())
+        watch = self._watches.get(str(report.get("name")))
+        if watch is not None:
+            watch.progress(report)
+
+    def _ignore(self, _event: Any) -> None:
+        pass
+
+    onQueryStarted = onQueryIdle = onQueryTerminated = _ignore  # noqa: N815
+
+    class Java:
+        implements = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -30,6 +30,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.log.embedded.staging import Staged
 from headwater.sinks.progress import checkpoint_of, driver_batch, source_offsets
 from headwater.sinks.target import Target
+from headwater.workers import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -229,6 +230,7 @@ def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
 
 
 def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    freeze_modules()
     batch = current_batch()
     if batch is None:
         raise ArgumentInvalid(name="batch", value=None, expected="a call inside of `foreachBatch`")

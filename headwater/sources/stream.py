@@ -37,6 +37,7 @@ from headwater.sources.options import Options, is_pattern
 from headwater.sources.scan import Part, Scan
 from headwater.sources.ticks import Ticks
 from headwater.sources.topics import found_topics, positions, time_column
+from headwater.workers import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -185,6 +186,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part: Part = partition  # type: ignore[assignment]  # ours, from `partitions`
+        freeze_modules()
         batch = current_batch()
         if part.at_us is not None and batch is not None:
             self._tell_time(part.at_us, batch)

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.alerts.standing import RESOLVED_SECONDS, Reading, Standing, step
@@ -76,7 +76,6 @@ def _block(known: list[Glance]) -> list[Glance]:
 
 
 @given(glances=series(), for_seconds=st.sampled_from([0.0, 5.0, 61.0]))
-@settings(max_examples=500)
 def test_the_history_is_what_the_definition_says(glances: list[Glance], for_seconds: float) -> None:
     rule, standing, records = slow(for_seconds=for_seconds), None, []
     before: Standing | None = standing
@@ -91,7 +90,6 @@ def test_the_history_is_what_the_definition_says(glances: list[Glance], for_seco
 
 
 @given(glances=series(), for_seconds=st.sampled_from([0.0, 5.0, 61.0]))
-@settings(max_examples=25)
 def test_a_restart_at_any_point_changes_nothing(glances: list[Glance], for_seconds: float) -> None:
     numbers, heard = Numbers(), Heard()
     began_us = numbers.now_us()

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_views_and_sql_are_measured(tmp_path: Path) -> None:
     only = "view.apply,view.lookup,view.subscribe,sql.topic"
     words = [sys.executable, "-m", "benchmarks.app", "--quick", "--only", only, "--dir", str(tmp_path)]

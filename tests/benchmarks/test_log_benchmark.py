@@ -20,7 +20,7 @@ def run(folder: Path, only: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_line_is_one_json_object_with_every_result(tmp_path: Path) -> None:
     done = run(tmp_path, "append.fsync,ack.single,read.scan,open")
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def test_the_last_line_is_one_json_object_with_every_result(tmp_path: Path) -> N
     assert results["ack.single"]["unit"] == "ms"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
     assert run(tmp_path, "ack.single").returncode == 0
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from benchmarks.windows.__main__ import PARTS as WINDOWS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("benchmark", "part", "names"),
     [

@@ -27,7 +27,7 @@ def test_all_queries_of_the_benchmark_can_be_used() -> None:
     assert documents(3).schema == SCHEMA
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_part_runs_and_its_last_line_is_json(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.percolate", "--quick", "--only", "queries_100k", "--dir", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)

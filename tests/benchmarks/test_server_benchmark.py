@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_server_is_measured_beside_the_embedded_log(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.server", "--quick", "--dir", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240)

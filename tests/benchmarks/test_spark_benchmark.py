@@ -20,7 +20,7 @@ def run(folder: Path, only: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_line_is_one_json_object_with_every_result(tmp_path: Path) -> None:
     done = run(tmp_path, "start")
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,7 @@ def test_a_point_without_a_kill_is_told() -> None:
     assert missed(tally, orders, POINTS) == ["lake.staged"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_app_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
     done = subprocess.run(

@@ -19,7 +19,7 @@ POINTS = ("source.read", "engine.before_lookup", "run.written", "manifest.writte
 FAILED = [Order(point=point, victim="task", number=number) for number, point in enumerate(POINTS)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(290)
 def test_a_second_attempt_in_the_same_jvm_does_the_work_once(tmp_path: Path) -> None:
     verdict = run(FAILED, tmp_path, Tally(), seed=3)
@@ -27,7 +27,7 @@ def test_a_second_attempt_in_the_same_jvm_does_the_work_once(tmp_path: Path) -> 
     assert verdict.windows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(290)
 def test_a_second_attempt_in_another_executor_does_the_work_once(tmp_path: Path) -> None:
     lost = [

@@ -63,7 +63,7 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
     assert [control.take("run.written") for _ in range(4)] == [None, order, None, None]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(290)
 def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
     done = subprocess.run(

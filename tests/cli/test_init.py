@@ -162,7 +162,7 @@ def large_orders() -> list[str]:
     return [str(row["user"]) for row in ask("SELECT user FROM large_orders").json]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
     assert execute("init", "shop").code == 0
     monkeypatch.chdir("shop")

@@ -279,7 +279,6 @@ def test_the_browser_is_asked_only_by_a_button(address: str, visit: Visit) -> No
     assert page.evaluate("asked") == 1
 
 
-@pytest.mark.slow
 def test_a_real_query_that_is_stopped_fires_and_is_over_when_it_runs_again(running: Running, visit: Visit) -> None:
     page = visit(running.address).open("/alerts")
     page.get_by_role("button", name="New rule").click()

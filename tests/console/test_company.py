@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.console import company
 from tests.console.conftest import Running
-
-pytestmark = pytest.mark.slow
 
 
 def test_every_query_runs_and_rows_of_every_fate_are_there(running: Running) -> None:

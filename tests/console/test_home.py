@@ -123,7 +123,6 @@ def test_a_question_mark_explains_its_number(served: str, visit: Visit) -> None:
     expect(page.get_by_text("When it is red")).not_to_be_visible()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_home_of_a_company_at_work(running: Running, visit: Visit, dark: bool) -> None:
     visitor = visit(running.address, dark=dark)

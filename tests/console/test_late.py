@@ -35,7 +35,6 @@ def test_without_an_app_the_page_says_what_to_do(served: str, visit: Visit) -> N
     expect(page.get_by_role("group", name="Behind the watermark")).to_contain_text("0")
 
 
-@pytest.mark.slow
 def test_late_rows_of_a_real_query_are_counted_measured_and_shown(running: Running, visit: Visit) -> None:
     running.feed.some(seconds=120)
     running.feed.late(7)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
@@ -128,7 +128,6 @@ def test_the_page_in_light_dark_and_on_a_phone(bank: tuple[EmbeddedLog, str], vi
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
 def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Visit) -> None:
     page = visit(running.address).open("/matches")
     row = page.locator("tbody tr").filter(has_text="alerts").first
@@ -137,7 +136,6 @@ def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Vi
 
 
 # Any: rows.
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 3)).map(

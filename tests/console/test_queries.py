@@ -246,7 +246,6 @@ def test_on_a_phone_nothing_leads_off_the_page(staged: str, visit: Visit) -> Non
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_real_query_has_phases_a_plan_and_a_watermark(running: Running, visit: Visit, dark: bool) -> None:
     visitor = visit(running.address, dark=dark)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
@@ -218,7 +218,6 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, datetime]]:
     return sorted(found)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     amounts=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 4.0, 50.0, 501.0, 900.0])), max_size=40),
     last=st.sampled_from([5, 20, 1_000]),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headwater
@@ -48,7 +48,6 @@ def places(records: list[Record]) -> list[tuple[int, int]]:
     return [(one.partition, one.offset) for one in records]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     batches=ROWS,
     window=st.integers(1, 5),
@@ -97,7 +96,6 @@ def _holds(text: str, sought: str, match_case: bool) -> bool:
     return sought in text if match_case else sought.lower() in text.lower()
 
 
-@settings(max_examples=25, deadline=None)
 @given(batches=ROWS, rows=st.integers(1, 5))
 def test_pages_show_each_row_once_in_the_order_of_their_times(
     log: EmbeddedLog, batches: list[list[tuple[int, str]]], rows: int
@@ -117,7 +115,6 @@ def test_pages_show_each_row_once_in_the_order_of_their_times(
     assert backwards == forwards[::-1]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     first=ROWS,
     then=st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=6),

@@ -118,7 +118,6 @@ ALL_COUNTED = """(rows) => {
 }"""
 
 
-@pytest.mark.slow
 def test_a_million_rows_pass_and_each_is_shown_or_counted(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
     log, address = shop
     log.create("river", "number long, name string", partitions=2)

@@ -89,7 +89,7 @@ def node(page: Page, query: str) -> Locator:
     return page.locator(f'.node[data-id="query:{APP}/{query}"]')
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_company_is_drawn_before_spark_lights_up_and_tells_of_trouble(demo: Demo, visit: Visit) -> None:
     visitor = visit(demo.address)

@@ -248,7 +248,6 @@ def test_on_a_phone_nothing_leads_off_the_page(staged: str, visit: Visit) -> Non
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_real_company_is_drawn_with_late_rows_and_dead_letters(running: Running, visit: Visit, dark: bool) -> None:
     visitor = visit(running.address, dark=dark)

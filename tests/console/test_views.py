@@ -171,7 +171,6 @@ def test_a_view_in_light_dark_and_on_a_phone(shop: tuple[EmbeddedLog, str], visi
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
 def test_a_view_of_a_real_app_follows_its_topic(running: Running, visit: Visit) -> None:
     page = visit(running.address).open("/views/orders_per_minute")
     expect(page.get_by_role("group", name="Freshness")).to_contain_text("Up to date", timeout=60_000)

@@ -48,7 +48,7 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
     assert Plan.of(1_000_042) == Plan.of(1_000_042)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(280)
 def test_nothing_acknowledged_is_lost_at_any_point() -> None:
     # In a process of its own: it forks, which is not safe beside the threads of other tests.

@@ -145,7 +145,7 @@ def test_eight_processes_share_partitions_for_a_moment(tmp_path: Path) -> None:
     assert check(tmp_path, notes) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_processes_share_partitions_for_thirty_seconds(tmp_path: Path) -> None:
     notes = run_together(tmp_path, seconds=30)
     assert check(tmp_path, notes) > 1_000

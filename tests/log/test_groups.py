@@ -558,5 +558,5 @@ class GroupMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+GroupMachine.TestCase.settings = settings(stateful_step_count=25)
 TestGroups = GroupMachine.TestCase

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
@@ -107,7 +107,6 @@ def test_rows_come_in_any_shape(orders: EmbeddedLog, rows: Any) -> None:
     sends=st.lists(st.one_of(st.integers(1, 5), st.sampled_from(["dict", "table", "flush"])), max_size=20),
     rows_max=st.integers(1, 7),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_is_stored_once_and_in_order(log: EmbeddedLog, sends: list[Any], rows_max: int) -> None:
     topic = f"orders-{len(log.topics())}"
     log.create(topic, SCHEMA, durability="os")

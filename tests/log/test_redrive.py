@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
@@ -241,7 +241,6 @@ def wanted(one: dict[str, object], chosen: Selection) -> bool:
 
 
 # Any: what a step needs, by its name.
-@settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
 def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, Any]]) -> None:
     model: list[dict[str, object]] = []

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from tests.laws import costly
 
 Rows = Sequence[dict[str, Any]]
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -29,7 +29,7 @@ PARTITIONS = 4
 
 
 def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it stands for
-    """A real query takes seconds: one example, none is made smaller, and it runs with the slow tests.
+    """A real query takes seconds: one example, none is made smaller, and it is one of the Spark tests.
 
     The first example that Hypothesis makes is always the simplest, which is mostly nothing at all. The second one counts.
     """
@@ -47,9 +47,8 @@ def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it s
             inner(**arguments)
 
     given.hypothesis.inner_test = second
-    made: Test = settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))(test)
-    slow: Test = pytest.mark.slow(made)
-    return slow
+    made: Test = costly(1_000, phases=[Phase.generate])(test)
+    return made
 
 
 class Stream:

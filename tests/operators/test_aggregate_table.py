@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, ChangelogInvalid
@@ -86,8 +86,6 @@ def _equal(one: Any, other: Any) -> bool:
     return math.isclose(one, other, abs_tol=1e-9) if isinstance(one, float) and other is not None else one == other
 
 
-@pytest.mark.slow
-@settings(max_examples=120)
 @given(
     batches=sales(),
     compute=st.sampled_from([(INVERTIBLE, INVERTIBLE_SQL), (OTHERS, OTHERS_SQL)]),
@@ -108,8 +106,6 @@ def test_the_aggregates_of_a_table_are_those_of_sql(
             assert len(afters) == len(set(afters)), "one correction per group and batch"
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
 @given(batches=sales(), emit=EMITS, compute=st.sampled_from([{"most": agg.max("n")}, {"mean": agg.mean("n")}]))
 def test_aggregates_of_aggregates_follow(batches: Batches, emit: Any, compute: Mapping[str, Aggregate]) -> None:
     """How many rows the shops have at most, or on average."""

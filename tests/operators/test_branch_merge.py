@@ -104,7 +104,6 @@ def test_a_merge_of_nothing_is_refused() -> None:
         Merge(None, missing="never")  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_streams_part_and_meet_again_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     """Two topics with the same places, split, changed, merged, and counted: a worker dies, and nothing counts twice."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -92,7 +92,6 @@ def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: i
 # -- as a changelog ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(late_by=10),
     size=st.integers(1, 30),
@@ -139,7 +138,6 @@ def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], say
         Tumbling(**{**settings_, **change})
 
 
-@pytest.mark.slow
 def test_completeness_in_a_real_query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     def build(rows: DataFrame) -> DataFrame:
         operator = Tumbling(

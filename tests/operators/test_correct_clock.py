@@ -53,7 +53,6 @@ def test_the_estimate_is_the_definition(
     assert found == [believed(*times, otherwise) for times in clocks]
 
 
-@pytest.mark.slow
 def test_in_a_stream_the_log_is_the_clock_that_is_trusted(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

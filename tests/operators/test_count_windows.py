@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -50,7 +50,6 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return results([row for one in tables for row in one.to_pylist()])
 
 
-@settings(max_examples=80)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 6),
@@ -68,8 +67,6 @@ def test_full_windows_come_once_in_the_order_of_event_time(
     assert shown([bounded(operator.contract, table(rows))[0]]) == wanted
 
 
-@pytest.mark.slow
-@settings(max_examples=80)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 6),
@@ -91,8 +88,6 @@ def test_a_changelog_also_tells_of_windows_that_are_filling(
     assert results(list(whole.values())) == found
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
 @given(
     batches=arrivals(late_by=50),
     size=st.integers(1, 6),
@@ -115,8 +110,6 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
     assert sorted((*flat({**row, "all": [row["all"]]})[:6], row["all"]) for row in found) == sorted(wanted)
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 4))
 def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) -> None:
     operator = CountWindow(size=size, on="at", by="user", compute=COMPUTE, late="side", emit="net", ahead=None)

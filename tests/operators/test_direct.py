@@ -79,7 +79,6 @@ def totals(by: str) -> Process:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("by", "packs"), [("user", True), ("share", False)])
 def test_packed_or_not_the_same_comes_out(spark: SparkSession, tmp_path: Path, by: str, packs: bool) -> None:
     kinds: list[bool] = []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import StateChanged, StepFailed, StepInvalid
@@ -91,7 +91,6 @@ USERS = st.sampled_from(["a", "b", "c", "d", "e"])
 BATCHES = st.lists(st.lists(st.tuples(USERS, st.integers(-9, 9)), max_size=8), min_size=1, max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
 @given(batches=BATCHES, replays=st.sets(st.integers(0, 29)), collide=st.booleans())
 def test_any_split_and_any_replay_give_the_totals_of_the_whole(
     batches: list[list[tuple[str, int]]], replays: set[int], collide: bool
@@ -285,7 +284,6 @@ PLACELESS = ["user", "amount", "at", "tags", HASH, "_slot"]
 
 
 @given(order=st.permutations(range(6)), with_time=st.booleans())
-@settings(max_examples=50, deadline=None)
 def test_rows_that_have_lost_their_place_are_ordered_by_what_they_hold(order: list[int], with_time: bool) -> None:
     rows = table([("ada", 2), ("ada", 1), ("bob", 5), ("ada", 1), ("bob", 3), ("ada", 1)], hashes={"ada": 7, "bob": 9})
     tags = pa.array([["x"], ["b"], None, ["a"], [], None], pa.list_(pa.string()))

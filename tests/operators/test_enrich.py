@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -118,7 +118,6 @@ def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int
     return [ordered_rows[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-@settings(max_examples=100)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=0),
     how=st.sampled_from(["left", "inner"]),
@@ -136,7 +135,6 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
             assert {row[1] for row in seen([output])} == {row[4] for row in flat([batch]) if row[0] == 0}
 
 
-@settings(max_examples=100)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),
@@ -154,7 +152,6 @@ def test_with_grace_a_table_that_arrives_late_still_counts(
     assert seen([bounded(make(operator), table(flat(rows)))[0]]) == seen(outputs)
 
 
-@settings(max_examples=60)
 @given(
     batches=st.lists(st.lists(SALE | RATE, max_size=15), min_size=1, max_size=5),
     how=st.sampled_from(["left", "inner"]),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -38,7 +38,6 @@ def batch_of(times: Sequence[int | None]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=SCHEMA)
 
 
-@settings(max_examples=200)
 @given(
     batches=st.lists(st.lists(st.none() | st.integers(-5, 3_000), max_size=30), max_size=4),
     watermark=st.integers(1, 1_500),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, JoinUnbounded
@@ -35,7 +35,6 @@ def rows_of(batches: Sequence[Sequence[Numbered]]) -> list[Numbered]:
     return [row for batch in batches for row in batch]
 
 
-@settings(max_examples=60)
 @given(batches=BATCHES, replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_while_all_is_remembered_the_join_is_that_of_sql(batches: Batches, replay: int, partitions: int) -> None:
     rows = numbered(batches, close=False)
@@ -48,7 +47,6 @@ def test_while_all_is_remembered_the_join_is_that_of_sql(batches: Batches, repla
         assert seen([bounded(make(**bounds), table(rows_of(rows)))[0]]) == wanted
 
 
-@settings(max_examples=60)
 @given(batches=BATCHES, most=st.integers(1, 3), expire=st.integers(1, 3))
 def test_rows_meet_those_of_their_batch_and_those_that_are_remembered(batches: Batches, most: int, expire: int) -> None:
     rows = numbered(batches, close=False)

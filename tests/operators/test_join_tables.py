@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, ChangelogInvalid
@@ -64,7 +64,6 @@ def orders_plan(how: Any, emit: Any = "net") -> JoinPlan:
     )
 
 
-@settings(max_examples=150)
 @given(
     orders=order_changes(),
     customers=customer_changes(),
@@ -94,7 +93,6 @@ def test_a_foreign_key_join_is_that_of_sql(
     assert found == wanted
 
 
-@settings(max_examples=100)
 @given(lefts=customer_changes(), rights=customer_changes(), how=HOWS, emit=EMITS, replay=st.integers(0, 4))
 def test_tables_with_one_key_are_joined_row_to_row(
     lefts: Batches, rights: Batches, how: Any, emit: Any, replay: int
@@ -129,7 +127,6 @@ def follow_changes(draw: st.DrawFn) -> Batches:
     return cut(draw, draw(st.lists(st.tuples(keys, st.none() | st.tuples(st.integers(0, 2))), max_size=20)))
 
 
-@settings(max_examples=100)
 @given(tweets=order_changes(), follows=follow_changes(), how=HOWS, emit=EMITS, replay=st.integers(0, 4))
 def test_many_meet_many(tweets: Batches, follows: Batches, how: Any, emit: Any, replay: int) -> None:
     """Tweets and follows: an author has many tweets and many followers."""

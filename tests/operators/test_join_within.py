@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, JoinUnbounded
@@ -113,7 +113,6 @@ def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[
     return [arrived[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(arrived)], strict=True)]
 
 
-@settings(max_examples=120)
 @given(
     batches=arrivals(late_by=9),
     before=st.integers(0, 20),
@@ -135,7 +134,6 @@ def test_a_join_is_that_of_sql_and_nothing_comes_twice(
     assert seen([bounded(make(operator), table(everything))[0]]) == seen(outputs)
 
 
-@settings(max_examples=40)
 @given(batches=arrivals(late_by=0), how=st.sampled_from(HOWS))
 def test_pairs_leave_at_once_and_lonely_rows_when_their_window_has_closed(batches: list[list[Row]], how: Any) -> None:
     operator = join(within=10, how=how, late_by=100)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -108,7 +108,6 @@ def run(operator: Panes, batches: list[list[Row]], seconds: int, replay: int, pa
     )
 
 
-@settings(max_examples=40)
 @given(**HOW)
 def test_the_last_accumulating_pane_is_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -126,7 +125,6 @@ def test_the_last_accumulating_pane_is_what_sql_says(
     assert {flat(panes[-1]) for panes in spread([whole]).values()} == wanted
 
 
-@settings(max_examples=40)
 @given(**HOW)
 def test_discarding_panes_add_up_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -142,7 +140,6 @@ def test_discarding_panes_add_up_to_what_sql_says(
     assert {merged(panes) for panes in spread([whole]).values()} == wanted
 
 
-@settings(max_examples=40)
 @given(**HOW)
 def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -157,7 +154,6 @@ def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     assert {flat(row) for row in table_of([whole], ["user", "window_start"]).values()} == wanted
 
 
-@settings(max_examples=40)
 @given(
     batches=arrivals(late_by=7),
     early=st.none() | TRIGGERS,

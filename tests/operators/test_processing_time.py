@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -44,7 +44,6 @@ def expected(batches: list[tuple[int, list[str]]], size: int, every: int) -> dic
     return dict(counts)
 
 
-@settings(max_examples=80)
 @given(batches=BATCHES, size=st.integers(1, 30), every=st.integers(1, 40), replay=st.integers(0, 5))
 def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     batches: list[tuple[int, list[str]]], size: int, every: int, replay: int
@@ -59,7 +58,6 @@ def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     assert dict(found) == expected(batches, size, every)
 
 
-@settings(max_examples=80)
 @given(batches=BATCHES, size=st.integers(1, 30), emit=st.sampled_from(["net", "each"]), replay=st.integers(0, 5))
 def test_a_changelog_leads_to_the_same_table(
     batches: list[tuple[int, list[str]]], size: int, emit: Any, replay: int

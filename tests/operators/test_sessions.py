@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -39,7 +39,6 @@ def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = True) -> set[tu
     }
 
 
-@settings(max_examples=80)
 @given(
     batches=arrivals(late_by=7),
     gap=st.integers(1, 15),
@@ -62,7 +61,6 @@ def test_final_sessions_come_once_and_are_those_of_the_definition(
     assert set(seen([whole])) == set(found)
 
 
-@settings(max_examples=80)
 @given(
     batches=arrivals(late_by=20),
     gap=st.integers(1, 15),
@@ -148,7 +146,6 @@ def test_lateness_keeps_a_session_open() -> None:
     assert (found, late) == ([(0, 15, 5)], [])
 
 
-@settings(max_examples=60)
 @given(batches=arrivals(late_by=40), lateness=st.integers(0, 9), emit=st.sampled_from(["final", "net", "each"]))
 def test_every_row_is_in_a_session_or_put_aside(batches: list[list[Row]], lateness: int, emit: Any) -> None:
     operator = Session(

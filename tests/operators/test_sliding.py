@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,7 +59,6 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return results([row for one in tables for row in one.to_pylist()])
 
 
-@settings(max_examples=100)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),
@@ -91,7 +90,6 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
     assert shown([whole]) == wanted
 
 
-@settings(max_examples=100)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 30),
@@ -126,7 +124,6 @@ def test_a_changelog_leads_to_the_same_table(
             assert len(afters) == len(set(afters)), "one correction per window and batch"
 
 
-@settings(max_examples=50)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(0, 40)), min_size=1, max_size=20),
     cut=st.integers(0, 20),
@@ -180,7 +177,6 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
     return found, [row["amount"] for one in sides.get("late", []) for row in one.to_pylist()]
 
 
-@settings(max_examples=60)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 20), lateness=st.integers(0, 9))
 def test_however_late_rows_come_a_window_comes_once_and_what_is_told_is_taken_back_before_it_changes(
     batches: list[list[Row]], size: int, lateness: int
@@ -265,7 +261,6 @@ KINDS: dict[str, Aggregate] = {
 }
 
 
-@settings(max_examples=60)
 @given(
     amounts=st.lists(st.none() | st.integers(-50, 50), min_size=1, max_size=30),
     kind=st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(22, 2)]),

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -111,9 +111,6 @@ def append(log: EmbeddedLog, rows: list[tuple[str | None, int, int]]) -> None:
 ROWS = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(-9, 9), st.integers(0, 50)), min_size=1, max_size=30)
 
 
-@settings(
-    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 @given(batches=st.lists(ROWS, min_size=3, max_size=4), replay=st.integers(0, 2), partitions=st.sampled_from([2, 4]))
 def test_the_stream_gives_what_the_batch_gives_over_any_split_and_replay(
     spark: SparkSession,

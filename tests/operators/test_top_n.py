@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -55,7 +55,6 @@ def by_sql(batches: Batches, *, by: str, n: int) -> list[tuple[Any, ...]]:
     return sorted(found, key=repr)
 
 
-@settings(max_examples=120)
 @given(
     batches=games(),
     n=st.integers(1, 4),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -381,7 +381,6 @@ def batches(rows_max: int) -> st.SearchStrategy[list[tuple[list[Row], int]]]:
     return st.lists(st.tuples(st.lists(ROW, max_size=rows_max), st.integers(0, 4)), min_size=1, max_size=25)
 
 
-@settings(max_examples=200)
 @given(
     given_batches=batches(1) | batches(5),
     trigger=TRIGGERS,
@@ -412,7 +411,6 @@ def test_panes_are_those_of_the_model(
     assert sum(one.num_rows for one in sides.get("late", [])) == model.dropped
 
 
-@settings(max_examples=40)
 @given(given_batches=batches(3), trigger=TRIGGERS, lateness=st.sampled_from([0, 20]))
 def test_retracting_panes_take_back_what_accumulating_ones_said(
     given_batches: list[tuple[list[Row], int]], trigger: Trigger, lateness: int

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -83,7 +83,6 @@ def in_time(batches: Sequence[Sequence[Row]], *, late_by: int, follow: Any) -> l
     return passed
 
 
-@settings(max_examples=80)
 @given(
     batches=BATCHES,
     late_by=st.integers(0, 10),
@@ -99,7 +98,6 @@ def test_time_is_that_of_the_slowest_partition_or_of_the_fastest(
     assert found == in_time(batches, late_by=late_by, follow=min if scope == "partition" else max)
 
 
-@settings(max_examples=80)
 @given(batches=BATCHES, follow=st.sampled_from(["slowest", "fastest"]), replay=st.integers(0, 4))
 def test_of_several_inputs_the_slowest_or_the_fastest_is_followed(
     batches: list[list[Row]], follow: Any, replay: int
@@ -134,7 +132,6 @@ def in_time_by_key(batches: Sequence[Sequence[Row]], *, late_by: int, quiet: int
     return passed
 
 
-@settings(max_examples=80)
 @given(
     batches=BATCHES,
     late_by=st.integers(0, 10),
@@ -189,7 +186,6 @@ def windows_by_key(batches: Sequence[Sequence[Row]], *, late_by: int, size: int)
     return {(user, start, count) for (user, start), count in counts.items()}
 
 
-@settings(max_examples=80)
 @given(
     batches=BATCHES,
     late_by=st.integers(0, 10),

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -90,7 +90,6 @@ def numbered(batches: Sequence[Sequence[Row]], *, by: tuple[str, ...] | str = "u
     return tables
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),
@@ -113,7 +112,6 @@ def test_final_results_come_once_and_are_those_of_sql(
     assert set(seen([whole])) == set(found)
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(late_by=0) | arrivals(late_by=20),
     size=st.integers(1, 30),
@@ -212,7 +210,6 @@ def test_a_day_is_as_long_as_its_clocks_say(zone: str, day: str, hours: int) -> 
     assert row["window_start"] <= at.astimezone(UTC) < row["window_end"]
 
 
-@settings(max_examples=200)
 @given(
     seconds=st.integers(-2_000_000_000, 4_000_000_000),
     size=st.sampled_from(["1 day", "3 days", "week", "2 weeks", "month", "5 months", "quarter", "year"]),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
@@ -68,7 +68,6 @@ def question(**settings: Any) -> Question:
     return Question(id=json.dumps(settings), query="spend", **settings)
 
 
-@settings(max_examples=60)
 @given(batches=arrivals(late_by=7), partitions=st.integers(1, 3))
 def test_answers_are_what_the_rows_amount_to(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], partitions: int
@@ -245,7 +244,6 @@ def kills_once(marker: Path) -> Any:
     return count
 
 
-@pytest.mark.slow
 def test_a_question_whose_worker_was_killed_is_answered_once(spark: SparkSession, tmp_path: Path) -> None:
     app = hw.App("shop", log=tmp_path / "data")
     app.input("payments", SCHEMA, key="card", time="at", partitions=2)

@@ -7,7 +7,7 @@ import random
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
 from rich.cells import cell_len
@@ -83,7 +83,6 @@ def check_line(line: Line, boxes: dict[str, Box]) -> None:
         assert not any(box.y < y < box.y + box.height for box in passed)
 
 
-@settings(max_examples=150, deadline=None)
 @given(graph=graphs())
 def test_each_node_stands_once_and_alone_and_edges_go_forward(graph: Graph) -> None:
     check_plan(graph)
@@ -94,7 +93,6 @@ def test_large_graphs_too(count: int) -> None:
     check_plan(large(count))
 
 
-@settings(max_examples=100, deadline=None)
 @given(graph=graphs())
 def test_any_name_makes_a_sound_svg_that_says_it(graph: Graph) -> None:
     root = ElementTree.fromstring(as_svg(graph))
@@ -130,7 +128,6 @@ def test_the_svg_is_told_to_readers_and_has_both_lights() -> None:
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-@settings(max_examples=60, deadline=None)
 @given(graph=graphs(), width=st.sampled_from((60, 80, 120)))
 def test_text_keeps_to_its_width_and_leaves_no_node_out(graph: Graph, width: int) -> None:
     lines = as_text(graph, width=width).splitlines()
@@ -139,7 +136,6 @@ def test_text_keeps_to_its_width_and_leaves_no_node_out(graph: Graph, width: int
     assert marks >= len(graph.nodes)
 
 
-@settings(max_examples=100, deadline=None)
 @given(graph=graphs())
 def test_in_boxes_each_name_stands_once(graph: Graph) -> None:
     plain_nodes = tuple(Node(name=f"n{number}n", kind=node.kind) for number, node in enumerate(graph.nodes))
@@ -201,7 +197,6 @@ def test_the_picture_has_the_size_of_the_drawing_and_the_colours_of_its_theme(th
     assert {COLORS[theme].ground, COLORS[theme].kinds["topic"][0], COLORS[theme].kinds["view"][0]} <= found
 
 
-@settings(max_examples=10, deadline=None)
 @given(graph=graphs())
 def test_any_name_can_be_drawn_in_pixels(graph: Graph) -> None:
     assert as_png(graph, scale=0.5).startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.runtime.status import QueryStatus
@@ -19,7 +19,6 @@ def batches() -> st.SearchStrategy[Batches]:
     return st.lists(st.tuples(st.floats(0, 5), st.floats(0, 15), st.integers(0, 1_000)), min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=batches(), rest=st.floats(0, 20))
 def test_busy_is_the_share_of_the_last_seconds_in_which_a_batch_was_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: Batches, rest: float

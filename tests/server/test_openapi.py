@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from headwater.config import Config
 from headwater.log import open as open_log
 from headwater.server import Settings, application, views
+from tests.laws import costly
 
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
 
@@ -46,14 +47,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_promise(api: Any, 
     for operation in operations[part::PARTS]:
         if not operation.path.endswith("/tail"):  # it never ends
 
-            @settings(
-                max_examples=12,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            )
+            @costly(10, phases=[Phase.generate])
             @given(case=operation.as_strategy())
             def answered(case: Any) -> None:
                 case.call_and_validate(checks=CHECKS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.log import EmbeddedLog
@@ -189,7 +189,6 @@ def test_large_rows_come_a_few_at_a_time(log: EmbeddedLog) -> None:
     assert max(sizes) < PIECE_BYTES_MAX + 500_000
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8), most=st.integers(1, 900))
 def test_however_rows_are_cut_into_pieces_each_comes_once(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], most: int

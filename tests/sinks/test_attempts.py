@@ -19,7 +19,6 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("master", SCENARIOS)
 def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path: Path, master: str) -> None:
     for topic in SCENARIOS[master]:

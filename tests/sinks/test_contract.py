@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import sinks
@@ -201,7 +201,6 @@ operations = st.tuples(
 batches = st.lists(st.tuples(st.lists(operations, max_size=6), st.integers(1, 2)), max_size=5)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=batches)
 def test_any_changelog_in_any_batches_with_any_replays_gives_the_table(
     kind: type[Any], tmp_path: Path, history: list[tuple[list[Row], int]]

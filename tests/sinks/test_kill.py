@@ -32,7 +32,6 @@ def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
     return sum(offsets.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", STEPS)
 def test_each_row_is_there_once_though_the_query_is_killed_at_one_step_after_the_other(
     spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str
@@ -46,7 +45,6 @@ def test_each_row_is_there_once_though_the_query_is_killed_at_one_step_after_the
     assert staged_files(log) == []
 
 
-@pytest.mark.slow
 def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(
     spark: SparkSession, log: EmbeddedLog, tmp_path: Path
 ) -> None:

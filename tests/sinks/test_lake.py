@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, SinkMisfit, TargetNotFound
@@ -129,7 +129,6 @@ def test_what_cannot_be_a_lake_is_refused(tmp_path: Path) -> None:
         ParquetSink(path=tmp_path, key="id")
 
 
-@settings(max_examples=15, deadline=None)
 @given(steps=st.lists(st.sampled_from(["one", "other", "compact", "auto"]), max_size=12))
 def test_any_writers_and_compactions_keep_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]

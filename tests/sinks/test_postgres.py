@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import PackageMissing, RowRefused, SinkMisfit, SinkRefused, SinkUnavailable
@@ -87,7 +87,6 @@ def test_values_go_as_bytes_where_they_can_and_are_the_same_as_text(postgres: Po
     assert found == [tuple(EVERY_TYPE[name][2] for name in exact), tuple([None] * len(exact))]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.one_of(st.none(), st.text(st.characters(exclude_characters="\0", codec="utf-8")))))
 def test_any_text_comes_back(postgres: Postgres, texts: list[str | None]) -> None:
     url = postgres.conninfo()

@@ -16,7 +16,7 @@ from headwater.views import Delta, DuckStore, ViewKeeper, ViewPosition, stored_v
 from tests.views.conftest import SPEND, spec
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_view_larger_than_memory_works(tmp_path: Path) -> None:
     wide = spec(schema=pa.schema([("card", pa.int64()), ("text", pa.string())]))
     store = DuckStore(tmp_path / "views.duckdb", memory_limit="64MB", threads=2)

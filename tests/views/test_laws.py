@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headwater.log
@@ -59,7 +59,6 @@ def as_stored(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=st.lists(STEP, max_size=12), partitions=st.integers(1, 3), begin=st.integers(0, 12))
 def test_a_view_is_the_dictionary_of_its_changelog(
     steps: list[tuple[str, list[dict[str, Any]]]], partitions: int, begin: int

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headwater.log
@@ -214,7 +214,6 @@ CONDITIONS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), word=st.sampled_from([" AND ", " OR "]))
 def test_pruning_never_changes_an_answer(timed: EmbeddedLog, conditions: list[str], word: str) -> None:
     sql = Sql(timed)

@@ -35,6 +35,7 @@ from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_b
 from headwater.operators.keyed.files import open_folder
 from headwater.operators.keyed.packing import unpacked
 from headwater.operators.keyed.runs import HASH
+from headwater.workers import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -174,6 +175,7 @@ class Task:
     plan: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
         found = list(batches)
         rows = self._rows(found)
         batch = current_batch() if self.streaming else self._rebuilt_batch()

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
@@ -225,7 +225,6 @@ def test_a_punctuation_is_read_in_order_with_the_rows(log: EmbeddedLog) -> None:
     assert log.end_offsets("t") == {0: 6}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     batches=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), max_size=8),
     codec=st.sampled_from(["none", "lz4", "zstd"]),

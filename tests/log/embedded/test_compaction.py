@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
@@ -38,7 +38,6 @@ def test_a_reader_from_the_start_gets_the_whole_table_and_little_more(log: Embed
     assert log.read("t").rows()[-1]["_offset"] == 300
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     appends=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=6), later=st.booleans()
 )
@@ -150,7 +149,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_compaction_never_changes_the_table(tmp_path: Path, steps: list[tuple[str, str, int]]) -> None:
     clock = ManualClock()

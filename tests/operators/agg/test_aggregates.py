@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import AggregateInvalid, ArgumentInvalid, NumberTooLarge
@@ -107,19 +107,16 @@ def rows_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
     return st.lists(st.tuples(st.integers(0, 3), st.none() | values, st.integers(0, 5)), min_size=1, max_size=40)
 
 
-@settings(max_examples=150)
 @given(rows=rows_of(st.integers(-1000, 1000)), cuts=st.integers(1, 4))
 def test_whole_numbers_are_aggregated_as_duckdb_does_it(rows: list[Row], cuts: int) -> None:
     check(NUMBERS, rows, pa.int64(), cuts)
 
 
-@settings(max_examples=100)
 @given(rows=rows_of(st.integers(-1000, 1000).map(lambda number: number / 4)), cuts=st.integers(1, 4))
 def test_fractions_too(rows: list[Row], cuts: int) -> None:
     check(NUMBERS, rows, pa.float64(), cuts)
 
 
-@settings(max_examples=50)
 @given(rows=rows_of(st.integers(-9999, 9999).map(lambda number: decimal.Decimal(number) / 100)), cuts=st.integers(1, 4))
 def test_decimals_stay_exact(rows: list[Row], cuts: int) -> None:
     check(
@@ -130,13 +127,11 @@ def test_decimals_stay_exact(rows: list[Row], cuts: int) -> None:
     )
 
 
-@settings(max_examples=100)
 @given(rows=rows_of(st.text(alphabet="abä", max_size=3)), cuts=st.integers(1, 4))
 def test_texts_too(rows: list[Row], cuts: int) -> None:
     check(TEXTS, rows, pa.string(), cuts)
 
 
-@settings(max_examples=50)
 @given(rows=rows_of(st.sampled_from("abcdef")), cuts=st.integers(1, 4), count=st.integers(1, 4))
 def test_the_commonest_come_first_and_ties_go_to_the_least(rows: list[Row], cuts: int, count: int) -> None:
     found = computed({"top": agg.top("v", count)}, rows, pa.string(), cuts)
@@ -146,7 +141,6 @@ def test_the_commonest_come_first_and_ties_go_to_the_least(rows: list[Row], cuts
         assert [(one["value"], one["count"]) for one in row["top"]] == [(value, -times) for times, value in ranked]
 
 
-@settings(max_examples=60)
 @given(rows=rows_of(st.integers(-9, 9)), taken=st.integers(0, 39))
 def test_what_is_taken_out_again_leaves_no_trace(rows: list[Row], taken: int) -> None:
     names = ("rows", "count", "sum", "mean", "different", "median")

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -47,7 +47,6 @@ def scores(memory: int, warm_up: int, period: int) -> Model:
     return model
 
 
-@settings(max_examples=80)
 @given(
     batches=arrivals(),
     memory=st.integers(2, 10),

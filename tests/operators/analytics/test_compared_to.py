@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -61,7 +61,6 @@ def in_two_steps(operator: ComparedTo, batches: Sequence[pa.Table], **how: Any) 
     return streamed(operator.contract, streamed(operator.windows().contract, batches, **how), **how)
 
 
-@settings(max_examples=80)
 @given(
     batches=arrivals(),
     every=st.sampled_from([1, 5, 10]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -44,7 +44,6 @@ def fading(half_life: int, per: int, of: str | None) -> Model:
     return model
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -60,7 +59,6 @@ def test_a_rate_is_what_came_in_the_period_by_its_length(
     check(operator, batches, over_period(period, per, of), replay=replay, partitions=partitions)
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(),
     half_life=st.sampled_from([1, 5, 60]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -84,7 +84,6 @@ def of_period(period: int, closed: str) -> Model:
     return model
 
 
-@settings(max_examples=100)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -101,7 +100,6 @@ def test_each_row_comes_once_with_what_its_period_amounts_to(
     check(operator, batches, of_period(period, closed), replay=replay, partitions=partitions)
 
 
-@settings(max_examples=30)
 @given(batches=arrivals(), period=st.integers(1, 40))
 def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int) -> None:
     operator = Rolling(period=period, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None)
@@ -116,7 +114,6 @@ def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int)
         assert same(found[place], values)
 
 
-@settings(max_examples=30)
 @given(batches=arrivals(), quiet=st.sampled_from([None, 20]))
 def test_a_watermark_of_each_key_lets_rows_out_with_their_own_key(batches: list[list[Reading]], quiet: Any) -> None:
     operator = Rolling(
@@ -172,7 +169,6 @@ def test_prompt_rows_leave_in_their_own_batch() -> None:
         assert [[row["n"] for row in one.to_pylist()] for one in outputs[:3]] == wanted
 
 
-@settings(max_examples=50)
 @given(batches=arrivals(), partitions=st.integers(1, 3))
 def test_what_leaves_is_never_earlier_than_what_has_left(batches: list[list[Reading]], partitions: int) -> None:
     """So an operator behind this one, which allows nothing to be late, still gets all rows."""

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -87,7 +87,6 @@ def trend(period: int, horizon: int) -> Model:
     return model
 
 
-@settings(max_examples=60)
 @given(
     batches=arrivals(),
     period=st.integers(1, 60),
@@ -102,7 +101,6 @@ def test_each_row_has_the_line_through_its_period(
     check(operator, batches, trend(period, horizon), replay=replay, partitions=partitions)
 
 
-@settings(max_examples=30)
 @given(batches=arrivals(), period=st.integers(1, 60))
 def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> None:
     operator = Trend(of="celsius", on="at", by="sensor", period=period, late_by=LATE_BY, ahead=None)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
 from headwater.errors import SkipImpossible
 from headwater.operators.match.expression import Rule
+from tests.laws import costly
 from tests.operators.match import naive
 from tests.operators.match.laws import Laws, arrivals, comparable, expected, keyed
 
 Row = dict[str, Any]
 SECOND = 1_000_000
-PATIENT = settings(max_examples=200, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+PATIENT = costly(5, phases=[Phase.generate])
 
 
 def outcome(rule: Rule, rows: list[Row]) -> tuple[list[str], list[str]] | None:
@@ -42,7 +42,6 @@ def test_rows_that_are_all_there_give_what_the_definition_says(rule: Rule, event
     assert wanted == (comparable(out), comparable(over))
 
 
-@pytest.mark.slow
 @PATIENT
 @given(
     data=st.data(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,6 +22,7 @@ from headwater.operators.match.plain import is_plain
 from headwater.operators.match.spark_text import row_text
 from headwater.operators.match.sql import parse
 from headwater.operators.match.values import over_rows
+from tests.laws import costly
 from tests.operators.match import naive
 from tests.operators.match.laws import Row, arrivals, comparable, expected, keyed
 from tests.operators.match.test_streamed import SECOND, TOPIC, closing, own
@@ -94,8 +95,7 @@ def table() -> pa.Table:
     return pa.table({name: pa.array(held, KINDS[name]) for name, held in columns.items()}, schema=SCHEMA)
 
 
-@pytest.mark.slow
-@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@costly(30, phases=[Phase.generate])
 @given(trees=st.lists(conditions(), min_size=60, max_size=60))
 def test_arrow_and_spark_agree_on_plain_conditions(spark: SparkSession, trees: Sequence[Expression]) -> None:
     rows = table()

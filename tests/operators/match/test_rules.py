@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -23,6 +23,7 @@ from headwater.operators.match import MatchRules
 from headwater.operators.match.expression import Rule
 from headwater.operators.match.rules_step import as_json
 from headwater.operators.match.sql import render
+from tests.laws import costly
 from tests.operators.batches import _placed, bounded
 from tests.operators.match import naive
 from tests.operators.match.laws import SCHEMA as PLAIN
@@ -149,8 +150,7 @@ def several(draw: st.DrawFn) -> dict[str, Rule]:
     return {f"r{number}": replace(rule, rows="one") for number, rule in enumerate(made)}
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@costly(10, phases=[Phase.generate])
 @given(data=st.data(), rules=several(), events=st.lists(naive.events(), min_size=1, max_size=3))
 def test_each_rule_finds_what_it_would_find_alone(
     data: st.DataObject, rules: dict[str, Rule], events: list[list[Row]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.log import open as open_log
@@ -29,7 +28,6 @@ def later(number: int) -> list[Row]:
     return [row(number, 5, key=f"end{key}") for key in range(40)]
 
 
-@pytest.mark.slow
 def test_rules_change_while_the_stream_runs(spark: SparkSession, tmp_path: Path) -> None:
     rules = Broadcast(log=str(tmp_path / "log"), topic="rules")
 

@@ -97,7 +97,6 @@ def events(spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
 SOME = [("a", 1, 1, 3, "x"), ("a", 2, 2, 9, "y"), ("b", 3, 1, 1, "x"), ("b", 4, 2, 2, "x"), ("b", 5, 3, 7, "xy")]
 
 
-@pytest.mark.slow
 def test_conditions_and_measures_are_any_expression_of_sparks(spark: SparkSession) -> None:
     text = """
         MEASURES format_string('%s-%s', A.kind, B.kind) AS both, B.at - A.at AS took, reverse(B.kind) AS turned

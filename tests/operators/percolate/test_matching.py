@@ -7,7 +7,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.operators.percolate import documents as module_of_documents
@@ -35,8 +35,6 @@ def expected(stored: dict[str, Query], rows: Rows) -> dict[tuple[int, str], floa
     return {key: score for key, score in scores.items() if score is not None}
 
 
-@pytest.mark.slow
-@settings(max_examples=150)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: Rows) -> None:
     stored = {str(number): one.tree for number, one in enumerate(some)}
@@ -45,8 +43,6 @@ def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: 
     assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: list[Written], rows: Rows) -> None:
     stored = {str(number): one.tree for number, one in enumerate(some)}
@@ -57,8 +53,6 @@ def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: lis
         assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
-@pytest.mark.slow
-@settings(max_examples=150)
 @given(one=queries, rows=st.lists(documents, min_size=1, max_size=5))
 def test_both_languages_say_the_same(one: Written, rows: Rows) -> None:
     assert parse_json(one.json, MAKING) == one.tree
@@ -67,7 +61,6 @@ def test_both_languages_say_the_same(one: Written, rows: Rows) -> None:
         assert expected({"": told}, rows) == pytest.approx(expected({"": one.tree}, rows))
 
 
-@settings(max_examples=80)
 @given(
     changes=st.lists(
         st.lists(st.tuples(st.sampled_from("abcdef"), st.one_of(st.none(), queries, queries)), max_size=5), max_size=6

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import QueryInvalid
@@ -70,7 +70,6 @@ def found_by(index: Index, documents: pa.RecordBatch) -> dict[tuple[int, str], f
     return {(document, index.ids[slot]): round(score, 9) for document, slot, score in pairs}
 
 
-@settings(deadline=None)
 @given(queries=alike(), documents=st.lists(rows, min_size=1, max_size=6))
 def test_read_together_or_alone_a_query_means_the_same(queries: list[str], documents: list[dict[str, object]]) -> None:
     together, alone, refused = Held(FIELDS), Index(FIELDS), set()

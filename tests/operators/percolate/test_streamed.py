@@ -84,7 +84,6 @@ def test_queries_change_while_documents_pass_and_a_worker_dies(
     assert sum(counted.values()) >= len(wanted), "the batch that was done again has cost twice"
 
 
-@pytest.mark.slow
 def test_a_bad_query_is_a_letter_and_the_others_go_on(spark: SparkSession) -> None:
     app = hw.App("news", log="./data")
     app.input("articles", {"n": "int64", "title": "string"})

@@ -6,7 +6,7 @@ import datasketches
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import SketchInvalid
@@ -24,7 +24,6 @@ def theirs_of_one(value: float | str) -> int:
     return int.from_bytes(sketch.compact().serialize()[8:16], "little")
 
 
-@settings(max_examples=300)
 @given(value=VALUES)
 def test_a_value_has_the_hash_that_datasketches_gives_it(value: float | str) -> None:
     low, _ = hashes_of(pa.array([value]))
@@ -191,7 +190,6 @@ MADE = {
 }
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 @pytest.mark.parametrize("name", MADE)
 def test_a_damaged_sketch_is_read_or_refused_and_nothing_else(name: str, data: st.DataObject) -> None:

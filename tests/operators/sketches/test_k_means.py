@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import AggregateInvalid, ArgumentInvalid
@@ -57,7 +57,6 @@ def test_clusters_that_are_far_apart_are_found(seed: int) -> None:
     assert distances.mean() < 1.5
 
 
-@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1_000),
     cuts=st.lists(st.integers(0, 400), min_size=1, max_size=6),

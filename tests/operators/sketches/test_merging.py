@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.operators import agg, sketches
@@ -27,7 +27,6 @@ EXACT = {
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 300)), min_size=1, max_size=400)
 
 
-@settings(max_examples=40)
 @given(values=VALUES, data=st.data())
 @pytest.mark.parametrize("name", EXACT)
 def test_any_pieces_in_any_order_give_the_same(name: str, values: list[int | None], data: st.DataObject) -> None:
@@ -50,7 +49,6 @@ def ranks(values: np.ndarray, found: list[dict[str, Any]]) -> np.ndarray:
     return away
 
 
-@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), pieces=st.integers(1, 40), by_two=st.booleans())
 @pytest.mark.parametrize("method", ["kll", "tdigest"])
 def test_quantiles_of_pieces_are_within_the_error(method: str, seed: int, pieces: int, by_two: bool) -> None:
@@ -61,7 +59,6 @@ def test_quantiles_of_pieces_are_within_the_error(method: str, seed: int, pieces
     assert (ranks(values, found) <= 0.0133).all()
 
 
-@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), pieces=st.integers(1, 20), by_two=st.booleans())
 def test_the_commonest_of_pieces_are_within_certain_bounds(seed: int, pieces: int, by_two: bool) -> None:
     random = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
@@ -84,7 +84,6 @@ def arrivals(draw: st.DrawFn, late_by: int) -> list[list[Row]]:
     return [arrived[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(arrived)], strict=True)]
 
 
-@settings(max_examples=80)
 @given(batches=arrivals(late_by=10), replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_a_value_is_known_for_the_period(batches: list[list[Row]], replay: int, partitions: int) -> None:
     operator = SeenBefore(of="value", on="at", period=40, late_by=10, capacity=5_000, false_positives=1e-9, ahead=None)
@@ -92,7 +91,6 @@ def test_a_value_is_known_for_the_period(batches: list[list[Row]], replay: int, 
     assert answers(found) == naive(batches, 40)
 
 
-@settings(max_examples=40)
 @given(batches=arrivals(late_by=0), replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_without_a_period_a_value_is_known_for_ever(batches: list[list[Row]], replay: int, partitions: int) -> None:
     operator = SeenBefore(of="value", capacity=5_000, false_positives=1e-9)
@@ -101,7 +99,6 @@ def test_without_a_period_a_value_is_known_for_ever(batches: list[list[Row]], re
     assert answers(found) == naive(batches, None)
 
 
-@settings(max_examples=40)
 @given(batches=arrivals(late_by=0))
 def test_the_batches_make_no_difference_where_rows_are_in_order(batches: list[list[Row]]) -> None:
     operator = SeenBefore(of="value", on="at", period=40, capacity=5_000, false_positives=1e-9, ahead=None)

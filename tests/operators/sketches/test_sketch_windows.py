@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import AggregateInvalid, ArgumentInvalid
@@ -50,8 +50,6 @@ WINDOWS = {
 }
 
 
-@pytest.mark.slow
-@settings(max_examples=20)
 @given(batches=arrivals(late_by=7), replay=st.integers(0, 5), partitions=st.integers(1, 3))
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_a_stream_gives_what_the_batch_gives(kind: str, batches: list[list[Row]], replay: int, partitions: int) -> None:

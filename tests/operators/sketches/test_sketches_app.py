@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
@@ -30,7 +29,6 @@ def hours(minutes: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.slow
 def test_minutes_of_a_view_become_hours() -> None:
     with AppTest(app) as test:
         start = test.now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
