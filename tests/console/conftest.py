@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from playwright.sync_api import (
     BrowserContext,
     Error,
     Page,
+    Playwright,
     Request,
     TimeoutError,
     WebSocket,
@@ -45,30 +47,60 @@ PHONE = {"width": 390, "height": 844}
 # It ends a hang; a machine may be slow.
 expect.set_options(timeout=30_000)
 
-#: `make test` opens the pages of these; a real browser takes seconds for each, and the others are for `make slow`.
-FAST = ("test_login.py", "test_tail.py")
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what fixtures of this folder start. All tests with a browser share one process, and with it the one Chromium."""
     for item in items:
-        is_here = item.path.parent == Path(__file__).parent
-        if is_here and item.path.name not in FAST and "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.slow)
+        fixtures = getattr(item, "fixturenames", ()) if item.path.parent == Path(__file__).parent else ()
+        if "browser" in fixtures or "running" in fixtures:
+            item.add_marker("process")  # a browser looks at a server
+        if "browser" in fixtures and "running" not in fixtures:
+            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+class Chromium:
+    """The one Chromium of a test process, and the event loop that drives it.
+
+    Playwright leaves its loop in the thread as the one that runs, so that no other test could use asyncio. So it is there
+    only inside of `at_work`.
+    """
+
+    def __init__(self, playwright: Playwright, program: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+
+    @contextmanager
+    def at_work(self) -> Iterator[Browser]:
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield self.browser
+        finally:
+            asyncio._set_running_loop(None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
     """Debian's Chromium, driven by Playwright."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         # Where it is known to be there, tests that do not find it have not looked at anything.
         refuse = pytest.fail if os.environ.get("HEADWATER_TEST_BROWSER") == "required" else pytest.skip
         refuse("no Chromium here; on Debian: apt-get install chromium")
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
+    playwright = sync_playwright().start()
+    made = Chromium(playwright, found)
+    with made.at_work():
+        pass
+    yield made
+    with made.at_work():
+        made.browser.close()
+        playwright.stop()
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Iterator[Browser]:
+    with chromium.at_work() as found:
+        yield found
 
 
 class Visitor:

@@ -37,21 +37,21 @@ class Page:
 
 
 @pytest.fixture
-def running(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def begun(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Set once a statement is at work."""
-    apps, begun = Apps(log), threading.Event()
+    apps, event = Apps(log), threading.Event()
     inner = apps.sql
 
     def sql(*arguments: Any, stoppable: Callable[[Callable[[], None]], None], **more: Any) -> Any:
         def told(end: Callable[[], None]) -> None:
             stoppable(end)
-            begun.set()
+            event.set()
 
         return inner(*arguments, stoppable=told, **more)
 
     monkeypatch.setattr(apps, "sql", sql)
     monkeypatch.setattr(asking, "context", lambda: SimpleNamespace(apps=apps))
-    yield begun
+    yield event
     stop_all()
 
 
@@ -59,13 +59,13 @@ async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 60)
 
 
-def test_a_statement_ends_with_its_page(running: threading.Event) -> None:
+def test_a_statement_ends_with_its_page(begun: threading.Event) -> None:
     page = Page()
     asker = Asker(LOCAL, page)
 
     async def visit() -> None:
         asked = asyncio.ensure_future(asker.ask(ENDLESS))
-        await until(running)
+        await until(begun)
         assert asker.is_busy
         page.close()
         with pytest.raises(StatementInvalid):
@@ -75,10 +75,10 @@ def test_a_statement_ends_with_its_page(running: threading.Event) -> None:
     assert (asker.is_gone, asker.is_busy, asker.stopped) == (True, False, "The page was closed.")
 
 
-def test_all_statements_end_when_the_server_goes_down(running: threading.Event) -> None:
+def test_all_statements_end_when_the_server_goes_down(begun: threading.Event) -> None:
     async def visit() -> None:
         asked = asyncio.ensure_future(Asker(LOCAL, Page()).ask(ENDLESS))
-        await until(running)
+        await until(begun)
         stop_all()
         with pytest.raises(StatementInvalid):
             await asyncio.wait_for(asked, 60)
@@ -86,7 +86,7 @@ def test_all_statements_end_when_the_server_goes_down(running: threading.Event) 
     asyncio.run(visit())
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("begun")
 def test_a_statement_that_was_stopped_while_it_waited_is_not_begun() -> None:
     statement = Statement(ENDLESS, caller=LOCAL)
     statement.stop()

@@ -64,6 +64,7 @@ def test_every_page_asks_for_a_login_and_leads_back(address: str, tokens: Tokens
     expect(page.get_by_text("ada", exact=True)).to_be_visible()
 
 
+@pytest.mark.process
 def test_without_a_login_there_is_neither_a_page_nor_a_socket(address: str) -> None:
     for path in ("/", "/topics", "/topics/orders", "/nothing"):
         answer = httpx.get(f"{address}/console{path}", trust_env=False)
@@ -90,6 +91,7 @@ def test_a_wrong_token_is_told_so_and_many_of_them_must_wait(folder: Path, visit
         assert post(address, Tokens(folder).create("behind-the-same-proxy")).status_code == 303
 
 
+@pytest.mark.process
 def test_a_login_leads_nowhere_but_into_the_console(address: str, tokens: Tokens) -> None:
     token = tokens.create("careful")
     for to in (
@@ -103,6 +105,7 @@ def test_a_login_leads_nowhere_but_into_the_console(address: str, tokens: Tokens
     assert post(address, token, to="/console/topics?page=2").headers["location"] == "/console/topics?page=2"
 
 
+@pytest.mark.process
 def test_the_session_is_for_this_site_and_not_for_scripts(address: str, tokens: Tokens) -> None:
     first = httpx.get(f"{address}/console/login", trust_env=False)
     second = httpx.post(
@@ -115,6 +118,7 @@ def test_the_session_is_for_this_site_and_not_for_scripts(address: str, tokens: 
     assert set(first.cookies.values()).isdisjoint(second.cookies.values())
 
 
+@pytest.mark.process
 def test_other_sites_get_neither_a_socket_nor_a_form(address: str, tokens: Tokens) -> None:
     token = tokens.create("visited")
     session = "; ".join(f"{name}={value}" for name, value in post(address, token).cookies.items())
@@ -167,6 +171,7 @@ def test_the_first_token_closes_a_console_that_was_open(tmp_path: Path, visit: V
         expect(page).to_have_title("Log in · Headwater")
 
 
+@pytest.mark.process
 def test_browsers_are_told_what_to_refuse_and_nothing_is_laid_into_the_folder(address: str, folder: Path) -> None:
     answer = httpx.get(f"{address}/console/login", trust_env=False)
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
