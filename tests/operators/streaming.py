@@ -1,12 +1,16 @@
-"""Operators in real streaming queries: topics of four partitions, a batch for each list of rows, and one batch done again
-after its worker was killed."""
+"""Operators in real streaming queries: topics of four partitions, a batch for each list of rows, a worker that is killed,
+and a query that is restarted."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +19,11 @@ import pyarrow as pa
 from hypothesis import Phase
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from headwater.operators import read_side
 from tests.laws import costly
 
 Rows = Sequence[dict[str, Any]]
@@ -26,6 +32,9 @@ Test = TypeVar("Test", bound=Callable[..., None])
 Batch = Mapping[str, Rows]
 Build = Callable[..., DataFrame]
 PARTITIONS = 4
+SECONDS_MAX = 120
+#: Streams whose queries may run: the fixture in `conftest.py` stops them after each test.
+RUNNING: list[Stream] = []
 
 
 def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it stands for
@@ -54,7 +63,9 @@ def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it s
 class Stream:
     """Topics, and a query over them whose outputs are collected per batch. `build` gets a DataFrame for each topic.
 
-    A batch that is done again must give the same rows: `run` compares.
+    The query starts with the first rows and stays. Between two calls of `run` it is held at the end of a batch, so that
+    each call is one batch, with all rows of the call and no others. A batch that is repeated must give the same rows:
+    the stream compares.
     """
 
     def __init__(
@@ -66,48 +77,60 @@ class Stream:
         self.topics = topics
         self.options = options
         self.batches: dict[int, list[dict[str, Any]]] = {}
-        self.kill_due = False
         self.kills = 0
-        with open_log(self.folder / "log") as log:
+        self.repeats = 0
+        self._kill_due = False
+        self._query: StreamingQuery | None = None
+        self._changed = threading.Condition()
+        self._is_held = False
+        self._is_stopping = False
+        with self.log() as log:
             for name, declared in topics.items():
                 log.create(name, **{"partitions": PARTITIONS, "durability": "os", **declared})
 
+    def run(self, batch: Batch | None = None, *, kill: bool = False) -> None:
+        """Append rows and process them as one batch; without any rows, nothing is done. Without an argument, what
+        another writer has put into the log is a batch. With `kill`, a worker dies by SIGKILL when the operator has done
+        its work, in this batch or the next that has rows, and the query is started once more."""
+        self._kill_due |= kill
+        if batch is not None and not any(batch.values()):
+            return
+        self.append(batch or {})
+        if self._kill_due:
+            self._kill_due = False
+            marker = self.folder / "kill"
+            marker.touch()
+            with contextlib.suppress(StreamingQueryException, PythonException):
+                self._advance()
+                raise AssertionError("no worker was killed")
+            assert not marker.exists(), "the query failed before a worker was killed"
+            self._query = None
+            self.kills += 1
+        self._advance()
+
+    def restart(self) -> None:
+        """Stop the query and start it from its checkpoint, from which the end of the last batch is lost: as if the
+        driver had died after the batch was computed and before Spark wrote that down. So the batch is repeated."""
+        self.stop()
+        folders = [self.folder / "checkpoint" / name for name in ("offsets", "commits")]
+        last = max(int(path.name) for path in folders[0].iterdir() if path.name.isdigit())
+        for name in (str(last), f".{last}.crc"):
+            (folders[1] / name).unlink(missing_ok=True)
+        before = self.repeats
+        self._advance()
+        assert self.repeats == before + 1, "the last batch was not repeated"
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._release(stopping=True)
+            self._query.stop()
+            self._query = None
+
     def append(self, batch: Batch) -> None:
-        with open_log(self.folder / "log") as log:
+        with self.log() as log:
             for topic, rows in batch.items():
                 if rows:
                     log.append(topic, list(rows))
-
-    def run(self, batch: Batch = {}, *, kill: bool = False) -> None:  # noqa: B006 - it is only read
-        """Append rows and process them. With `kill`, the worker dies by SIGKILL when the operator has done its work, in
-        this batch or the next that has rows."""
-        self.append(batch)
-        self.kill_due |= kill
-        if self.kill_due and any(batch.values()):
-            self.kill_due = False
-            marker = self.folder / "kill"
-            marker.touch()
-            try:
-                self._process()
-            except (StreamingQueryException, PythonException):
-                self.kills += 1
-            assert not marker.exists(), "no worker was killed"
-        self._process()
-
-    def _process(self) -> None:
-        query = (
-            killed_once(self.build(*(self.source(name) for name in self.topics)), self.folder / "kill")
-            .writeStream.foreachBatch(self._collect)
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    def _collect(self, rows: DataFrame, number: int) -> None:
-        found = [row.asDict(recursive=True) for row in rows.collect()]
-        before = self.batches.setdefault(number, found)
-        assert sorted(map(repr, before)) == sorted(map(repr, found)), f"batch {number} came out otherwise"
 
     def source(self, name: str) -> DataFrame:
         """A topic as a stream."""
@@ -128,8 +151,51 @@ class Stream:
         """All output, batch after batch."""
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
+    def side(self, operator: str, side: str) -> list[dict[str, Any]]:
+        """The rows of a side output of one operator."""
+        query = str(json.loads((self.folder / "checkpoint" / "metadata").read_text())["id"])
+        state = Path(str(self.spark.conf.get("spark.headwater.state")))
+        return [row for table in read_side(state, query, operator, side) for row in table.to_pylist()]
+
     def log(self) -> EmbeddedLog:
         return open_log(self.folder / "log")
+
+    # -- the running query --------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Let the query do one batch, until it is held at the end of it."""
+        if self._query is None:
+            self._is_held = self._is_stopping = False
+            RUNNING.append(self)
+            self._query = (
+                killed_once(self.build(*(self.source(name) for name in self.topics)), self.folder / "kill")
+                .writeStream.foreachBatch(self._collect)
+                .option("checkpointLocation", str(self.folder / "checkpoint"))
+                .start()
+            )
+        else:
+            self._release(stopping=False)
+        deadline = time.monotonic() + SECONDS_MAX
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._is_held, timeout=0.2):
+                if not self._query.isActive:
+                    self._query.awaitTermination()  # raises what ended it
+                assert time.monotonic() < deadline, f"no batch in {SECONDS_MAX} seconds"
+
+    def _release(self, *, stopping: bool) -> None:
+        with self._changed:
+            self._is_held, self._is_stopping = False, stopping
+            self._changed.notify_all()
+
+    def _collect(self, rows: DataFrame, number: int) -> None:
+        found = [row.asDict(recursive=True) for row in rows.collect()]
+        self.repeats += number in self.batches
+        before = self.batches.setdefault(number, found)
+        assert sorted(map(repr, before)) == sorted(map(repr, found)), f"batch {number} came out otherwise"
+        with self._changed:
+            self._is_held = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._is_held or self._is_stopping)
 
 
 def killed_once(rows: DataFrame, marker: Path) -> DataFrame:
