@@ -6,26 +6,29 @@ ARGS ?=
 NAME ?= log
 JOBS ?= logical
 BIN := .venv/bin
-# A process for each core, four at most; a file's tests share one process, and with it what is dear to start.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# A process for each core, four at most; tests of one group share a process, and with it what is dear to start.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 DEV := .venv/.headwater-dev
 DOCS := .venv/.headwater-docs
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test slow demo bench crash chaos docs lint format lock clean
+.PHONY: help setup test slow night demo bench crash chaos docs lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Create .venv with everything in it; the other targets do this by themselves
 
-test: $(DEV) ## Run the tests, all but the slow ones (ARGS="-k retention -x")
-	@$(PYTEST) -m "not slow" $(ARGS)
+test: $(DEV) ## Run the tests that start nothing, and a core of the others, in five minutes (ARGS="-k retention -x")
+	@$(PYTEST) --tier test $(ARGS)
 
-slow: $(DEV) ## Run the slow tests: long crash and chaos series, benchmarks in small, the whole demo
-	@$(PYTEST) -m slow $(ARGS)
+slow: $(DEV) ## Run the other tests: all of Spark, processes, browser, crashes; laws with more examples
+	@$(PYTEST) --tier slow $(ARGS)
+
+night: $(DEV) ## Run the long series: random search for laws, fifty kills, benchmarks in small, the whole demo (SEED=7 EXAMPLES=500)
+	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; SEED=$$seed $(PYTEST) --tier night --hypothesis-seed=$$seed $(ARGS)
 
 demo: $(DEV) ## Watch a small company at work, live in terminal and browser (ARGS="--seconds 90 --check", ARGS=crash)
 	@$(BIN)/headwater demo $(ARGS)

@@ -30,7 +30,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-import tests.laws  # noqa: F401 - registers the profiles
+from tests.laws import EXAMPLES, SEED
 
 KINDS = ("browser", "spark", "process")
 #: What fixtures start, by their names.
@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if is_in(item, tier) else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+    # Groups are handed out in this order: what takes longest must not begin last.
+    items[:] = sorted(kept, key=_turn)
 
 
 def is_in(item: pytest.Item, tier: str | None) -> bool:
@@ -96,6 +97,11 @@ def is_in(item: pytest.Item, tier: str | None) -> bool:
     if tier == "slow":
         return not is_long and (is_law or not is_quick)
     return not is_long and (is_quick or tier is None)
+
+
+def _turn(item: pytest.Item) -> int:
+    started = kinds_of(item)
+    return 0 if "spark" in started else 1 if started else 2
 
 
 def group_of(item: pytest.Item) -> str:
@@ -184,12 +190,18 @@ class _Times:
         self._kinds: dict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
+        self._laws = 0
+        self._long: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         kind = next((kind for kind in KINDS if kind in report.keywords), "nothing")
         self._files[report.nodeid.partition("::")[0]] += report.duration
         self._kinds[kind] += report.duration
         self._counts[kind] += report.when == "call"
+        if report.when == "call" and "long" in report.keywords:
+            self._long.append(f"{report.nodeid.partition('@')[0]} {report.outcome} {report.duration:.0f} s")
+        elif report.when == "call" and "law" in report.keywords:
+            self._laws += 1
         if report.skipped and isinstance(report.longrepr, tuple):
             self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
@@ -203,6 +215,13 @@ class _Times:
         told = f"{passed:.0f} s" + (f" of {budget} s" if budget else "")
         kinds = [f"{kind} {self._kinds[kind]:.0f} s in {self._counts[kind]}" for kind in ("nothing", *KINDS)]
         terminalreporter.write_line(f"{self._tier or 'tests'}: {told}. By what tests start: {', '.join(kinds)}")
+        if self._tier == "night":
+            examples = f"{EXAMPLES['explore']:,} examples at seed {SEED}"
+            terminalreporter.write_line(
+                f"Covered: {self._laws} laws with up to {examples}; {len(self._long)} long tests:"
+            )
+            for name in sorted(self._long):
+                terminalreporter.write_line(f"  {name}")
         slowest = sorted(self._files.items(), key=lambda pair: -pair[1])[:5]
         terminalreporter.write_line(f"Slowest: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slowest)}")
         if budget and passed > budget:

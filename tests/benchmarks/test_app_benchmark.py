@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_views_and_sql_are_measured(tmp_path: Path) -> None:
     only = "view.apply,view.lookup,view.subscribe,sql.topic"
     words = [sys.executable, "-m", "benchmarks.app", "--quick", "--only", only, "--dir", str(tmp_path)]

@@ -21,6 +21,7 @@ def run(folder: Path, only: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_the_last_line_is_one_json_object_with_every_result(tmp_path: Path) -> None:
     done = run(tmp_path, "append.fsync,ack.single,read.scan,open")
     assert done.returncode == 0, done.stderr
@@ -37,11 +38,13 @@ def test_the_last_line_is_one_json_object_with_every_result(tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
     assert run(tmp_path, "ack.single").returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_an_unknown_part_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     done = run(tmp_path, "append.magic")
     assert done.returncode != 0

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.long
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("benchmark", "part", "names"),
     [

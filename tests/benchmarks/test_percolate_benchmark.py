@@ -28,6 +28,7 @@ def test_all_queries_of_the_benchmark_can_be_used() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_part_runs_and_its_last_line_is_json(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.percolate", "--quick", "--only", "queries_100k", "--dir", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_the_server_is_measured_beside_the_embedded_log(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.server", "--quick", "--dir", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240)

@@ -20,6 +20,7 @@ FAILED = [Order(point=point, victim="task", number=number) for number, point in 
 
 
 @pytest.mark.long
+@pytest.mark.process
 @pytest.mark.timeout(290)
 def test_a_second_attempt_in_the_same_jvm_does_the_work_once(tmp_path: Path) -> None:
     verdict = run(FAILED, tmp_path, Tally(), seed=3)
@@ -28,6 +29,7 @@ def test_a_second_attempt_in_the_same_jvm_does_the_work_once(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+@pytest.mark.process
 @pytest.mark.timeout(290)
 def test_a_second_attempt_in_another_executor_does_the_work_once(tmp_path: Path) -> None:
     lost = [

@@ -18,6 +18,7 @@ from headwater.faults import (
 )
 from tests.chaos.killing import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
+from tests.laws import SEED
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,15 +64,11 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
     assert [control.take("run.written") for _ in range(4)] == [None, order, None, None]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(290)
-def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", "5", "--seed", "2", "--quiet"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=800,
-    )
+@pytest.mark.process
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(kills: int) -> None:
+    words = [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", str(kills)]
+    done = subprocess.run([*words, "--seed", str(SEED), "--quiet"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0" in done.stdout

@@ -15,9 +15,9 @@ from headwater.log import open
 from headwater.testing import CrashAt, Disk, run_until_killed
 from tests.crash.run import POINTS, Plan
 from tests.crash.scenarios import SCENARIOS
+from tests.laws import SEED
 
 ROOT = Path(__file__).parents[2]
-RUNS = 4 * len(POINTS)
 
 
 def points_in_source() -> dict[str, list[str]]:
@@ -48,21 +48,18 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
     assert Plan.of(1_000_042) == Plan.of(1_000_042)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(280)
-def test_nothing_acknowledged_is_lost_at_any_point() -> None:
+@pytest.mark.process
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_nothing_acknowledged_is_lost_at_any_point(rounds: int) -> None:
     # In a process of its own: it forks, which is not safe beside the threads of other tests.
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.run", "--runs", str(RUNS), "--seed", "7", "--quiet"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=270,
-    )
+    words = [sys.executable, "-m", "tests.crash.run", "--runs", str(rounds * len(POINTS)), "--seed", str(SEED)]
+    done = subprocess.run([*words, "--quiet"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0, re-used offsets 0" in done.stdout
 
 
+@pytest.mark.process
 def test_a_child_dies_where_it_is_told(tmp_path: Path) -> None:
     def work() -> None:
         with open(tmp_path / "log") as log:
@@ -77,6 +74,7 @@ def test_a_child_dies_where_it_is_told(tmp_path: Path) -> None:
         assert [row["id"] for row in log.read("rows").rows()] == [0, 1]
 
 
+@pytest.mark.process
 def test_a_child_that_is_not_killed_says_how_far_it_came(tmp_path: Path) -> None:
     def work() -> None:
         with open(tmp_path / "log") as log:
