@@ -3,17 +3,22 @@
 Every page is one test. Its blocks run from top to bottom in an empty folder, with one namespace:
 
 - ```` ```python ````: run as a script, or as an interactive session where the block begins with `>>>`;
-- ```` ```console ````: lines that begin with `$ ` and call `headwater` run in a shell and must succeed.
+- ```` ```console ````: lines that begin with `$ ` and call `headwater` run and must succeed.
   If output is shown it must match; `…` stands for any text in a line, and alone on a line for any lines.
 
 Blocks in other languages (`text`, `py`, `pycon`, `sh`) are only shown.
+
+A command without a feature of the shell runs in this process; one that needs the shell, or runs an app, is a real one.
+Pages that need Spark use the session that all tests share.
 """
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,9 +29,23 @@ from typing import Any
 
 import pytest
 
+import headwater
+from headwater.cli.app import run
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECONDS_MAX = 240
+#: Pages that a newcomer reads first, and one for each thing that a page can start: run by `make test`.
+CORE = (
+    "README.md",
+    "docs/how-to/ask-a-running-stream.md",
+    "docs/how-to/read-topics-with-spark.md",
+    "docs/how-to/verify-and-repair.md",
+    "docs/tutorials/a-first-app.md",
+)
+#: What needs Spark, in Python; and commands that run an app: they own their session, and end it.
+SPARK = re.compile(r"\bsession\(|\bAppTest\(")
+APP = re.compile(r"\bheadwater (?:run|dev)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +95,45 @@ def commands(block: Block) -> Iterator[Command]:
         yield Command(line=block.line + start, shell="\n".join(shown[:length]).removeprefix("$ "), output=output)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A command that needs no shell: its words after `headwater`, and what a pipe brings it."""
+
+    words: list[str]
+    stdin: str
+
+
+# A word without variables, patterns or escapes. Whatever else a line has makes it one for the shell.
+_WORD = r"""(?:[\w./:=,@%+-]|'[^']*'|"[^"$`\\!]*")+"""
+_PLAIN = re.compile(rf"(?:(?P<source>(?:echo|printf) +{_WORD}) *\| *)?headwater(?P<words>(?: +{_WORD})*) *")
+
+
+def plain(shell: str) -> Plain | None:
+    """The command without a shell; `None` if it needs one.
+
+    >>> plain("echo '{}' | headwater produce orders -q")
+    Plain(words=['produce', 'orders', '-q'], stdin='{}\\n')
+    >>> plain("headwater group list | wc -l"), plain("headwater run shop.py"), plain("headwater sql $QUERY")
+    (None, None, None)
+    """
+    match = _PLAIN.fullmatch(shell.replace("\\\n", " "))
+    if match is None or APP.search(shell):
+        return None
+    words = shlex.split(match["words"])
+    if match["source"] is None:
+        return Plain(words=words, stdin="")
+    program, text = shlex.split(match["source"])
+    if program == "echo":
+        return Plain(words=words, stdin=f"{text}\n") if "\\" not in text else None
+    text = text.replace("\\n", "\n")
+    return Plain(words=words, stdin=text) if not {"\\", "%"} & set(text) else None
+
+
+def is_ours(command: Command) -> bool:
+    """Whether a command is run; others are only shown."""
+    return re.search(r"(?:^|\| *)headwater ", command.shell, re.MULTILINE) is not None
+
+
 def matches(shown: list[str], actual: list[str]) -> bool:
     """Whether output is what was shown.
 
@@ -107,40 +165,118 @@ def run_session(block: Block, page: Path, namespace: dict[str, Any]) -> None:
 
 
 def run_console(block: Block, page: Path, folder: Path) -> None:
-    # The same look on every machine: plain, and as wide as the page.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
-    environ |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "100"}
-    for command in commands(block):
-        if not re.search(r"(?:^|\| *)headwater ", command.shell, re.MULTILINE):
-            continue
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command.shell],
-            cwd=folder, env=environ, timeout=SECONDS_MAX, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        where = f"{page.relative_to(ROOT)}:{command.line}: $ {command.shell}\n{done.stdout}"
-        assert done.returncode == 0, where
+    for command in filter(is_ours, commands(block)):
+        direct = plain(command.shell)
+        code, output = run_here(direct, folder) if direct is not None else run_shell(command.shell, folder)
+        where = f"{page.relative_to(ROOT)}:{command.line}: $ {command.shell}\n{output}"
+        assert code == 0, where
         if command.output:
-            assert matches(command.output, done.stdout.splitlines()), where
+            assert matches(command.output, output.splitlines()), where
 
 
-@pytest.fixture(autouse=True)
-def _swept() -> Iterator[None]:
-    """A JVM that runs already keeps to the folder in which it was started: a page's checkpoints may lie there."""
-    started = Path.cwd()
+def run_here(command: Plain, folder: Path) -> tuple[int, str]:
+    """Run a command in this process: its exit code, and its output in the order in which a file would get it."""
+    given, taken = folder.with_name("stdin"), folder.with_name("output")
+    given.write_text(command.stdin, encoding="utf-8")
+    taken.write_bytes(b"")
+    # Two descriptors of one file, buffered as Python does for a process: a whole stdout, each line of stderr.
+    with (
+        given.open(encoding="utf-8") as stdin,
+        taken.open("a", encoding="utf-8") as stdout,
+        taken.open("a", encoding="utf-8", buffering=1) as stderr,
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", stdin)
+        code = run(command.words)
+    return code, taken.read_text(encoding="utf-8")
+
+
+def run_shell(shell: str, folder: Path) -> tuple[int, str]:
+    words = ["bash", "-o", "pipefail", "-c", shell]
+    done = subprocess.run(
+        words, cwd=folder, timeout=SECONDS_MAX, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    return done.returncode, done.stdout
+
+
+def marks_of(page: Path, number: int) -> list[pytest.MarkDecorator]:
+    """What the blocks of a page start, and whether `make test` runs it although they do."""
+    marks = [pytest.mark.core] if page.relative_to(ROOT).as_posix() in CORE else []
+    of_page = list(blocks(page.read_text(encoding="utf-8")))
+    consoles = [block for block in of_page if block.language == "console"]
+    if any(is_ours(command) and plain(command.shell) is None for block in consoles for command in commands(block)):
+        marks.append(pytest.mark.process)
+    if any(block.language == "python" and SPARK.search(block.text) for block in of_page):
+        return [*marks, pytest.mark.spark]
+    return [*marks, pytest.mark.xdist_group(f"docs-{number % 4}")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, whatever the user's settings are; and the same look on every machine."""
+    for name in [name for name in os.environ if name.startswith("HEADWATER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # a page that loads an app adds to it
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield folder
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(folder)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def session_of_page(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The shared session for a page that asks for one, left as it was."""
+    if request.node.get_closest_marker("spark") is None:
+        yield
+        return
+    spark = request.getfixturevalue("spark")
+    before = {name: spark.conf.get(name, None) for name in ("spark.headwater.log", "spark.headwater.state")}
+    # The JVM keeps to the folder in which it was started: checkpoints of a page lie there.
+    started = Path(spark.sparkContext._jvm.java.lang.System.getProperty("user.dir"))
     yield
+    for query in spark.streams.active:
+        query.stop()
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+    headwater.session()  # sources and sinks know these folders again
     for name in ("checkpoint", "checkpoints"):
         shutil.rmtree(started / name, ignore_errors=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("session_of_page")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=marks_of(page, number), id=str(page.relative_to(ROOT)))
+        for number, page in enumerate(PAGES)
+    ],
+)
+def test_what_a_page_shows_is_what_happens(page: Path, folder: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "python":
             run_python(block, page, namespace)
         elif block.language == "console":
-            run_console(block, page, tmp_path)
+            run_console(block, page, folder)
+
+
+def test_the_core_pages_are_there() -> None:
+    assert set(CORE) <= {page.relative_to(ROOT).as_posix() for page in PAGES}
 
 
 def relative_links(page: Path) -> list[str]:

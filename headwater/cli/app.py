@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -70,13 +72,20 @@ def build() -> typer.Typer:
     return app
 
 
+# Any: typer's own class of groups is not public.
+@functools.cache
+def _root() -> Any:
+    """The command that all others are below. Reading the signatures of all takes longer than most commands do."""
+    command = typer.main.get_command(build())
+    lighten(command)
+    return command
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command, and give its exit code."""
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
-        command = typer.main.get_command(build())
-        lighten(command)
-        code = command.main(list(arguments), prog_name="headwater", standalone_mode=False)
+        code = _root().main(list(arguments), prog_name="headwater", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return 130
