@@ -10,6 +10,8 @@ import pytest
 from headwater.config import Config
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from headwater.sources import logs
+from tests.sources.planner import Checkpoint
 from tests.sources.reading import Run
 
 
@@ -17,6 +19,9 @@ from tests.sources.reading import Run
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
         yield opened
+    known = logs._logs.pop(str(opened.path), None)
+    if known is not None:
+        known[1].close()
 
 
 @pytest.fixture
@@ -29,7 +34,14 @@ def orders(log: EmbeddedLog) -> EmbeddedLog:
 
 
 @pytest.fixture
+def checkpoint() -> Checkpoint:
+    """A query that is not run by Spark."""
+    return Checkpoint()
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
+    """A query that Spark runs."""
     started = Run(tmp_path)
     yield started
     if started.query is not None:

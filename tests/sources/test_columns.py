@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from headwater.errors import SchemaInvalid
 from headwater.log import EmbeddedLog
 from headwater.sources.columns import carried_type, spark_type
+from tests.sources.planner import plan
+from tests.sources.planner import table as table_of
 from tests.sources.reading import table
 
 AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -35,29 +37,36 @@ TYPES: list[tuple[str, str, Any, Any]] = [
     ("binary", "binary", b"\x00", bytearray(b"\x00")),
     ("date", "date", date(2026, 1, 1), date(2026, 1, 1)),
     ("timestamp", "timestamp", AT, AT),
+    ("time", "time(6)", time(12, 30), time(12, 30)),
+    ("duration", "interval day to second", timedelta(seconds=1.5), timedelta(seconds=1.5)),
     ("list<uint8>", "array<smallint>", [1, None], [1, None]),
     ("map<string, int64>", "map<string,bigint>", {"a": 1}, {"a": 1}),
     ("struct<a int64, b list<string>>", "struct<a:bigint,b:array<string>>", {"a": 1, "b": ["x"]}, (1, ["x"])),
 ]
 
 
-@pytest.fixture(scope="module")
-def one_of_each(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedLog:
-    from headwater.log import open as open_log
-
-    log = open_log(tmp_path_factory.mktemp("types"))
+@pytest.fixture
+def kinds(log: EmbeddedLog) -> EmbeddedLog:
     log.create("kinds", ", ".join(f"c{number} {kind}" for number, (kind, *_) in enumerate(TYPES)))
     log.append("kinds", [{f"c{number}": value for number, (_, _, value, _) in enumerate(TYPES)}, {}])
     return log
 
 
-def test_each_type_has_its_spark_type(spark: SparkSession, one_of_each: EmbeddedLog) -> None:
-    rows = table(spark, one_of_each, "kinds")
+def test_each_type_has_its_spark_type(kinds: EmbeddedLog) -> None:
+    assert [column.dataType.simpleString() for column in plan(kinds, "kinds").schema] == [kind for _, kind, *_ in TYPES]
+
+
+def test_values_leave_the_reader_unchanged(kinds: EmbeddedLog) -> None:
+    row, nothing = table_of(kinds, "kinds")
+    assert list(row.values()) == [value for _, _, value, _ in TYPES]
+    assert set(nothing.values()) == {None}
+
+
+@pytest.mark.core
+def test_values_arrive_unchanged_in_spark(spark: SparkSession, kinds: EmbeddedLog) -> None:
+    rows = table(spark, kinds, "kinds")
     assert [kind for _, kind in rows.dtypes] == [kind for _, kind, _, _ in TYPES]
-
-
-def test_values_arrive_unchanged(spark: SparkSession, one_of_each: EmbeddedLog) -> None:
-    found, nothing = table(spark, one_of_each, "kinds").collect()
+    found, nothing = rows.collect()
     for value, (kind, _, _, expected) in zip(found, TYPES, strict=True):
         if isinstance(value, datetime):
             value = value.astimezone(UTC)
@@ -84,10 +93,3 @@ def test_rarer_types_have_a_spark_type_too(kind: pa.DataType, expected: str) -> 
 def test_a_decimal_too_wide_for_spark_is_refused() -> None:
     with pytest.raises(SchemaInvalid, match="38 digits"):
         carried_type(pa.decimal256(60, 2))
-
-
-def test_times_and_durations_are_cut_to_what_spark_counts(spark: SparkSession, log: EmbeddedLog) -> None:
-    log.create("kinds", {"tod": "time", "took": "duration"})
-    log.append("kinds", [{"tod": time(12, 30), "took": timedelta(seconds=1.5)}])
-    [row] = table(spark, log, "kinds").collect()
-    assert (row.tod, row.took) == (time(12, 30), timedelta(seconds=1.5))

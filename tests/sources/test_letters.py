@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
+from headwater.errors import EncodingInvalid, SchemaConflict
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DEAD_LETTER_SCHEMA
 from headwater.log.letters import Selection
@@ -18,8 +17,7 @@ from headwater.log.redrive import redrive
 from headwater.schema import parse_schema
 from headwater.schema.encodings import avro
 from headwater.sources.decoding import AvroDecoder, JsonDecoder, decode
-from tests.sources.reading import Run, stream, table
-from tests.sources.test_stream import forget_commit
+from tests.sources.planner import Checkpoint, plan, table
 
 GOOD = [{"id": 1, "name": "a"}, {"id": 2, "name": None, "more": [1]}, {"id": 3}]
 BAD = [b"{", b"", b"[1]", b'{"id": "x"}', b'{"id": 1}{"id": 2}', b"\xff"]
@@ -41,67 +39,77 @@ def letters(log: EmbeddedLog) -> list[dict[str, object]]:
     return log.read("events.dlq").rows()
 
 
-def test_values_become_columns_and_the_unreadable_dead_letters(spark: SparkSession, raw: EmbeddedLog, run: Run) -> None:
-    query = run(stream(spark, raw, "events", metadata=True, **OPTIONS))
-    rows = run.rows(spark, "id long, name string, _key string, _offset long")
-    assert sorted((row.id, row.name, row["_offset"]) for row in rows) == [(1, "a", 0), (2, None, 2), (3, None, 6)]
+def test_values_become_columns_and_the_unreadable_dead_letters(raw: EmbeddedLog, checkpoint: Checkpoint) -> None:
+    checkpoint(plan(raw, "events", metadata=True, **OPTIONS))
+    rows = [(row["id"], row["name"], row["_key"], row["_offset"]) for row in checkpoint.rows]
+    assert rows == [(1, "a", b"0", 0), (2, None, b"2", 2), (3, None, b"6", 6)]
     found = letters(raw)
     assert [letter["value"] for letter in found] == BAD
     assert [letter["offset"] for letter in found] == [1, 3, 4, 5, 7, 8]
-    assert {letter["query"] for letter in found} == {str(query.id)}
+    assert {letter["query"] for letter in found} == {checkpoint.query}
     assert {letter["error"] for letter in found} == {"EncodingInvalid", "RowInvalid"}
     assert all(letter["message"] and letter["attempt"] == 1 and letter["topic"] == "events" for letter in found)
     assert raw.topic("events.dlq").schema.equals(DEAD_LETTER_SCHEMA)
 
 
-def test_a_repeated_batch_doubles_no_dead_letter(spark: SparkSession, raw: EmbeddedLog, run: Run) -> None:
-    rows = stream(spark, raw, "events", rows_max=4, **OPTIONS)
-    run(rows, sink="noop")
-    forget_commit(run, 2)
+def test_a_repeated_batch_doubles_no_dead_letter(raw: EmbeddedLog, checkpoint: Checkpoint) -> None:
+    planned = plan(raw, "events", rows_max=4, **OPTIONS)
+    checkpoint(planned)
+    checkpoint.forget_commit()
     raw.append("events", [(b"k", b"worse")])
-    run(rows, sink="noop")
+    checkpoint(planned)
     assert [letter["value"] for letter in letters(raw)] == [*BAD, b"worse"]
 
 
-def test_a_bounded_read_may_run_twice(spark: SparkSession, raw: EmbeddedLog) -> None:
-    rows = table(spark, raw, "events", **OPTIONS)
-    assert rows.count() == rows.count() == 3
+def test_a_task_with_many_dead_letters_appends_them_in_pieces_and_each_once(
+    raw: EmbeddedLog, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.sources.letters.LETTERS_MAX", 2)
+    checkpoint(plan(raw, "events", **OPTIONS))
+    checkpoint.forget_commit()
+    checkpoint(plan(raw, "events", **OPTIONS))
+    assert [letter["value"] for letter in letters(raw)] == BAD
+
+
+def test_a_bounded_read_may_run_twice(raw: EmbeddedLog) -> None:
+    assert table(raw, "events", **OPTIONS) == table(raw, "events", **OPTIONS)
     assert len(letters(raw)) == len(BAD)
 
 
-def test_a_row_that_was_put_back_and_fails_again_counts_its_attempts(
-    spark: SparkSession, raw: EmbeddedLog, run: Run
-) -> None:
+def test_a_row_that_was_put_back_and_fails_again_counts_its_attempts(raw: EmbeddedLog, checkpoint: Checkpoint) -> None:
     raw.append("events", [(b"k", b"traced")], headers={"trace": "t"})
-    rows = stream(spark, raw, "events", **OPTIONS)
-    run(rows, sink="noop")
+    planned = plan(raw, "events", **OPTIONS)
+    checkpoint(planned)
     for _ in range(2):
         redrive(raw, "events", Selection(text="", offsets=(range(len(BAD), 1000),)))
-        run(rows, sink="noop")
+        checkpoint(planned)
     found = [letter for letter in letters(raw) if letter["value"] == b"traced"]
     assert [letter["attempt"] for letter in found] == [1, 2, 3]
     assert [dict(letter["headers"])["trace"] for letter in found] == [b"t"] * 3  # type: ignore[call-overload]
     assert redrive(raw, "events", attempts_max=3).parked == {found[-1]["error"]: 1}
 
 
-def test_bad_rows_fail_the_read_on_request(spark: SparkSession, raw: EmbeddedLog) -> None:
-    with pytest.raises(PySparkException, match="events/0 offset 1"):
-        table(spark, raw, "events", bad_rows="fail", **OPTIONS).collect()
+def test_bad_rows_fail_the_read_on_request(raw: EmbeddedLog, checkpoint: Checkpoint) -> None:
+    with pytest.raises(EncodingInvalid, match="events/0 offset 1"):
+        table(raw, "events", bad_rows="fail", **OPTIONS)
+    with pytest.raises(EncodingInvalid, match="events/0 offset 1"):
+        checkpoint(plan(raw, "events", bad_rows="fail", **OPTIONS))
+    assert "events.dlq" not in raw.topics()
 
 
-def test_avro_values_are_read_by_their_writers_schema(spark: SparkSession, log: EmbeddedLog) -> None:
+def test_avro_values_are_read_by_their_writers_schema(log: EmbeddedLog) -> None:
     log.create("events")
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     records = avro.encode(pa.record_batch({"id": [1, 2], "name": ["a", None]}, schema=schema))
     log.append("events", [(None, records[0]), (None, b"\x07"), (None, records[1])])
-    rows = table(spark, log, "events", format="avro", schema=json.dumps(avro.avro_schema(schema)))
-    assert [(row.id, row.name) for row in rows.collect()] == [(1, "a"), (2, None)]
+    rows = table(log, "events", format="avro", schema=json.dumps(avro.avro_schema(schema)))
+    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     assert [letter["offset"] for letter in letters(log)] == [1]
 
 
-def test_a_format_is_for_topics_without_a_schema(spark: SparkSession, orders: EmbeddedLog) -> None:
-    with pytest.raises(PySparkException, match="`format` is for topics without a schema"):
-        table(spark, orders, **OPTIONS).collect()
+def test_a_format_is_for_topics_without_a_schema(orders: EmbeddedLog) -> None:
+    with pytest.raises(SchemaConflict, match="`format` is for topics without a schema"):
+        plan(orders, **OPTIONS)
 
 
 VALUES = st.one_of(

@@ -2,106 +2,105 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.batches import MicroBatch, batch_time_us, time_folder
 from headwater.log import EmbeddedLog
-from tests.sources.reading import Run, stream, table
+from headwater.sources import stream as module
+from tests.sources.planner import Checkpoint, plan, table
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000
 
 
+@pytest.fixture(autouse=True)
+def awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream without news says so at once."""
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
+
+
 @pytest.fixture
 def clock(tmp_path: Path) -> Path:
     path = tmp_path / "clock"
-    set_clock(path, NOON_US)
+    path.write_text(str(NOON_US))
     return path
 
 
-def set_clock(path: Path, now_us: int) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(str(now_us))
-    fresh.replace(path)
+def recorded_time(log: EmbeddedLog, batch: int) -> int | None:
+    return batch_time_us(log.path.parent / "state", MicroBatch(query="q", number=batch))
 
 
-def eventually(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def recorded_time(spark: SparkSession, query: StreamingQuery, batch: int) -> int | None:
-    state = Path(str(spark.conf.get("spark.headwater.state")))
-    return batch_time_us(state, MicroBatch(query=str(query.id), number=batch))
-
-
-def test_the_query_and_the_batch_reach_the_reader_which_records_the_time(
-    spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path
+def test_the_reader_records_the_time_of_each_batch_once(
+    orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path
 ) -> None:
-    query = run(stream(spark, orders, clock=clock))
-    assert recorded_time(spark, query, 0) == NOON_US
-    assert recorded_time(spark, query, 1) is None
-    state = Path(str(spark.conf.get("spark.headwater.state")))
-    [record] = time_folder(state, str(query.id)).glob("time-0-*.json")
-    assert record.exists()
+    checkpoint(plan(orders, clock=clock))
+    assert recorded_time(orders, 0) == NOON_US
+    assert recorded_time(orders, 1) is None
+    assert len([*time_folder(orders.path.parent / "state", "q").glob("time-0-*.json")]) == 1
+    checkpoint.forget_commit()
+    clock.write_text(str(NOON_US + 7))
+    checkpoint(plan(orders, clock=clock))
+    assert recorded_time(orders, 0) == NOON_US
 
 
-def test_a_tick_is_a_batch_without_rows(spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path) -> None:
-    query = run(stream(spark, orders, clock=clock, tick="1 second"), available_now=False)
-    eventually(lambda: recorded_time(spark, query, 0) == NOON_US)
-    set_clock(clock, NOON_US + 999_999)
-    query.processAllAvailable()
-    assert recorded_time(spark, query, 1) is None
-    set_clock(clock, NOON_US + 1_000_000)
-    eventually(lambda: recorded_time(spark, query, 1) == NOON_US + 1_000_000)
-    query.stop()
+def test_a_tick_is_a_batch_without_rows(orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path) -> None:
+    run = checkpoint.start(plan(orders, clock=clock, tick="1 second"))
+    run.trigger()
+    assert recorded_time(orders, 0) == NOON_US
+    clock.write_text(str(NOON_US + 999_999))
+    assert run.trigger() is None
+    clock.write_text(str(NOON_US + 1_000_000))
+    assert run.trigger() == []
+    assert recorded_time(orders, 1) == NOON_US + 1_000_000
 
 
 def test_ticks_that_are_counted_come_to_rest_until_rows_come(
-    spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path
+    orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path
 ) -> None:
-    query = run(stream(spark, orders, clock=clock, tick="1 second", ticks_max=1), available_now=False)
-    eventually(lambda: recorded_time(spark, query, 0) == NOON_US)
-    set_clock(clock, NOON_US + 1_000_000)
-    eventually(lambda: recorded_time(spark, query, 1) == NOON_US + 1_000_000)
-    set_clock(clock, NOON_US + 60_000_000)
-    query.processAllAvailable()
-    assert recorded_time(spark, query, 2) is None
+    run = checkpoint.start(plan(orders, clock=clock, tick="1 second", ticks_max=1))
+    run.trigger()
+    clock.write_text(str(NOON_US + 1_000_000))
+    assert run.trigger() == []
+    clock.write_text(str(NOON_US + 60_000_000))
+    assert run.trigger() is None
     orders.append("orders", [{"id": 99}], partition=0)
-    eventually(lambda: recorded_time(spark, query, 2) == NOON_US + 60_000_000)
-    set_clock(clock, NOON_US + 61_000_000)
-    eventually(lambda: recorded_time(spark, query, 3) == NOON_US + 61_000_000)
-    query.stop()
+    assert run.trigger() == [{"id": 99, "name": None}]
+    assert recorded_time(orders, 2) == NOON_US + 60_000_000
+    clock.write_text(str(NOON_US + 61_000_000))
+    assert run.trigger() == []
+    assert recorded_time(orders, 3) == NOON_US + 61_000_000
 
 
-def test_without_a_tick_time_alone_makes_no_batch(
-    spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path
+def test_without_a_tick_time_alone_makes_no_batch(orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path) -> None:
+    run = checkpoint.start(plan(orders, clock=clock))
+    run.trigger()
+    clock.write_text(str(NOON_US + 60_000_000))
+    assert run.trigger() is None
+    orders.append("orders", [{"id": 99}], partition=0)
+    run.trigger()
+    assert recorded_time(orders, 1) == NOON_US + 60_000_000
+
+
+def test_a_run_that_ends_when_it_has_caught_up_ends_at_the_time_it_began(
+    orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path
 ) -> None:
-    query = run(stream(spark, orders, clock=clock), available_now=False)
-    query.processAllAvailable()
-    set_clock(clock, NOON_US + 60_000_000)
-    orders.append("orders", [{"id": 99}], partition=0)
-    query.processAllAvailable()
-    assert recorded_time(spark, query, 1) == NOON_US + 60_000_000
-    assert recorded_time(spark, query, 2) is None
-    query.stop()
+    run = checkpoint.start(plan(orders, clock=clock, tick="1 second", rows_max=8), available_now=True)
+    run.trigger()
+    clock.write_text(str(NOON_US + 60_000_000))
+    run.trigger()
+    assert run.trigger() is None
+    assert (recorded_time(orders, 0), recorded_time(orders, 1)) == (NOON_US, NOON_US)
 
 
-def test_time_never_goes_back(spark: SparkSession, orders: EmbeddedLog, run: Run, clock: Path) -> None:
-    run(stream(spark, orders, clock=clock))
-    set_clock(clock, NOON_US - 5)
+def test_time_never_goes_back(orders: EmbeddedLog, checkpoint: Checkpoint, clock: Path) -> None:
+    checkpoint(plan(orders, clock=clock))
+    clock.write_text(str(NOON_US - 5))
     orders.append("orders", [{"id": 99}], partition=0)
-    query = run(stream(spark, orders, clock=clock))
-    assert recorded_time(spark, query, 1) == NOON_US
+    checkpoint(plan(orders, clock=clock))
+    assert recorded_time(orders, 1) == NOON_US
 
 
 @pytest.fixture
@@ -110,39 +109,37 @@ def timed(log: EmbeddedLog) -> EmbeddedLog:
     return log
 
 
-def test_punctuations_come_as_rows_of_their_own(spark: SparkSession, timed: EmbeddedLog) -> None:
+def test_punctuations_come_as_rows_of_their_own(timed: EmbeddedLog) -> None:
     timed.append("orders", [{"id": 1, "at": NOON}])
     timed.punctuate("orders", NOON)
     timed.append("orders", [{"id": 2, "at": NOON}])
-    rows = table(spark, timed, punctuations=True).collect()
-    assert [(row.id, row["_punctuation"] is not None, row["at"] is not None) for row in rows] == [
-        (1, False, True),
-        (None, True, True),
-        (2, False, True),
+    assert table(timed, punctuations=True) == [
+        {"id": 1, "at": NOON, "_punctuation": None},
+        {"id": None, "at": NOON, "_punctuation": NOON},
+        {"id": 2, "at": NOON, "_punctuation": None},
     ]
-    assert len(table(spark, timed).collect()) == 2
+    assert len(table(timed)) == 2
 
 
-def test_a_punctuation_makes_a_batch_by_itself_and_comes_once(
-    spark: SparkSession, timed: EmbeddedLog, run: Run
-) -> None:
+def test_a_punctuation_says_which_topic_and_partition_it_is_of(timed: EmbeddedLog) -> None:
+    timed.create("returns", {"id": "int64", "at": "timestamp"}, time="at")
+    timed.append("returns", [{"id": 1, "at": NOON}])
+    timed.punctuate("returns", NOON)
+    rows = table(timed, "orders,returns", punctuations=True, metadata="position")
+    assert [(row["_topic"], row["_partition"], row["_offset"]) for row in rows] == [
+        ("returns", 0, 0),
+        ("returns", 0, None),
+    ]
+
+
+def test_a_punctuation_makes_a_batch_by_itself_and_comes_once(timed: EmbeddedLog, checkpoint: Checkpoint) -> None:
     timed.append("orders", [{"id": 1, "at": NOON}])
     timed.punctuate("orders", NOON)
-    run(stream(spark, timed, punctuations=True))
+    assert [len(batch) for batch in checkpoint(plan(timed, punctuations=True))] == [2]
     timed.punctuate("orders", NOON_US + 1_000_000)
-    run(stream(spark, timed, punctuations=True))
-    run(stream(spark, timed, punctuations=True))
+    assert [len(batch) for batch in checkpoint(plan(timed, punctuations=True))] == [1]
+    assert checkpoint(plan(timed, punctuations=True)) == []
     timed.append("orders", [{"id": 2, "at": NOON}])
-    run(stream(spark, timed, punctuations=True))
-    found = [row["_punctuation"] for row in run.rows(spark, "_punctuation string") if row["_punctuation"]]
-    assert sorted(found) == ["2026-01-01T12:00:00.000Z", "2026-01-01T12:00:01.000Z"]
-
-
-def test_a_punctuation_moves_sparks_own_watermark(spark: SparkSession, timed: EmbeddedLog, run: Run) -> None:
-    timed.append("orders", [{"id": 1, "at": NOON}])
-    timed.punctuate("orders", NOON_US + 60_000_000)
-    rows = stream(spark, timed, punctuations=True).withWatermark("at", "0 seconds")
-    query = run(rows.where("_punctuation is null or at is null").groupBy("at").count())
-    assert query.lastProgress is not None
-    marks = [progress.eventTime.get("watermark") for progress in query.recentProgress]
-    assert "2026-01-01T12:01:00.000Z" in marks
+    assert [len(batch) for batch in checkpoint(plan(timed, punctuations=True))] == [1]
+    found = [int(row["_punctuation"].timestamp()) for row in checkpoint.rows if row["_punctuation"]]
+    assert found == [NOON_US // 1_000_000, NOON_US // 1_000_000 + 1]
