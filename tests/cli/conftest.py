@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headwater
+from headwater.cli import reading
 from headwater.cli.app import run
 
 SECONDS_MAX = 60
@@ -48,21 +53,44 @@ def an_empty_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    # How long the last member of a group waits for partitions of others before it calls it the end.
+    monkeypatch.setattr(reading, "GROUP_END_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Run a command in this process."""
+    """Run a command in this process; what `stdin` has comes to it through a pipe."""
 
-    def call(*arguments: str) -> Result:
+    def call(*arguments: str, stdin: str | bytes | None = None) -> Result:
         capsys.readouterr()
-        code = run(arguments)
+        if stdin is None:
+            code = run(arguments)
+        else:
+            with _piped(stdin.encode() if isinstance(stdin, str) else stdin):
+                code = run(arguments)
         out, err = capsys.readouterr()
         return Result(code=code, out=out, err=err)
 
     return call
+
+
+@contextmanager
+def _piped(data: bytes) -> Iterator[None]:
+    """Have the standard input of this process be a pipe that brings some bytes, and ends."""
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with open(writer, "wb") as pipe:
+            pipe.write(data)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with open(reader, encoding="utf-8") as stdin, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        yield
+    thread.join()
 
 
 def program(*arguments: str) -> list[str]:
@@ -82,12 +110,20 @@ USERS = ("ada", "bob", "eve")
 ORDERS = "id int64 not null, user string, amount float64"
 
 
-@pytest.fixture
-def orders(cli: Cli, an_empty_folder: Path) -> Path:
-    """A log with the topic `orders`: three partitions by user, and six rows."""
+@pytest.fixture(scope="session")
+def made_orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of `orders`, made once; beside it the rows as a file."""
+    folder = tmp_path_factory.mktemp("orders")
     rows = [{"id": number, "user": USERS[number % 3], "amount": number / 2} for number in range(6)]
-    file = an_empty_folder / "orders.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert cli("topic", "create", "orders", "--schema", ORDERS, "--partitions", "3", "--key", "user").code == 0
-    assert cli("produce", "orders", "--file", str(file)).code == 0
+    (folder / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with headwater.open(folder / "data") as log:
+        log.create("orders", ORDERS, partitions=3, key="user")
+        log.append("orders", rows)
+    return folder
+
+
+@pytest.fixture
+def orders(made_orders: Path, an_empty_folder: Path) -> Path:
+    """A log with the topic `orders`: three partitions by user, and six rows. They are in `orders.jsonl`, too."""
+    shutil.copytree(made_orders, an_empty_folder, dirs_exist_ok=True)
     return an_empty_folder / "data"

@@ -70,6 +70,7 @@ def test_a_test_says_who_would_hear_of_it(cli: Cli) -> None:
     assert [one["state"] for one in cli("alert", "history", "--json").json] == ["test", "test"]
 
 
+@pytest.mark.process
 def test_a_server_that_is_killed_while_something_fires_goes_on_where_it_was(cli: Cli, billing: Path) -> None:
     with http_receiver() as receiver:
         assert cli(*SLOW, "--webhook", receiver.url).code == 0

@@ -16,6 +16,7 @@ from headwater.cli.demo.watching import Member, Scene, sparkline
 from tests.cli.conftest import execute
 
 
+@pytest.mark.process
 def test_the_demo_loses_and_doubles_nothing_although_a_process_is_killed(tmp_path: Path) -> None:
     done = execute("demo", "log", "--seconds", "5", "--dir", str(tmp_path / "shop"), "--json")
     assert done.code == 0, done.err

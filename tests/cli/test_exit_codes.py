@@ -86,6 +86,7 @@ def test_a_folder_that_may_not_be_written_is_code_4_to_write_and_fine_to_read(
     assert cli("topic", "list", "--json").json[0]["rows"] == 6
 
 
+@pytest.mark.process
 def test_completion_knows_the_topics(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_HEADWATER_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", f"headwater --log {orders} topic describe o")

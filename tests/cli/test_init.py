@@ -163,6 +163,7 @@ def large_orders() -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
     assert execute("init", "shop").code == 0
     monkeypatch.chdir("shop")

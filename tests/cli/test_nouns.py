@@ -98,6 +98,13 @@ def test_each_setting_says_where_it_came_from(cli: Cli, monkeypatch: pytest.Monk
     assert "origin" not in cli("config", "show", "--no-origin", "--json").json[0]
 
 
+@pytest.fixture
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java that answers without being started."""
+    monkeypatch.setattr(doctor, "check_java", lambda: doctor.Check(check="Java", status="ok", found="openjdk 21"))
+
+
+@pytest.mark.process
 @pytest.mark.usefixtures("orders")
 def test_the_doctor_looks_at_everything(cli: Cli) -> None:
     record = cli("doctor", "--json").json
@@ -115,6 +122,7 @@ def test_the_doctor_warns_of_a_network_file_system(monkeypatch: pytest.MonkeyPat
     assert "local disk" in found.remedy
 
 
+@pytest.mark.usefixtures("java")
 def test_a_log_that_cannot_be_read_is_an_error_for_the_doctor(cli: Cli, orders: Path) -> None:
     (orders / "headwater.json").write_text(json.dumps({"format": 99, "id": "x"}))
     done = cli("doctor")

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.cli.conftest import Cli, execute
+from tests.cli.conftest import Cli
 
 BIG = 73314510714175488
 
 
 @pytest.mark.usefixtures("orders")
 def test_one_row_says_where_it_went(cli: Cli) -> None:
-    done = execute("produce", "orders", stdin='{"id": 9, "user": "aaa"}\n')
+    done = cli("produce", "orders", stdin='{"id": 9, "user": "aaa"}\n')
     assert (done.code, done.err) == (0, "")
     [row] = cli("consume", "orders", "-o", "-1", "-e", "--json").rows
     assert done.out == f"orders[{row['_partition']}]@{row['_offset']}\n"
@@ -132,9 +132,9 @@ def test_a_row_of_a_parquet_file_is_named_by_its_number(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_parquet_comes_through_a_pipe_too() -> None:
+def test_parquet_comes_through_a_pipe_too(cli: Cli) -> None:
     parquet.write_table(pa.table({"id": [1, 2]}), "some.parquet")
-    done = execute("produce", "orders", "--format", "parquet", "--json", stdin=Path("some.parquet").read_bytes())
+    done = cli("produce", "orders", "--format", "parquet", "--json", stdin=Path("some.parquet").read_bytes())
     assert done.json["rows"] == 2
 
 

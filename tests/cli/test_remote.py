@@ -10,11 +10,18 @@ import pyarrow as pa
 import pytest
 
 import headwater.log
+from headwater.cli import doctor
 from headwater.log import EmbeddedLog
+from headwater.log.remote import connection
 from headwater.server import Address, Tokens, served
 from headwater.server import views as served_views
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
 from tests.cli.conftest import ORDERS, USERS, Cli
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -134,7 +141,8 @@ def test_what_needs_the_folder_says_so_in_one_sentence(cli: Cli, arguments: list
     assert not Path("http:").exists()
 
 
-def test_a_doctor_asks_the_server(cli: Cli, orders: str) -> None:
+def test_a_doctor_asks_the_server(cli: Cli, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_java", lambda: doctor.Check(check="Java", status="ok", found="openjdk 21"))
     checks = {one["check"]: one for one in cli("doctor", "--json").json["checks"]}
     assert orders in checks["Log"]["found"]
     assert "6 rows" in checks["Log"]["found"]

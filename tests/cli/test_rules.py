@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,7 @@ def test_what_is_not_data_goes_to_stderr(cli: Cli) -> None:
     assert cli("group", "list", "--json").json == []
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("orders")
 def test_a_pipe_sees_neither_colour_nor_progress() -> None:
     for arguments in (["topic", "list"], ["log", "verify"], ["topic", "describe", "x"]):
@@ -66,43 +68,35 @@ def test_a_pipe_sees_neither_colour_nor_progress() -> None:
         assert "\x1b" not in done.out + done.err
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a command has loaded when it ends."""
+def loaded_by(*commands: list[str]) -> dict[str, set[str]]:
+    """The modules that a process has loaded after each of some commands."""
     script = "import sys\nfrom headwater.cli import leave_pandas_out\nleave_pandas_out()\nfrom headwater.cli.app import run\n"
-    script += f"run({list(arguments)!r})\nprint(*sys.modules, file=sys.stderr)"
+    script += "print(*sys.modules, file=sys.stderr)\n"
+    for command in commands:
+        script += f"run({command!r})\nprint(*sys.modules, file=sys.stderr)\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stderr.splitlines()[-1].split())
+    lines = [set(line.split()) for line in done.stderr.splitlines() if line.startswith("sys ")]
+    return dict(zip(["the import", *map(" ".join, commands)], lines, strict=True))
 
 
-HEAVY = {"pyarrow", "numpy", "pandas", "pyspark", "pydantic", "rich.console"}
+HEAVY = {"pyarrow", "numpy", "pandas", "pyspark", "pydantic", "rich.console", "duckdb", "fastapi", "nicegui"}
 
 
-def test_importing_the_command_line_loads_nothing_heavy() -> None:
-    script = "import headwater.cli, headwater.cli.app, sys\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(done.stdout.split())
+@pytest.mark.core
+@pytest.mark.process
+def test_commands_that_need_no_log_load_nothing_heavy() -> None:
+    loaded = loaded_by(["--help"], ["version"], ["config", "show"], ["topic", "create", "--help"])
+    assert {command: HEAVY & modules for command, modules in loaded.items() if HEAVY & modules} == {}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["config", "show"], ["topic", "create", "--help"]])
-def test_commands_that_need_no_log_load_nothing_heavy(arguments: list[str]) -> None:
-    assert not HEAVY & loaded_by(*arguments)
-
-
+@pytest.mark.process
 @pytest.mark.usefixtures("orders")
-@pytest.mark.parametrize(
-    "arguments", [["consume", "orders", "-e"], ["tail", "orders", "-e"], ["topic", "list"], ["group", "lag"]]
-)
-def test_no_command_loads_pandas_spark_or_pydantic(arguments: list[str]) -> None:
-    assert not {"pandas", "pyspark", "pydantic", "rich.console"} & loaded_by(*arguments)
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["version"]])
-def test_what_needs_no_log_starts_without_arrow(arguments: list[str]) -> None:
-    assert not {"pyarrow", "numpy", "duckdb", "fastapi", "nicegui"} & loaded_by(*arguments)
+def test_no_command_loads_pandas_spark_or_pydantic() -> None:
+    loaded = loaded_by(["topic", "list"], ["group", "lag"], ["consume", "orders", "-e"], ["tail", "orders", "-e"])
+    unwanted = {"pandas", "pyspark", "pydantic", "rich.console"}
+    assert {command: unwanted & modules for command, modules in loaded.items() if unwanted & modules} == {}
 
 
 def test_the_reference_is_what_the_commands_say() -> None:
-    done = subprocess.run(
-        [sys.executable, "tools/cli_reference.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    tool = runpy.run_path(str(ROOT / "tools" / "cli_reference.py"))
+    assert tool["page"]() == tool["PAGE"].read_text(encoding="utf-8")

@@ -79,6 +79,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.wait(60)
 
 
+@pytest.mark.process
 def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli) -> None:
     Path("shop.py").write_text(APP)
     with hw.open("data") as log:
@@ -112,6 +113,7 @@ def test_whoever_runs_says_what_a_statement_may_take(
     assert (bounds.rows_max, bounds.seconds_max, bounds.memory_max) == (7, 90.0, 2 * GIB)
 
 
+@pytest.mark.process
 def test_an_error_begins_with_the_users_own_line() -> None:
     Path("shop.py").write_text(FAILING)
     with hw.open("data") as log:
@@ -126,6 +128,7 @@ def test_an_error_begins_with_the_users_own_line() -> None:
     assert "\tat org.apache" not in error
 
 
+@pytest.mark.process
 def test_a_standby_takes_over_and_a_saved_file_is_taken_in() -> None:
     Path("shop.py").write_text(APP)
     home = Home(Path("data/apps/shop").absolute())

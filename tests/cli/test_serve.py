@@ -30,7 +30,8 @@ def serving(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.process
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.core), signal.SIGTERM])
 def test_a_log_is_served_until_it_is_told_to_stop(number: int) -> None:
     with serving() as (address, process):
         with headwater.open(address) as log:
@@ -44,6 +45,7 @@ def test_a_log_is_served_until_it_is_told_to_stop(number: int) -> None:
         assert log.read("orders").count() == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_as_soon_as_the_address_is_told_is_heard(number: int) -> None:
     with serving() as (_, process):
@@ -53,6 +55,7 @@ def test_a_signal_that_comes_as_soon_as_the_address_is_told_is_heard(number: int
     assert "Traceback" not in err
 
 
+@pytest.mark.process
 def test_whoever_serves_says_what_a_statement_may_take() -> None:
     flags = ("--answer-rows", "2", "--statement-seconds", "0.5", "--statement-memory", "32 MiB")
     with serving(*flags) as (address, _):
@@ -73,6 +76,7 @@ def test_other_machines_are_served_only_with_tokens(cli: Cli) -> None:
     assert refused.err.count("\n") == 1
 
 
+@pytest.mark.process
 def test_a_token_is_made_used_listed_and_revoked(cli: Cli) -> None:
     made = cli("token", "create", "ci", "--scope", "read:orders", "--scope", "admin:fresh", "--expires", "30 days")
     text = made.out.strip()

@@ -123,6 +123,7 @@ def test_a_view_is_changed_only_where_its_app_runs(cli: Cli, shop: str) -> None:
         assert cli("view", "drop", "spend", "--yes").code != 0
 
 
+@pytest.mark.process
 def test_a_result_that_is_watched_is_shown_again_as_rows_come(log: EmbeddedLog, an_empty_folder: Path) -> None:
     words = program("sql", "SELECT count(*) AS n FROM payments", "--watch", "--output", "jsonl")
     watching = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=an_empty_folder, env=os.environ)

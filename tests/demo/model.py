@@ -19,17 +19,18 @@ def minute_of(at: datetime) -> datetime:
 
 def modelled(rows: Rows, late: dict[str, list[Row]]) -> Found:
     found: Found = {}
-    found["live_sessions"] = sessions([row for row in rows["page_views"] if row not in late["live_sessions"]])
+    found["live_sessions"] = sessions(without(rows["page_views"], late["live_sessions"]))
     found["top_pages"] = top_pages(rows["page_views"])
-    in_time = [row for row in rows["page_views"] if row not in late["visitors_per_minute"]]
-    found["visitors_per_minute"] = visitors(in_time)
+    found["visitors_per_minute"] = visitors(without(rows["page_views"], late["visitors_per_minute"]))
     found["page_views"] = letters([row for row in rows["page_views"] if row["visitor"] is None])
     found["clicked"] = clicked(rows)
     found["click_through"] = click_through(rows["searches"], found["clicked"])
     found["checked_payments"] = checked(rows)
     found["spending"] = spending(found["checked_payments"])
     readings = sorted(rows["readings"], key=lambda row: row["at"])
-    by_machine = {row["machine"]: [one for one in readings if one["machine"] == row["machine"]] for row in readings}
+    by_machine: dict[str, list[Row]] = defaultdict(list)
+    for row in readings:
+        by_machine[row["machine"]].append(row)
     found["machine_percentiles"] = [percentiles(some) for some in by_machine.values()]
     found["overheating"] = [row for some in by_machine.values() for row in overheating(some)]
     found["compared_to_an_hour_ago"] = [row for some in by_machine.values() for row in compared(some)]
@@ -38,6 +39,12 @@ def modelled(rows: Rows, late: dict[str, list[Row]]) -> Found:
     found["home_timelines"] = timelines(rows)
     found["fraud_alerts"] = fraud(rows["payments"])
     return found
+
+
+def without(rows: list[Row], late: list[Row]) -> list[Row]:
+    """The rows that are not among the late ones: a row is known by its place."""
+    places = {(row["_partition"], row["_offset"]) for row in late}
+    return [row for row in rows if (row["_partition"], row["_offset"]) not in places]
 
 
 def letters(rows: list[Row]) -> list[Row]:

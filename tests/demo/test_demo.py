@@ -22,6 +22,7 @@ QUERIES = [name for name, output in EXPECTED.items() if output.kind != "dead let
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_company_that_was_killed_in_the_middle_loses_and_doubles_nothing(tmp_path: Path) -> None:
     words = [str(Path(sys.executable).with_name("headwater")), "demo", "crash", "--seconds", "20", "--json"]
     command = [*words, "--dir", str(tmp_path / "demo")]

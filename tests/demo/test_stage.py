@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.app import run
 from headwater.cli.demo.command import PORT, free_port
 from headwater.cli.demo.stage import Stage, told
 from headwater.cli.session import Flags, Session
 from headwater.demo.checking import Outcome
 from headwater.demo.following import Progress
 from headwater.runtime.status import QueryStatus
-from tests.cli.conftest import execute
 
 RIGHT = Outcome(name="top_pages", kind="view", expected=10, got=10, lost=0, doubled=0)
 WRONG = Outcome(name="spending", kind="view", expected=10, got=11, lost=1, doubled=2)
@@ -51,8 +51,7 @@ def test_the_port_is_the_first_that_is_free() -> None:
         assert free_port() != PORT
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    done = execute("demo", "--dir", str(tmp_path), "--check")
-    assert done.code == 2
-    assert "a folder that is empty" in done.err
+    assert run(["demo", "--dir", str(tmp_path), "--check"]) == 2
+    assert "a folder that is empty" in capfd.readouterr().err

@@ -32,11 +32,12 @@ class Connection:
         self._httpx = httpx
         self.address = address.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Reading the machine's certificates takes longer than most calls; redirects are not followed.
         self._client = httpx.Client(
             base_url=self.address,
             headers=headers,
             timeout=PATIENCE_SECONDS,
-            verify=_trusted(certificates),
+            verify=_trusted(certificates) if self.address.startswith("https:") else False,
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
         )
         self.closed = False
