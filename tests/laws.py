@@ -40,7 +40,9 @@ def costly(times: int, **options: object) -> Callable[[Law], Law]:
 
     def limited(law: Law) -> Law:
         # The profile is loaded before any test module is.
-        given = max(2, settings.default.max_examples // times)
+        profile = settings.default
+        assert profile is not None
+        given = max(2, profile.max_examples // times)
         decorate: Callable[[Law], Law] = settings(max_examples=given, **options)  # type: ignore[arg-type]
         return decorate(law)
 

@@ -56,6 +56,7 @@ def test_imports_point_only_up_the_list(monkeypatch: pytest.MonkeyPatch) -> None
     assert lint_imports(config_filename="pyproject.toml", no_logo=True) == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "statement",
     [
@@ -68,6 +69,7 @@ def test_the_first_import_loads_neither_arrow_nor_spark(statement: str) -> None:
     assert not loaded_by(statement) & {"pyarrow", "numpy", "pandas", "polars", "pyspark", "pydantic", "typer"}
 
 
+@pytest.mark.process
 def test_opening_a_log_does_not_load_spark() -> None:
     assert "pyspark" not in loaded_by("import headwater; headwater.open")
 
@@ -84,9 +86,9 @@ def test_the_reference_has_one_heading_for_each_public_name(package: str) -> Non
     assert documented(package) == listed(doors()[package])
 
 
-def test_the_reference_is_what_the_docstrings_say() -> None:
-    done = subprocess.run([sys.executable, "tools/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_no_law_says_how_many_examples_it_wants() -> None:
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in ("laws.py", "test_architecture.py")]
+    assert [path for path in tests if "max_examples" in path.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.lock")), ids=lambda lock: lock.name)

@@ -18,7 +18,12 @@ def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
     made: list[None] = []
     collect = gc.collect
     monkeypatch.setattr(workers, "_modules_frozen", 0)
-    monkeypatch.setattr(workers.gc, "collect", lambda: made.append(None) or collect())
+
+    def counted() -> int:
+        made.append(None)
+        return collect()
+
+    monkeypatch.setattr(gc, "collect", counted)
     yield made
     gc.unfreeze()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -19,20 +18,14 @@ from headwater.faults import (
 from tests.chaos.killing import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
 from tests.laws import SEED
+from tests.source import crash_points
 
 ROOT = Path(__file__).parents[2]
 
 
 def points_in_source() -> list[str]:
-    """Each name that production code outside of the log gives to `reach`."""
-    files = [path for path in (ROOT / "headwater").rglob("*.py") if ROOT / "headwater" / "log" not in path.parents]
-    return [
-        node.args[0].value
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach"
-        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
-    ]
+    """Each crash point of production code outside of the log."""
+    return [point for path, point in crash_points() if path.parts[0] != "log"]
 
 
 def test_each_point_of_a_batch_stands_once_in_production_code() -> None:

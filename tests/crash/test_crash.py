@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -16,28 +15,16 @@ from headwater.testing import CrashAt, Disk, run_until_killed
 from tests.crash.run import POINTS, Plan
 from tests.crash.scenarios import SCENARIOS
 from tests.laws import SEED
+from tests.source import crash_points
 
 ROOT = Path(__file__).parents[2]
 
 
-def points_in_source() -> dict[str, list[str]]:
-    """Each name that production code gives to `reach`, or hands on as a `point`, with the files that do."""
-    found: dict[str, list[str]] = {}
-    for path in (ROOT / "headwater" / "log").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
-            named = [keyword.value for keyword in node.keywords if keyword.arg == "point"]
-            if isinstance(node.func, ast.Name) and node.func.id == "reach":
-                named += node.args
-            for value in named:
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    found.setdefault(value.value, []).append(path.name)
-    return found
-
-
 def test_each_crash_point_stands_in_production_code_and_in_the_list() -> None:
-    assert set(points_in_source()) == {*POINTS, *LETTER_CRASH_POINTS}  # those have their own tests in tests/log
+    assert {point for path, point in crash_points() if path.parts[0] == "log"} == {
+        *POINTS,
+        *LETTER_CRASH_POINTS,
+    }  # those have their own tests in tests/log
 
 
 def test_each_crash_point_has_a_workload_that_reaches_it() -> None:
@@ -59,6 +46,7 @@ def test_nothing_acknowledged_is_lost_at_any_point(rounds: int) -> None:
     assert "lost 0, doubled 0, re-used offsets 0" in done.stdout
 
 
+@pytest.mark.core
 @pytest.mark.process
 def test_a_child_dies_where_it_is_told(tmp_path: Path) -> None:
     def work() -> None:
@@ -74,6 +62,7 @@ def test_a_child_dies_where_it_is_told(tmp_path: Path) -> None:
         assert [row["id"] for row in log.read("rows").rows()] == [0, 1]
 
 
+@pytest.mark.core
 @pytest.mark.process
 def test_a_child_that_is_not_killed_says_how_far_it_came(tmp_path: Path) -> None:
     def work() -> None:

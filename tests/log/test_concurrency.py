@@ -140,11 +140,13 @@ def check(folder: Path, notes: list[dict[str, Any]]) -> int:
     return total
 
 
+@pytest.mark.process
 def test_eight_processes_share_partitions_for_a_moment(tmp_path: Path) -> None:
     notes = run_together(tmp_path, seconds=3)
     assert check(tmp_path, notes) > 0
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_eight_processes_share_partitions_for_thirty_seconds(tmp_path: Path) -> None:
     notes = run_together(tmp_path, seconds=30)

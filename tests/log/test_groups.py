@@ -246,6 +246,8 @@ def test_a_forgotten_consumer_leaves_its_group(orders: EmbeddedLog) -> None:
     assert owned(other) == {0, 1, 2, 3}
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_forked_child_does_not_keep_its_parents_place(orders: EmbeddedLog) -> None:
     dead, living = member(orders), member(orders)
     settle(dead, living)
@@ -276,6 +278,8 @@ while True:
 """
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_killed_process_is_replaced_at_once(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.create("orders", SCHEMA, partitions=4)
@@ -307,6 +311,7 @@ with log.consumer("orders", group) as consumer:
 """
 
 
+@pytest.mark.process
 def test_groups_in_different_processes_read_everything_each(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.create("orders", SCHEMA)
@@ -331,6 +336,8 @@ while True:
 """
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_no_row_is_lost_when_workers_are_killed_while_they_read(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.create("orders", SCHEMA, partitions=4)

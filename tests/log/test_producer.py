@@ -342,6 +342,7 @@ with log.producer("orders", name="till-1", linger_seconds=0.0005) as producer:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("acknowledged", [0, 3, 9])
 def test_a_sender_killed_in_the_middle_starts_over_and_doubles_nothing(tmp_path: Path, acknowledged: int) -> None:
     with open_log(tmp_path / "log") as log:
@@ -359,6 +360,7 @@ def test_a_sender_killed_in_the_middle_starts_over_and_doubles_nothing(tmp_path:
         assert sorted(found) == list(range(1600))
 
 
+@pytest.mark.process
 def test_rows_of_a_program_that_just_ends_are_sent(tmp_path: Path) -> None:
     code = 'producer = log.producer("orders", linger_seconds=600)\nproducer.send({"id": 1})\nsay("sent")\n'
     with open_log(tmp_path / "log") as log:

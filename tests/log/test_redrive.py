@@ -288,6 +288,7 @@ with headwater.log.open(sys.argv[1]) as log:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("visit", [1, 2])
 @pytest.mark.parametrize("point", [*LETTER_CRASH_POINTS, *COMMIT_POINTS])
 def test_a_killed_redrive_doubles_and_loses_nothing(tmp_path: Path, point: str, visit: int) -> None:
@@ -304,6 +305,7 @@ def test_a_killed_redrive_doubles_and_loses_nothing(tmp_path: Path, point: str, 
         assert states(log) == ["parked" if number % 5 == 4 else "redriven" for number in range(10)]
 
 
+@pytest.mark.process
 def test_two_at_once_put_each_row_back_once(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.create("events", partitions=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from py4j.java_gateway import GatewayClient, JavaClass, JavaPackage, JVMView  # type: ignore[import-untyped]
+from py4j.java_gateway import GatewayClient, GatewayProperty, JavaClass, JavaPackage, JVMView  # type: ignore[import-untyped]
 from py4j.protocol import SUCCESS_CLASS, SUCCESS_PACKAGE  # type: ignore[import-untyped]
 
 from headwater.runtime.java_names import keep_resolved_names
@@ -17,6 +17,8 @@ class Gateway(GatewayClient):  # type: ignore[misc]  # py4j has no types
     """Answers as the JVM does: a class that it knows, else a package."""
 
     def __init__(self) -> None:
+        super().__init__(gateway_property=GatewayProperty(auto_field=False, pool=None))  # connects to nothing yet
+        self.converters: list[object] = []
         self.asked: list[str] = []
 
     def send_command(self, command: str, *_arguments: Any, **_options: Any) -> str:
@@ -46,7 +48,7 @@ def test_a_class_and_its_packages_are_asked_for_once(jvm: Any, gateway: Gateway)
     assert gateway.asked == asked
 
 
-def test_a_class_that_is_not_there_yet_is_asked_for_again(jvm: Any, gateway: Gateway) -> None:
+def test_a_class_that_is_not_there_yet_is_asked_for_again(jvm: Any) -> None:
     assert isinstance(jvm.Later, JavaPackage)
     CLASSES.add("Later")
     try:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import headwater.schema
 
 
+@pytest.mark.process
 def test_importing_the_schema_loads_no_format_and_no_frame_library() -> None:
     script = "import headwater.schema, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ def clock(tmp_path: Path) -> ManualClock:
     return SharedClock(tmp_path / "clock")
 
 
-@pytest.fixture(params=["embedded", "remote"])
+@pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core])])
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[EmbeddedLog]:
     if request.param == "embedded":
         with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as opened:

@@ -41,6 +41,8 @@ def log(folder: Path) -> Iterator[EmbeddedLog]:
         yield opened
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_waiting_reader_is_woken_by_another_process(log: EmbeddedLog, folder: Path) -> None:
     script = f"from headwater.log import open as o; import sys; log = o({str(folder)!r}); sys.stdin.readline(); log.append('t', [{{'id': 1}}])"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, text=True) as child:
@@ -52,6 +54,7 @@ def test_a_waiting_reader_is_woken_by_another_process(log: EmbeddedLog, folder: 
     assert log.read("t").count() == 1
 
 
+@pytest.mark.process
 def test_a_schema_changed_elsewhere_is_seen_at_the_next_call(log: EmbeddedLog, folder: Path) -> None:
     log.append("t", [{"id": 1}])
     run(folder, "log.alter('t', schema={'id': 'int64', 'note': 'string'})\nlog.append('t', [{'id': 2, 'note': 'x'}])")
@@ -60,11 +63,13 @@ def test_a_schema_changed_elsewhere_is_seen_at_the_next_call(log: EmbeddedLog, f
     assert [row["note"] for row in log.read("t").rows()] == [None, "x", "y"]
 
 
+@pytest.mark.process
 def test_partitions_added_elsewhere_are_seen(log: EmbeddedLog, folder: Path) -> None:
     run(folder, "log.alter('t', partitions=3)\nlog.append('t', [{'id': 2}], partition=2)")
     assert log.end_offsets("t") == {0: 0, 1: 0, 2: 1}
 
 
+@pytest.mark.process
 def test_a_writer_is_told_when_its_topic_was_deleted_elsewhere(log: EmbeddedLog, folder: Path) -> None:
     log.append("t", [{"id": 1}])
     run(folder, "log.delete('t')")
@@ -75,6 +80,7 @@ def test_a_writer_is_told_when_its_topic_was_deleted_elsewhere(log: EmbeddedLog,
     assert [row["id"] for row in log.read("t").rows()] == [3]
 
 
+@pytest.mark.process
 def test_a_topic_made_elsewhere_can_be_used(log: EmbeddedLog, folder: Path) -> None:
     run(folder, "log.create('u', {'id': 'int64'})\nlog.append('u', [{'id': 7}])")
     assert log.topics() == ["t", "u"]
@@ -86,6 +92,8 @@ def _append_in_a_child(log: EmbeddedLog, first: int) -> None:
         log.append("t", [{"id": first + number}])
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_log_can_be_used_on_both_sides_of_a_fork(log: EmbeddedLog) -> None:
     log.append("t", [{"id": -1}])
     context = multiprocessing.get_context("fork")
@@ -101,6 +109,8 @@ def test_a_log_can_be_used_on_both_sides_of_a_fork(log: EmbeddedLog) -> None:
     assert len({row["id"] for row in rows}) == 201
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_child_that_lives_on_does_not_keep_its_dead_parents_lock(folder: Path, log: EmbeddedLog) -> None:
     script = textwrap.dedent(
         f"""
@@ -149,6 +159,8 @@ def memory(log: EmbeddedLog) -> Iterator[Path]:
     shutil.rmtree(storage, ignore_errors=True)
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_a_topic_in_memory_is_shared_between_processes(log: EmbeddedLog, folder: Path, memory: Path) -> None:
     log.append("m", [{"id": number} for number in range(10)])
     assert run(folder, "print(log.read('m').count())") == "10"
@@ -197,7 +209,7 @@ def test_a_topic_made_anew_outlives_whoever_still_opens_the_one_before(tmp_path:
         for one in lookers:
             one.start()
         try:
-            for number in range(150):
+            for number in range(40):
                 log.create("t", "id int64", partitions=1 + number % 3)
                 log.append("t", [{"id": number}])
                 assert log.read("t").table().column("id").to_pylist() == [number]

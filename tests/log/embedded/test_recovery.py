@@ -190,6 +190,8 @@ def test_a_half_made_topic_is_not_listed_and_does_not_disturb(folder: Path) -> N
         log.create("u", {"id": "int64"})
 
 
+@pytest.mark.process
+@pytest.mark.core
 def test_the_lock_of_a_killed_process_is_free(folder: Path) -> None:
     script = (
         "import sys, os, signal\n"
