@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ from headwater.errors import HeadwaterError
 from headwater.log import EmbeddedLog
 from headwater.runtime.client import Client, find_runner
 from tests.console import company
+from tests.console.simulated import SimulatedConsole, simulated
 from tests.console.troubles import TROUBLES
 
 ROOT = Path(__file__).parents[2]
@@ -233,10 +235,42 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
 
 
 @pytest.fixture
-def served(log: EmbeddedLog) -> Iterator[str]:
-    """The console over an empty log, which the test fills through the fixture `log`."""
-    with serving(log.path) as address:
-        yield address
+def console(log: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    """The console of the fixture `log` in this process: it starts nothing."""
+    with simulated(log) as made:
+        yield made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A log with a `headwater serve` on it. Tests share it: each makes topics, groups and rules with names of its own."""
+
+    log: EmbeddedLog
+    address: str
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The one served log of a test process."""
+    path = tmp_path_factory.mktemp("shared") / "log"
+    with headwater.open(path) as opened, serving(path) as address:
+        assert isinstance(opened, EmbeddedLog)
+        yield Served(log=opened, address=address)
+
+
+@pytest.fixture
+def served(shared: Served) -> str:
+    """The address of the served log that tests share."""
+    return shared.address
+
+
+_prefixes = itertools.count(1)
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Put before the names of what a test makes in the shared log; no two tests have the same one."""
+    return f"t{next(_prefixes)}."
 
 
 @dataclass(frozen=True, kw_only=True)

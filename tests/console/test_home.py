@@ -1,11 +1,9 @@
-"""Home and the list of topics: what is there, how fast it grows, and that ten thousand of them are no trouble."""
+"""Home and the list of topics: what is there, how fast it grows, and that thousands of them are one page."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,38 +13,36 @@ import headwater
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
-from tests.console.conftest import Running, Visit, serving
+from tests.console.conftest import WANTS_PICTURES, Running, Served, Visit
+from tests.console.simulated import SimulatedConsole, simulated
 
 SCHEMA = "customer string, amount long"
 
 
-def test_home_of_an_empty_log_says_what_to_do(served: str, visit: Visit) -> None:
-    page = visit(served).open("/")
-    expect(page.get_by_text("Nothing here yet")).to_be_visible()
-    expect(page.get_by_text("headwater produce greetings")).to_be_visible()
+def test_home_of_an_empty_log_says_what_to_do(console: SimulatedConsole) -> None:
+    console.open("/").sees("Nothing here yet", "headwater produce greetings")
 
 
-def test_topics_grow_while_one_looks(log: EmbeddedLog, served: str, visit: Visit) -> None:
+def test_topics_grow_while_one_looks(log: EmbeddedLog, console: SimulatedConsole) -> None:
     log.create("orders", SCHEMA, partitions=2)
     log.append("orders", [{"customer": "ada", "amount": number} for number in range(1_500)])
-    page = visit(served).open("/topics")
-    row = page.get_by_role("row", name=re.compile("orders"))
-    expect(row.get_by_text("1,500")).to_be_visible()
+    page = console.open("/topics").later()
+    page.sees_row("Topics", "orders 2 1,500 ")
     log.append("orders", [{"customer": "ada", "amount": 1}])
-    expect(row.get_by_text("1,501")).to_be_visible()
+    page.later().sees_row("Topics", "orders 2 1,501 ")
 
 
-def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(
-    log: EmbeddedLog, served: str, visit: Visit
-) -> None:
+def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: EmbeddedLog) -> None:
     log.create("orders", SCHEMA)
     log.append("orders", [{"customer": "ada", "amount": number} for number in range(10)])
     log.groups.seek("billing", "orders", {0: 4})
-    page = visit(served).open("/topics")
-    expect(page.get_by_role("row", name=re.compile("orders"))).to_contain_text("billing 6")
+    with log.consumer("orders", "fresh", auto_commit=False) as reader:
+        reader.poll(seconds=0.0)
+        with simulated(log) as console:
+            console.open("/topics").sees_row("Topics", "orders .*fresh no commit, billing 6")
 
 
-def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog, served: str, visit: Visit) -> None:
+def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog) -> None:
     log.create("orders", SCHEMA)
     row = '{"customer": "ada", "amount": 1}'
     letters = [
@@ -54,73 +50,79 @@ def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog,
         for number in range(3)
     ]
     append_dead_letters(log, "orders", letters)
-    page = visit(served).open("/")
-    tile = page.get_by_role("group", name="Dead letters")
-    expect(tile).to_contain_text("waiting for a decision")
-    expect(tile.get_by_text("3", exact=True)).to_be_visible()
-    assert redrive(log, "orders").redriven == {"Bad": 3}
-    expect(tile).to_contain_text("none")
-    expect(tile.get_by_text("0", exact=True)).to_be_visible()
+    with simulated(log) as console:
+        page = console.open("/")
+        page.sees("3\nwaiting for a decision", within="Dead letters")
+        assert redrive(log, "orders").redriven == {"Bad": 3}
+        page.later().sees("0\nnone", within="Dead letters")
 
 
-def test_a_filter_an_order_and_the_jump_box_find_topics(log: EmbeddedLog, served: str, visit: Visit) -> None:
+def test_a_filter_and_an_order_find_topics(log: EmbeddedLog) -> None:
     for name in ("apples", "pears", "plums"):
         log.create(name, SCHEMA)
     log.append("pears", [{"customer": "ada", "amount": 1}])
-    page = visit(served).open("/topics")
-    expect(page.locator("tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Rows", exact=True).click()
-    expect(page.locator("tbody tr").first).to_contain_text("pears")
-    page.keyboard.press("/")
-    page.keyboard.type("plu")
-    expect(page.locator("tbody tr")).to_have_count(1)
-    page.keyboard.press("Control+k")
-    page.get_by_label("Jump to").last.fill("appl")
-    expect(page.locator(".hw-palette a").first).to_contain_text("apples")
+    with simulated(log) as console:
+        page = console.open("/topics")
+        assert [row.split()[0] for row in page.rows("Topics")] == ["apples", "pears", "plums"]
+        page.trigger("Topics", "sort", "rows")
+        assert page.rows("Topics")[0].startswith("pears")
+        page.write("Filter topics", "plu")
+        assert [row.split()[0] for row in page.rows("Topics")] == ["plums"]
+        assert page.links("Topics") == {"plums": "/console/topics/plums"}
 
 
-@contextmanager
-def serving_ten_thousand(folder: Path) -> Iterator[str]:
-    with headwater.open(folder / "log") as log:
-        for number in range(10_000):
-            log.create(f"topic.{number:05}", SCHEMA, durability="os")
-    with serving(folder / "log") as address:
-        yield address
+def test_the_jump_box_finds_topics_and_screens(log: EmbeddedLog, console: SimulatedConsole) -> None:
+    log.create("apples", SCHEMA)
+    page = console.open("/topics").later()
+    page.press("Jump to").write("Jump to", "appl")
+    assert page.dialog().splitlines() == ["apples", "topic"]
+    page.submit("Jump to").sees("apples\n1 partition")
+    assert page.address == "/topics/apples"
 
 
-def test_ten_thousand_topics_are_one_page_of_fifty(visit: Visit) -> None:
+@pytest.mark.parametrize("topics", [1_200, pytest.param(10_000, marks=pytest.mark.long)])
+def test_thousands_of_topics_are_one_page_of_fifty(topics: int) -> None:
     # In memory, where there is a place for files in it: each topic is synced to the disk when it is made.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=memory) as folder, serving_ten_thousand(Path(folder)) as address:
-        page = visit(address).open("/topics")
-        expect(page.get_by_text("1 to 50 of 10,000")).to_be_visible(timeout=60_000)
-        expect(page.locator("tbody tr")).to_have_count(50)
-        page.get_by_label("Filter topics").fill("09876")
-        expect(page.locator("tbody tr")).to_have_count(1)
-        page.goto(f"{address}/console/")
-        expect(page.get_by_role("group", name="Rows in")).to_contain_text("10,000 topics")
+    with tempfile.TemporaryDirectory(dir=memory) as folder, headwater.open(Path(folder) / "log") as log:
+        assert isinstance(log, EmbeddedLog)
+        for number in range(topics):
+            log.create(f"topic.{number:05}", SCHEMA, durability="memory")
+        with simulated(log) as console:
+            page = console.open("/topics").sees(f"1 to 50 of {topics:,}")
+            assert len(page.rows("Topics")) == 50
+            page.press("Further").sees(f"51 to 100 of {topics:,}")
+            assert page.write("Filter topics", "00876").rows("Topics")[0].startswith("topic.00876")
+            console.open("/").sees(f"{topics:,} topics", within="Rows in")
 
 
-def test_light_dark_and_phone(log: EmbeddedLog, served: str, visit: Visit) -> None:
-    log.create("orders", SCHEMA)
-    visitor = visit(served)
-    page = visitor.open("/")
+def test_a_question_mark_explains_its_number(console: SimulatedConsole) -> None:
+    page = console.open("/").sees_not("When it is red")
+    page.press("Why: Lag").sees("When it is red")
+    page.press("Close").sees_not("When it is red")
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+def test_light_dark_phone_and_keys(shared: Served, prefix: str, visit: Visit) -> None:
+    shared.log.create(f"{prefix}plums", SCHEMA)
+    page = visit(shared.address).open("/topics")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.get_by_label("Light or dark").click()
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    phone = visit(served, phone=True).open("/topics")
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    expect(phone.get_by_role("link", name="Home")).not_to_be_in_viewport()
-    phone.get_by_label("Open the navigation").click()
-    expect(phone.get_by_role("link", name="Home")).to_be_in_viewport()
-
-
-def test_a_question_mark_explains_its_number(served: str, visit: Visit) -> None:
-    page = visit(served).open("/")
+    page.keyboard.press("/")
+    page.keyboard.type(f"{prefix}plu")
+    expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Why: Lag").first.click()
     expect(page.get_by_text("When it is red")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_text("When it is red")).not_to_be_visible()
+    phone = visit(shared.address, phone=True).open("/topics")
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(phone.get_by_role("link", name="Home")).not_to_be_in_viewport()
+    phone.get_by_label("Open the navigation").click()
+    expect(phone.get_by_role("link", name="Home")).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -129,7 +131,7 @@ def test_home_of_a_company_at_work(running: Running, visit: Visit, dark: bool) -
     page = visitor.open("/")
     expect(page.get_by_role("group", name="Queries")).to_contain_text("3/3")
     orders = page.get_by_label("Busiest topics").get_by_role("row", name=re.compile(r"^orders\b(?!\.)"))
-    for _ in range(8):  # a line has several points
+    for _ in range(8 if WANTS_PICTURES else 1):  # a line has several points
         running.feed.some(seconds=20)
         expect(orders.first).to_contain_text(f"{running.log.describe('orders').rows:,}", timeout=20_000)
     visitor.picture(f"home-{'dark' if dark else 'light'}")

@@ -1,0 +1,513 @@
+"""The console in this process, without a server and without a browser: pages are built, read and pressed as Python objects.
+
+It is NiceGUI's own `User` on the application that `headwater serve` serves, called over ASGI, with its event loop in a
+thread, so that tests read as those with a browser. What only a browser does is not seen here: layout, keys, sockets,
+scripts. `page.later()` lets time pass: all that is measured, and all that the page shows, is read again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import re
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+# Before NiceGUI is imported: it would write its files into the current folder.
+os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
+
+import httpx
+from fastapi import FastAPI
+from nicegui import Client, background_tasks, core, events, ui
+from nicegui.elements.mixins.disableable_element import DisableableElement
+from nicegui.elements.mixins.value_element import ValueElement
+from nicegui.functions.download import download
+from nicegui.functions.navigate import Navigate
+from nicegui.functions.notify import notify
+from nicegui.testing import User
+from nicegui.testing.user_navigate import UserNavigate
+
+from headwater.alerts import Watcher
+from headwater.console import PATH, console_for_server
+from headwater.console.alerting import alerts
+from headwater.console.context import context
+from headwater.console.parts import live
+from headwater.console.parts.rows import RowList
+from headwater.console.parts.table import Table
+from headwater.log import EmbeddedLog
+from headwater.server.application import application
+from headwater.server.settings import Settings
+from headwater.server.tokens import Tokens
+from tests.waiting import until
+
+T = TypeVar("T")
+#: It ends a hang; a machine may be slow.
+SECONDS_MAX = 120.0
+ADDRESS = "http://127.0.0.1"
+
+
+class SimulatedConsole:
+    """The pages over one log. NiceGUI knows one set of pages per process, so there is one console at a time."""
+
+    def __init__(self, app: FastAPI, loop: asyncio.AbstractEventLoop) -> None:
+        self.app = app
+        self._loop = loop
+        self._clients: list[httpx.AsyncClient] = []
+        #: What went wrong in a page after it was sent.
+        self.errors: list[BaseException] = []
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop of the pages, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS_MAX)
+
+    def http(self, *, raise_errors: bool = True) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=raise_errors)
+        self._clients.append(httpx.AsyncClient(transport=transport, base_url=ADDRESS))
+        return self._clients[-1]
+
+    # Any: what httpx takes.
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send one request as a new visitor without cookies."""
+        return self.run(self.http(raise_errors=False).request(method, f"{PATH}{path}", **more))
+
+    def visit(self, token: str = "") -> SimulatedPage:
+        """A new visitor, who has logged in if there is a token."""
+        page = SimulatedPage(self)
+        if token:
+            answer = self.run(page.user.http_client.post(f"{PATH}/login", data={"token": token}))
+            assert answer.status_code == 303, answer.text
+        return page
+
+    def open(self, path: str, token: str = "") -> SimulatedPage:
+        """A page as a new visitor sees it."""
+        return self.visit(token).open(path)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+        for one in list(Client.instances.values()):
+            one.delete()
+
+
+class _Navigate(UserNavigate):
+    """Keeps where a page leads: the login, for one, is no page of NiceGUI's."""
+
+    # Any: as NiceGUI declares it.
+    def to(self, target: Any, new_tab: bool = False) -> None:
+        self.went_to = str(target)
+        if not self.went_to.endswith("/login"):
+            super().to(target, new_tab)
+
+    went_to = ""
+
+
+class _User(User):
+    """NiceGUI's user, who reads a page when it is whole: it may be sent while a part of it is still read from the disk."""
+
+    async def open(self, path: str, *, clear_forward_history: bool = True) -> Client:
+        client = await super().open(path, clear_forward_history=clear_forward_history)
+        for one in list(background_tasks.running_tasks):
+            if one.get_name().startswith("wait for result of page"):
+                await asyncio.wait([one])
+        return client
+
+    def _patch_outbox_emit_function(self) -> None:
+        """No script runs here; what waits for one gets nothing, at once."""
+        client = self._client
+        emit = client.outbox._emit
+
+        # Any: a message of NiceGUI's.
+        async def emit_and_answer(message: Any) -> None:
+            await emit(message)
+            _, kind, data = message
+            if kind == "run_javascript" and "request_id" in data:
+                client.handle_javascript_response({"request_id": data["request_id"], "result": None})
+
+        client.outbox._emit = emit_and_answer  # type: ignore[method-assign]
+
+
+class SimulatedPage:
+    """What one visitor has open."""
+
+    def __init__(self, console: SimulatedConsole) -> None:
+        self._console = console
+        self.user = _User(console.http())
+        self.navigate = _Navigate(self.user)
+        self.user.navigate = self.navigate
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> SimulatedPage:
+        self._console.run(self.user.open(f"{PATH}{path}"))
+        return self
+
+    @property
+    def address(self) -> str:
+        """The address of the page, below the console's own."""
+        return self.user.back_history[-1].removeprefix(PATH)
+
+    @property
+    def notices(self) -> list[str]:
+        """What was said in the corner."""
+        return self.user.notify.messages
+
+    def text(self, within: str = "") -> str:
+        """All that is in sight, one line for each element; or what is inside of the part of this name."""
+        return self._do(lambda: _text_of(self._part(within)))
+
+    def later(self) -> SimulatedPage:
+        """Some seconds later: what is measured is measured again, and the page shows it."""
+        context().history.look()
+        alerts().forget()
+
+        async def tick() -> None:
+            with self._client:
+                for one in [each for each in self._client.elements.values() if isinstance(each, ui.timer)]:
+                    if one.active and one.callback is not None:
+                        await one._invoke_callback()
+
+        self._console.run(tick())
+        return self
+
+    def sees(self, *texts: str, within: str = "") -> SimulatedPage:
+        """Wait until all these texts are in sight."""
+        for text in texts:
+            self._wait(lambda text=text: text in self.text(within), f"to see {text!r}", within)  # type: ignore[misc]
+        return self
+
+    def sees_not(self, *texts: str, within: str = "") -> SimulatedPage:
+        """Wait until none of these texts is in sight."""
+        for text in texts:
+            self._wait(lambda text=text: text not in self.text(within), f"not to see {text!r}", within)  # type: ignore[misc]
+        return self
+
+    def hears(self, text: str) -> SimulatedPage:
+        """Wait until this is said in the corner."""
+        self._wait(lambda: any(text in one for one in self.notices), f"to hear {text!r}, not {self.notices}")
+        return self
+
+    def markup(self) -> str:
+        """All HTML that goes into the page as it is."""
+        return self._do(lambda: "\n".join(one.content for one in _seen(self._layout) if isinstance(one, ui.html)))
+
+    def rows(self, table: str) -> list[str]:
+        """The rows of a table, as a screen reader reads them."""
+        return self._do(lambda: [_row_text(row) for row in self._table(table).props["rows"]])
+
+    def sees_row(self, table: str, pattern: str) -> str:
+        """Wait for a row that begins with a regular expression; gives its text."""
+        self._wait(lambda: bool(self._fitting(table, pattern)), f"a row {pattern!r} in {table!r}")
+        return self._fitting(table, pattern)[0]
+
+    def _fitting(self, table: str, pattern: str) -> list[str]:
+        try:
+            return [row for row in self.rows(table) if re.match(pattern, row)]
+        except AssertionError:  # the table is not there yet
+            return []
+
+    def links(self, table: str = "") -> dict[str, str]:
+        """Addresses by text: those in a table, or all others on the page."""
+        return self._do(lambda: _cell_links(self._table(table)) if table else _links(self._layout))
+
+    def lines(self) -> list[str]:
+        """The places of the rows of a topic that are in sight."""
+        return self._do(lambda: [str(one["i"]) for one in self._one(RowList).props["rows"]])
+
+    def chart(self, label: str) -> str:
+        """What a chart draws, as text."""
+        return self._do(lambda: str(self._named(label, ui.echart).props["options"]))
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is something to press with this name."""
+        return self._do(lambda: bool(self._pressable(name)))
+
+    def is_enabled(self, name: str) -> bool:
+        return self._do(lambda: _is_enabled(self._pressable(name)[0]))
+
+    # Any: of whatever type the field is.
+    def value(self, label: str) -> Any:
+        return self._do(lambda: self._field(label).value)
+
+    def dialog(self) -> str:
+        """The text of the dialog that is open, "" where none is."""
+        return self._do(lambda: "" if (found := self._dialog()) is None else _text_of(found))
+
+    # -- doing --------------------------------------------------------------------------------------------------------
+
+    def press(self, name: str) -> SimulatedPage:
+        """Click on what has this name; while a dialog is open, in the dialog."""
+        self._wait(lambda: self.is_there(name), f"to press {name!r}")
+
+        def click() -> None:
+            [found, *_] = self._pressable(name)
+            assert _is_enabled(found), f"{name!r} is disabled"
+            if isinstance(found, ui.switch | ui.checkbox):
+                found.value = not found.value
+            _fire(self._client, found, "click")
+
+        self._do(click)
+        return self
+
+    def write(self, label: str, text: str) -> SimulatedPage:
+        """Write into a field, or choose in a select, in place of what is there."""
+
+        def put() -> None:
+            self._field(label).value = text
+
+        self._do(put)
+        return self
+
+    def submit(self, label: str) -> SimulatedPage:
+        """Press Enter in a field."""
+        self._do(lambda: _fire(self._client, self._field(label), "keydown.enter"))
+        return self
+
+    # Any: what the table's script sends.
+    def trigger(self, table: str, event: str, arguments: Any) -> SimulatedPage:
+        """What the script of a table tells: `sort` with a column, `row` with a key, `act` with both."""
+        self._do(lambda: _fire(self._client, self._table(table), event, arguments))
+        return self
+
+    def pick(self, table: str, pattern: str) -> SimulatedPage:
+        """Click on the row that begins with a regular expression."""
+        self.sees_row(table, pattern)
+        rows = self._do(lambda: self._table(table).props["rows"])
+        [key, *_] = [row["key"] for row in rows if re.match(pattern, _row_text(row))]
+        return self.trigger(table, "row", key)
+
+    def act(self, table: str, pattern: str, text: str) -> SimulatedPage:
+        """Press the button of this text in a row that begins with a regular expression."""
+        self.sees_row(table, pattern)
+        rows = self._do(lambda: self._table(table).props["rows"])
+        [row, *_] = [row for row in rows if re.match(pattern, _row_text(row))]
+        [cell] = [one for one in row["cells"] if isinstance(one, dict) and "action" in one and one["text"] == text]
+        return self.trigger(table, "act", {"action": cell["action"], "key": row["key"]})
+
+    def pick_line(self, place: str) -> SimulatedPage:
+        """Click on a row of a topic."""
+        self._wait(lambda: place in self.lines(), f"the row {place}")
+        self._do(lambda: _fire(self._client, self._one(RowList), "pick", place))
+        return self
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> Client:
+        assert self.user.client is not None
+        return self.user.client
+
+    @property
+    def _layout(self) -> ui.element:
+        return self._client.layout
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Do something in the loop and in the place of the page."""
+
+        async def there() -> T:
+            with self._client:
+                return work()
+
+        return self._console.run(there())
+
+    def _wait(self, holds: Callable[[], bool], what: str, within: str = "") -> None:
+        try:
+            until(holds, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the page was:\n{self.text(within)}") from None
+
+    def _part(self, name: str) -> ui.element:
+        if not name:
+            return self._layout
+        found = [
+            one
+            for one in _seen(self._layout)
+            if name in (_label(one), one.props.get("id")) and not isinstance(one, ui.button)
+        ]
+        assert found, f"nothing is called {name!r}"
+        return found[0]
+
+    # Any: a type of element.
+    def _named(self, name: str, kind: type[Any]) -> Any:
+        found = [one for one in _seen(self._layout) if isinstance(one, kind) and _label(one) == name]
+        assert found, f"no {kind.__name__} is called {name!r}"
+        return found[0]
+
+    def _one(self, kind: type[Any]) -> Any:
+        [found] = [one for one in _seen(self._layout) if isinstance(one, kind)]
+        return found
+
+    def _table(self, label: str) -> Table:
+        found = [one for one in _seen(self._layout) if isinstance(one, Table) and one.props["label"] == label]
+        assert found, f"no table is called {label!r}"
+        return found[0]
+
+    def _dialog(self) -> ui.dialog | None:
+        return next((one for one in reversed(list(_seen(self._layout))) if isinstance(one, ui.dialog)), None)
+
+    def _pressable(self, name: str) -> list[ui.element]:
+        within = self._dialog() or self._layout
+        return [one for one in _seen(within) if _can_be_pressed(one) and name in (_label(one), _own_text(one))]
+
+    # Any: a value element of any type.
+    def _field(self, label: str) -> ValueElement[Any]:
+        within = self._dialog() or self._layout
+        found = [one for one in _seen(within) if isinstance(one, ValueElement) and _is_called(one, label)]
+        assert found, (
+            f"no field is called {label!r}: {[_label(one) for one in _seen(within) if isinstance(one, ValueElement)]}"
+        )
+        return found[0]
+
+
+# -- what an element shows --------------------------------------------------------------------------------------------
+
+
+def _seen(element: ui.element) -> Iterator[ui.element]:
+    """What is in sight of an element and of all that is inside of it, in the order of the page."""
+    is_closed = isinstance(element, ui.dialog | ui.menu) and not element.value
+    if not element.visible or is_closed or isinstance(element, ui.tooltip):
+        return
+    yield element
+    for slot in element.slots.values():
+        for child in slot.children:
+            yield from _seen(child)
+
+
+def _text_of(element: ui.element) -> str:
+    return "\n".join(text for one in _seen(element) if (text := _own(one)))
+
+
+def _own(element: ui.element) -> str:
+    """The text of an element alone."""
+    if isinstance(element, Table):
+        rows = [_row_text(row) for row in element.props["rows"]]
+        return "\n".join(rows or [str(element.props["none"])])
+    if isinstance(element, RowList):
+        rows = [f"{row['i']} {row['key']} {row['value']}" for row in element.props["rows"]]
+        return "\n".join(rows or [str(element.props["none"])])
+    if isinstance(element, ui.html | ui.markdown):
+        return _plain(element.content)
+    return str(getattr(element, "text", "") or "")
+
+
+def _plain(markup: str) -> str:
+    """The text of HTML.
+
+    >>> _plain('<b title="x">a &lt;b&gt;</b> c')
+    'a <b> c'
+    """
+    return html.unescape(re.sub(r"<[^>]*>", "", markup)).strip()
+
+
+# Any: a row as the table's script gets it.
+def _row_text(row: dict[str, Any]) -> str:
+    return " ".join(text for cell in row["cells"] if (text := _cell_text(cell)))
+
+
+def _cell_text(cell: Any) -> str:
+    if not isinstance(cell, dict):
+        return str(cell)
+    if "html" in cell:
+        return _plain(cell["html"])
+    return " ".join(str(cell[part]) for part in ("text", "under") if cell.get(part))
+
+
+def _cell_links(table: Table) -> dict[str, str]:
+    cells = [cell for row in table.props["rows"] for cell in row["cells"]]
+    return {cell["text"]: cell["href"] for cell in cells if isinstance(cell, dict) and "href" in cell}
+
+
+def _links(element: ui.element) -> dict[str, str]:
+    found = {}
+    for one in _seen(element):
+        if one.tag == "a" and "href" in one.props:
+            found[_text_of(one)] = str(one.props["href"])
+        elif isinstance(one, ui.html):
+            pairs = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', one.content, re.DOTALL)
+            found.update({_plain(text): html.unescape(address) for address, text in pairs})
+    return found
+
+
+def _label(element: ui.element) -> str:
+    return html.unescape(str(element.props.get("aria-label") or element.props.get("label") or ""))
+
+
+def _own_text(element: ui.element) -> str:
+    return _text_of(element).strip()
+
+
+def _is_called(element: ui.element, label: str) -> bool:
+    return label in (_label(element), str(element.props.get("label", "")), str(element.props.get("placeholder", "")))
+
+
+def _can_be_pressed(element: ui.element) -> bool:
+    is_control = isinstance(element, ui.button | ui.switch | ui.checkbox | ui.menu_item) or element.tag == "button"
+    return is_control or any(one.type == "click" for one in element._event_listeners.values())
+
+
+def _is_enabled(element: ui.element) -> bool:
+    return not isinstance(element, DisableableElement) or element.enabled
+
+
+# Any: what a script sends with an event.
+def _fire(client: Client, element: ui.element, event: str, arguments: Any = None) -> None:
+    """Call what listens to an event, as a message of the browser does."""
+    for listener in list(element._event_listeners.values()):
+        if listener.type == event:
+            told = events.GenericEventArguments(sender=element, client=client, args=arguments)
+            events.handle_event(listener.handler, told)
+
+
+# -- beginning and end ------------------------------------------------------------------------------------------------
+
+
+# Any: stands in for a runner, as far as the console asks one.
+@contextmanager
+def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
+    """The console of a log, and of an app on it, while the block runs. An error inside of a page fails the test."""
+    # Pages arrive with all that they show, however slow the machine is.
+    waited, live.FIRST_LOOKS_SECONDS_MAX = live.FIRST_LOOKS_SECONDS_MAX, SECONDS_MAX
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="simulated-console", daemon=True)
+    thread.start()
+    tokens = Tokens(log.path, clock=log.clock)
+    app = application(log, settings=Settings(), tokens=tokens, watcher=watcher, **console_for_server(runner))
+    console = SimulatedConsole(app, loop)
+    # It looks once, and then when a test says so.
+    context().history.start = context().history.look  # type: ignore[method-assign]
+    lifespan = app.router.lifespan_context(app)
+    console.run(_entered(lifespan))
+    core.app.on_exception(console.errors.append)
+    try:
+        yield console
+    finally:
+        core.app._exception_handlers.remove(console.errors.append)
+        console.run(console.close())
+        console.run(_left(lifespan))
+        console.run(_cancelled())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        live.FIRST_LOOKS_SECONDS_MAX = waited
+        ui.navigate, ui.notify, ui.download = Navigate(), notify, download
+    for error in console.errors:
+        raise error
+
+
+# Any: a lifespan of Starlette's.
+async def _entered(lifespan: Any) -> None:
+    await lifespan.__aenter__()
+
+
+async def _left(lifespan: Any) -> None:
+    await lifespan.__aexit__(None, None, None)
+
+
+async def _cancelled() -> None:
+    """End what pages have left to be done."""
+    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    for one in others:
+        one.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
