@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from headwater.runtime.planning import schemas_of
 from headwater.runtime.runner import Runner
 from headwater.runtime.running import Running
 from headwater.runtime.watching import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS_MAX = 120.0
 Row = dict[str, Any]
@@ -186,3 +189,8 @@ class PlainRunner(Runner):
         if query.kind == "view" and version.topic == query.output:
             add_view(self.keeper, self.log, query, producer=plain.id)
         return cast(Running, plain)  # it has what a runner asks of one
+
+
+def running(app: hw.App, spark: SparkSession) -> contextlib.AbstractContextManager[Runner]:
+    """The app at work on a session."""
+    return supervised(Runner(app, spark=spark))

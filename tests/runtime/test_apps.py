@@ -1,10 +1,8 @@
-"""Whole apps: declared, run, watched, corrected and replayed, on a real session."""
+"""Whole apps on a real session: declared, run, watched, corrected and replayed."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headwater as hw
-from headwater import errors as hw_errors
-from headwater.errors import DeclarationInvalid, OutputChanged, PortTaken, QueryFailed, QueryNotFound
+from headwater.errors import DeclarationInvalid, QueryFailed
 from headwater.operators import Process
 from headwater.operators.keyed import BatchTime, Stepped, due_keys
-from headwater.runtime.api import bound
 from headwater.runtime.client import Client
-from headwater.runtime.runner import Runner
 from headwater.sinks import ParquetSink, read_lake
 from headwater.testing import AppTest
-from tests.servers import Postgres
-from tests.servers import postgres as postgres
+from tests.runtime.running import running
 from tests.waiting import until
 
 SCHEMA = {"id": "int64", "card": "int64", "amount": "int64", "at": "timestamp"}
-SECONDS_MAX = 120.0
 
 
 def shop(folder: Path) -> hw.App:
@@ -59,11 +52,6 @@ def as_dict(rows: list[dict[str, Any]]) -> dict[int, tuple[int, int]]:
     return {row["card"]: (row["n"], row["total"]) for row in rows}
 
 
-def payments_of(view: Any, *, card: int) -> int:
-    row = view.get(card=card)
-    return 0 if row is None else int(row["n"])
-
-
 # -- in tests of users' own -------------------------------------------------------------------------------------------
 
 
@@ -81,6 +69,7 @@ def remind(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
 STATE = pa.schema([("_wake_at_processing", pa.int64()), ("_key", pa.int64())])
 
 
+@pytest.mark.core
 def test_an_app_is_tested_with_rows_and_a_clock(spark: SparkSession, tmp_path: Path) -> None:
     app = shop(tmp_path)
     spend_of(app)
@@ -130,23 +119,6 @@ def test_a_mistake_is_told_before_any_query_starts(spark: SparkSession, tmp_path
         assert test.log.read("spend").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [
-        (lambda payments: None, "it returned NoneType, not a DataFrame"),  # noqa: ARG005
-        (lambda payments: payments.sparkSession.range(3), "reads no stream"),
-    ],
-)
-def test_a_function_that_returns_no_stream_is_told(
-    spark: SparkSession, tmp_path: Path, function: Callable[..., Any], why: str
-) -> None:
-    app = shop(tmp_path)
-    app.topic(name="wrong")(function)
-    with AppTest(app, spark=spark) as test, pytest.raises(DeclarationInvalid, match=why):
-        test.feed("payments", payments(1))
-        test.settle()
-
-
 def test_a_null_key_stops_the_query_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     app = shop(tmp_path)
     spend_of(app)
@@ -156,136 +128,27 @@ def test_a_null_key_stops_the_query_with_its_reason(spark: SparkSession, tmp_pat
             test.settle()
 
 
-def test_an_output_that_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    def version(key: str, **columns: Any) -> hw.App:
-        app = shop(tmp_path)
-
-        @app.view(key=key)
-        def spend(payments: DataFrame) -> DataFrame:
-            return payments.select("card", "id", *(value.alias(name) for name, value in columns.items()))
-
-        return app
-
-    def run(app: hw.App) -> None:
-        Runner(app, until_caught_up=True, serve=False, spark=spark).run()
-
-    run(version("card", amount=F.col("amount")))
-    run(version("card", amount=F.col("amount"), more=F.lit("x")))  # a column more is taken in
-    with hw.open(tmp_path / "data") as log:
-        assert log.topic("spend").schema.names == ["card", "id", "amount", "more"]
-    with pytest.raises(OutputChanged, match="its key was card, and now it is id"):
-        run(version("id", amount=F.col("amount")))
-    with pytest.raises(OutputChanged, match="column 'amount'"):
-        run(version("card", amount=F.lit("text")))
+# -- a running app: what a runner does to any query is in test_runner.py ----------------------------------------------
 
 
-def test_views_may_live_in_postgresql(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
-    app = hw.App("shared", log=tmp_path / "data", views=postgres.new_database())
-    app.input("payments", SCHEMA, key="card", time="at", partitions=2)
-    spend_of(app)
-    rows = payments(9)
-    with hw.open(tmp_path / "data") as log:
-        log.create("payments", SCHEMA, key="card", time="at", partitions=2)
-        log.append("payments", rows)
-    Runner(app, until_caught_up=True, serve=False, spark=spark).run()
-    assert as_dict(app.views["spend"].rows()) == expected_spend(rows)  # from the store, while nobody runs the app
-
-
-def test_a_store_of_another_kind_is_refused() -> None:
-    with pytest.raises(hw_errors.ArgumentInvalid, match="postgresql"):
-        hw.App("shared", views="mysql://somewhere")
-
-
-# -- a running app ----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running(app: hw.App, spark: SparkSession) -> Iterator[Runner]:
-    runner = Runner(app, spark=spark)
-    with runner.ready():
-        failure: list[BaseException] = []
-
-        def supervise() -> None:
-            try:
-                runner.supervise()
-            except BaseException as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=supervise)
-        thread.start()
-        try:
-            yield runner
-        finally:
-            runner.request_stop()
-            thread.join(SECONDS_MAX)
-        if failure:
-            raise failure[0]
-
-
-def test_a_running_app_is_asked_told_replayed_and_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_on_spark_takes_over_where_both_versions_met(spark: SparkSession, tmp_path: Path) -> None:
     app = shop(tmp_path)
     spend_of(app)
     rows = payments(30)
     with running(app, spark) as runner:
-        at = runner.log.append("payments", rows).ranges
-        wanted = {"payments": {partition: end for partition, (_, end) in at.items()}}
+        appended = runner.log.append("payments", rows)
         until(lambda: "spend" in runner.keeper.views, "the view is kept")
-        view = app.views["spend"]
-        assert view.get(card=2, at_least=wanted, timeout=SECONDS_MAX) == {"card": 2, "n": 10, "total": 155}
-        client = Client("shop", app.home)
-        assert [(one["name"], one["kind"]) for one in client.get("/queries")] == [("spend", "view")]
-        assert "headwater_" in client.get("/metrics")
-        assert "spend" in client.get("/graph")
-        assert "payments" in client.get("/graph", format="svg")
-        with pytest.raises(QueryNotFound, match="Did you mean 'spend'"):
-            client.post("/queries/spent/stop")
-        client.post("/queries/spend/stop")
-        runner.log.append("payments", rows)
-        assert client.get("/queries")[0]["state"] == "stopped"
-        assert payments_of(view, card=2) == 10
-        client.post("/queries/spend/restart")
-        until(lambda: payments_of(view, card=2) == 20, "the query has started again")
-
+        view, client = app.views["spend"], Client("shop", app.home)
+        found = view.get(card=2, at_least={"payments": appended.offsets_next}, timeout=120.0)
+        assert found == {"card": 2, "n": 10, "total": 155}
+        assert "StateStore" in client.get("/queries/spend/explain")["plan"]
         assert client.post("/queries/spend/replay", version="v2")["trial"] == 2
         until(lambda: client.get("/queries/spend/replay")["same"] == 3, "the second version has caught up")
-        with view.subscribe() as changes:
-            for _ in range(3):
-                next(changes)
-            switched = client.post("/queries/spend/switch")
-            assert (switched["state"], switched["same"], switched["changed"]) == ("switched", 3, 0)
-            runner.log.append("payments", rows)
-            change = next(changes)  # the subscriber goes on, and has missed nothing
-            assert change.row["n"] == 30
-        until(lambda: payments_of(view, card=2) == 30, "the second version goes on")
+        switched = client.post("/queries/spend/switch")
+        assert (switched["state"], switched["same"], switched["changed"]) == ("switched", 3, 0)
+        runner.log.append("payments", rows)
+        until(lambda: as_dict(view.rows()) == expected_spend(rows * 2), "the second version goes on")
         assert "spend.v2" not in runner.log.topics()
-
-        assert client.post("/views/spend/rebuild")["version"] == 2
-        assert as_dict(view.rows()) == expected_spend(rows * 3)
-
-
-def test_replay_corrects_what_readers_have_seen(spark: SparkSession, tmp_path: Path) -> None:
-    def version(factor: int) -> hw.App:
-        app = shop(tmp_path)
-
-        @app.view(key="card")
-        def spend(payments: DataFrame) -> DataFrame:
-            return payments.where(f"card < {factor}").groupBy("card").agg((F.sum("amount") * factor).alias("total"))
-
-        return app
-
-    with running(version(3), spark) as runner:
-        runner.log.append("payments", payments(6))
-        until(lambda: "spend" in runner.keeper.views, "the view is kept")
-        until(lambda: len(runner.keeper.views["spend"].rows()) == 3, "three cards")
-    with running(version(2), spark) as runner:
-        runner.replays.begin("spend")
-        until(lambda: runner.replays.report("spend").only_active == 1, "the trial has seen all")
-        report = runner.replays.report("spend")
-        assert (report.same, report.changed, report.only_active, report.only_trial) == (0, 2, 1, 0)
-        runner.replays.switch("spend")
-        totals = {0: 6, 1: 10}
-        view = runner.keeper.views["spend"]
-        until(lambda: {row["card"]: row["total"] for row in view.rows()} == totals, "readers see the corrections")
 
 
 def test_a_query_starts_again_when_it_failed_and_takes_new_columns_in(spark: SparkSession, tmp_path: Path) -> None:
@@ -321,12 +184,3 @@ def _unless(path: str) -> Any:
             yield batch
 
     return run
-
-
-def test_a_port_that_is_taken_is_told() -> None:
-    taken = bound(0)
-    try:
-        with pytest.raises(PortTaken, match="used by another program"):
-            bound(taken.getsockname()[1])
-    finally:
-        taken.close()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.app import build
-from headwater.errors import AnswerOverdue, ArgumentInvalid, DeclarationInvalid, QueryNotFound, QuestionRefused
+from headwater.errors import AnswerOverdue, ArgumentInvalid, QueryNotFound, QuestionRefused
 from headwater.operators import (
     AggregateTable,
     Hopping,
@@ -38,7 +38,7 @@ from headwater.runtime.client import Client
 from headwater.testing import AppTest
 from tests.operators.batches import _placed
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, table
-from tests.runtime.test_apps import SECONDS_MAX, running
+from tests.runtime.running import SECONDS_MAX, running
 
 SCHEMA = {"card": "int64", "amount": "int64", "at": "timestamp"}
 
@@ -163,55 +163,68 @@ def test_operators_tell_results_and_not_how_they_keep_them(tmp_path: Path, opera
 
 
 def shop(folder: Path) -> hw.App:
+    """Queries that keep state in a table, behind one another, in windows and in a step of one's own."""
     app = hw.App("shop", log=folder / "data")
     app.input("payments", SCHEMA, key="card", time="at", partitions=2)
 
-    @app.view(key="card", ask=True)
-    def spend(payments: DataFrame) -> DataFrame:
+    @app.view(key="rank", ask=True)
+    def largest(payments: DataFrame) -> DataFrame:
         compute = {"total": agg.sum("amount"), "n": agg.count()}
-        return payments.transform(AggregateTable(by="card", compute=compute, name="totals"))
+        totals = payments.transform(AggregateTable(by="card", compute=compute, name="totals"))
+        return totals.transform(TopN(n=2, order=[("total", "desc")], key="card", name="ranks"))
 
     @app.topic(key="card", ask=True)
     def minutes(payments: DataFrame) -> DataFrame:
         compute = {"total": agg.sum("amount")}
         return payments.transform(Tumbling(size="1 minute", on="at", by="card", compute=compute, name="open"))
 
-    @app.topic(key="card")
-    def silent(payments: DataFrame) -> DataFrame:
-        return payments.where("amount > 100")
+    @app.topic(ask=True)
+    def latest(payments: DataFrame) -> DataFrame:
+        def last(state: Any, rows: Any, time: Any) -> Any:  # noqa: ARG001
+            both = rows.select(["_key", "amount"]).group_by("_key").aggregate([("amount", "max")])
+            found = both.rename_columns(["_key", "most"])
+            return found, found
+
+        shape = {"most": "int64"}
+        return payments.transform(Process(step=last, by="card", state=shape, output={"card": "int64", **shape}))
 
     return app
 
 
+@pytest.mark.core
 def test_a_running_app_answers_of_a_key_of_all_and_over_all(spark: SparkSession, tmp_path: Path) -> None:
     app = shop(tmp_path)
     with AppTest(app, spark=spark) as test:
         rows = [{"card": n % 5, "amount": n, "at": test.now + timedelta(seconds=n)} for n in range(50)]
         test.feed("payments", rows)
         test.settle()
-        answer = app.ask("spend", key=3, seconds=60)
+        totals: dict[str, Any] = {"operator": "totals", "seconds": 60}
+        answer = app.ask("largest", key=3, **totals)
         assert answer.rows == [{"card": 3, "total": sum(range(3, 50, 5)), "n": 10}]
         assert sum(answer.offsets["payments"].values()) == 50
-        everything = app.ask("spend", seconds=60)
+        everything = app.ask("largest", **totals)
         assert {row["card"]: row["n"] for row in everything.rows} == dict.fromkeys(range(5), 10)
         assert everything.batch > answer.batch  # no row came in between: the question began a batch
-        over_all = app.ask("spend", compute={"cards": "count", "spent": ("sum", "total")}, seconds=60)
+        over_all = app.ask("largest", compute={"cards": "count", "spent": ("sum", "total")}, **totals)
         assert over_all.rows == [{"cards": 5, "spent": sum(range(50))}]
+        ranks = app.ask("largest", seconds=60)  # of the last operator, unless another is named
+        assert [(row["card"], row["rank"]) for row in ranks.rows] == [(4, 1), (3, 2)]
         (minute,) = app.ask("minutes", key={"card": 3}, seconds=60).rows
         assert (minute["window_start"], minute["total"]) == (test.now, sum(range(3, 50, 5)))
-        assert app.ask("spend", key=77, seconds=60).rows == []
+        assert app.ask("latest", key=4, seconds=60).rows == [{"card": 4, "most": 49}]
+        assert app.ask("latest", key=77, seconds=60).rows == []
         for wrong, says in (({"key": {"kard": 3}}, "no column 'kard'"), ({"operator": "sums"}, "there are totals")):
             with pytest.raises(QuestionRefused, match=says):
-                app.ask("spend", seconds=60, **wrong)
-        bad = {"id": "bad", "query": "spend", "operator": None, "compute": None, "rows_max": None}
+                app.ask("largest", seconds=60, **wrong)
+        bad = {"id": "bad", "query": "largest", "operator": None, "compute": None, "rows_max": None}
         test.feed(
             "shop.questions", [{**bad, "key": "{card"}, {**bad, "key": "[1]"}, {**bad, "key": None, "query": "?"}]
         )
         # The stream goes on, the view is right, and each question was answered once.
         test.feed("payments", [{"card": 3, "amount": 1000, "at": test.now}])
         test.settle()
-        assert app.ask("spend", key=3, seconds=60).rows[0]["n"] == 11
-        found = test.views["spend"].get(card=3)
+        assert app.ask("largest", key=3, **totals).rows[0]["n"] == 11
+        found = test.views["largest"].get(rank=1)
         assert found is not None
         assert found["n"] == 11
         answers = test.rows("shop.answers")
@@ -281,57 +294,17 @@ def test_a_question_whose_worker_was_killed_is_answered_once(spark: SparkSession
 
 def test_what_cannot_be_asked_is_refused_at_once(tmp_path: Path) -> None:
     app = shop(tmp_path)
+    app.topic(key="card", name="silent", inputs={"rows": "payments"})(lambda rows: rows)
     with pytest.raises(ArgumentInvalid, match="ask=True"):
         app.ask("silent")
     with pytest.raises(QueryNotFound):
-        app.ask("spent")
+        app.ask("largst")
     with pytest.raises(ArgumentInvalid, match="one of count"):
-        app.ask("spend", compute={"x": "median(total)"})
+        app.ask("largest", compute={"x": "median(total)"})
     with pytest.raises(ArgumentInvalid, match="at least 1"):
-        app.ask("spend", rows_max=0)
+        app.ask("largest", rows_max=0)
 
 
-def test_nobody_who_answers_is_an_error_in_time(tmp_path: Path) -> None:
+def test_a_question_that_no_runner_answers_is_an_error_in_time(tmp_path: Path) -> None:
     with pytest.raises(AnswerOverdue, match="has not answered within"):
-        shop(tmp_path).ask("spend", seconds=0.05)
-
-
-def test_a_query_without_state_cannot_be_declared_to_be_asked(spark: SparkSession, tmp_path: Path) -> None:
-    app = hw.App("shop", log=tmp_path / "data")
-    app.input("payments", SCHEMA, key="card")
-
-    @app.topic(ask=True)
-    def large(payments: DataFrame) -> DataFrame:
-        return payments.where("amount > 100")
-
-    with pytest.raises(DeclarationInvalid, match="no operator that keeps state"), AppTest(app, spark=spark) as test:
-        test.feed("payments", [{"card": 1, "amount": 1, "at": None}])
-        test.settle()
-
-
-def test_rankings_and_steps_of_ones_own_can_be_asked(spark: SparkSession, tmp_path: Path) -> None:
-    app = hw.App("ranks", log=tmp_path / "data")
-    app.input("payments", SCHEMA, key="card", time="at", partitions=2)
-
-    @app.view(key="rank", ask=True)
-    def largest(payments: DataFrame) -> DataFrame:
-        totals = payments.transform(AggregateTable(by="card", compute={"total": agg.sum("amount")}, name="totals"))
-        return totals.transform(TopN(n=2, order=[("total", "desc")], key="card", name="ranks"))
-
-    @app.topic(ask=True)
-    def latest(payments: DataFrame) -> DataFrame:
-        def last(state: Any, rows: Any, time: Any) -> Any:  # noqa: ARG001
-            both = rows.select(["_key", "amount"]).group_by("_key").aggregate([("amount", "max")])
-            found = both.rename_columns(["_key", "most"])
-            return found, found
-
-        shape = {"most": "int64"}
-        return payments.transform(Process(step=last, by="card", state=shape, output={"card": "int64", **shape}))
-
-    with AppTest(app, spark=spark) as test:
-        test.feed("payments", [{"card": n, "amount": 10 * n, "at": test.now} for n in range(5)])
-        test.settle()
-        ranks = app.ask("largest", seconds=60)
-        assert [(row["card"], row["rank"]) for row in ranks.rows] == [(4, 1), (3, 2)]
-        assert app.ask("largest", operator="totals", key=2, seconds=60).rows == [{"card": 2, "total": 20}]
-        assert app.ask("latest", key=4, seconds=60).rows == [{"card": 4, "most": 40}]
+        shop(tmp_path).ask("largest", seconds=0.05)

@@ -14,11 +14,10 @@ from headwater.testing import AppTest
 
 SCHEMA = {"user": "string", "url": "string", "at": "timestamp"}
 GAP_SECONDS = 30
-#: User and second. The session of a goes on over all three portions, and that of b is joined by a row that comes late.
+#: User and second. The session of a goes on over both portions, and that of b is joined by a row that comes late.
 PORTIONS = [
-    [("a", 0), ("b", 5), ("a", 20)],
-    [("a", 45), ("b", 60), ("a", 60), ("c", 61)],
-    [("b", 33), ("a", 85), ("c", 300)],
+    [("a", 0), ("b", 5), ("a", 20), ("a", 45), ("b", 60)],
+    [("a", 60), ("c", 61), ("b", 33), ("a", 85), ("c", 300)],
 ]
 SESSIONS = {("a", 0, 85, 5), ("b", 5, 60, 3), ("c", 61, 61, 1), ("c", 300, 300, 1)}
 

@@ -51,6 +51,11 @@ def test_a_decorator_without_arguments_declares_a_topic(app: hw.App) -> None:
     assert [query.kind for query in app.queries] == ["topic"]
 
 
+def test_a_store_of_another_kind_is_refused() -> None:
+    with pytest.raises(ArgumentInvalid, match="postgresql"):
+        hw.App("shared", views="mysql://somewhere")
+
+
 def test_two_outputs_of_one_name_are_refused(app: hw.App) -> None:
     app.topic(same)
     with pytest.raises(OutputTaken, match="'same' is declared twice: at test_declaring"):

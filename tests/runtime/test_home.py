@@ -43,6 +43,7 @@ def end(child: subprocess.Popen[str], number: int = signal.SIGKILL) -> None:
         child.stdout.close()
 
 
+@pytest.mark.process
 def test_a_second_runner_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
     child = holder(tmp_path)
     try:
@@ -57,6 +58,7 @@ def test_a_second_runner_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
         end(child)
 
 
+@pytest.mark.process
 def test_a_runner_killed_with_its_lock_held_leaves_the_way_free(tmp_path: Path) -> None:
     child = holder(tmp_path)
     assert line_of(child) == "held"
@@ -68,6 +70,8 @@ def test_a_runner_killed_with_its_lock_held_leaves_the_way_free(tmp_path: Path) 
         assert Home(tmp_path).is_held()
 
 
+@pytest.mark.core
+@pytest.mark.process
 def test_a_standby_takes_over_when_the_first_dies(tmp_path: Path) -> None:
     first = holder(tmp_path)
     assert line_of(first) == "held"
@@ -96,6 +100,7 @@ def test_a_stale_token_file_is_no_runner(tmp_path: Path) -> None:
         Client("shop", tmp_path)
 
 
+@pytest.mark.process
 def test_an_address_where_nobody_answers_is_no_runner(tmp_path: Path) -> None:
     child = holder(tmp_path)
     try:

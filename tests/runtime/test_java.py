@@ -33,7 +33,7 @@ def no_usual_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_FOLDERS", ())
 
 
-@pytest.mark.parametrize("release", [True, False])
+@pytest.mark.parametrize("release", [True, pytest.param(False, marks=pytest.mark.process)])  # else it is asked
 def test_java_home_comes_before_the_path(tmp_path: Path, release: bool) -> None:
     home = make_java(tmp_path / "home", version="21.0.1", release=release)
     other = make_java(tmp_path / "other", version="17.0.1")
@@ -71,6 +71,7 @@ def test_without_any_java_one_sentence_says_what_to_run(tmp_path: Path, monkeypa
         find_java({"PATH": ""})
 
 
+@pytest.mark.process
 def test_the_launcher_passes_on_everything_but_the_module_that_may_be_missing(tmp_path: Path) -> None:
     found = Java(home=make_java(tmp_path / "a folder", version="25.0.2"), version="25.0.2")
     home = launcher(found, environ={"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)})

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headwater as hw
-from headwater.errors import DeclarationInvalid
-from headwater.operators import Dedupe, Guard
+from headwater.operators import Guard
 from headwater.operators.keyed.inspect import states
 from headwater.testing import AppTest
 
@@ -41,18 +39,3 @@ def test_a_guard_sends_what_spark_would_drop_to_a_topic(spark: SparkSession, tmp
         counts = [one.counts for one in states(app.home / "state", operator="guard")]
         assert sum(one["late"] for one in counts) == 1
         assert sum(one["early"] for one in counts) == 1
-
-
-def test_a_topic_for_late_rows_needs_an_operator_that_keeps_them(spark: SparkSession, tmp_path: Path) -> None:
-    app = orders_app(tmp_path)
-
-    @app.topic(late="orders.late")
-    def once(orders: DataFrame) -> DataFrame:
-        return orders.transform(Dedupe(by="user", on="at", within="1 hour", name="once"))
-
-    with (
-        AppTest(app, spark=spark) as test,
-        pytest.raises(DeclarationInvalid, match=r"'once' drops them; say .late=.side"),
-    ):
-        test.feed("orders", [{"user": "ada", "at": test.now}])
-        test.settle()

@@ -20,6 +20,8 @@ from headwater.runtime.home import Home
 from headwater.runtime.runner import FAILURES_MAX, Runner
 from headwater.runtime.supervising import wait_seconds
 from tests.runtime.running import SECONDS_MAX, PlainRunner, Row, supervised
+from tests.servers import Postgres
+from tests.servers import postgres as postgres
 from tests.waiting import until
 
 PAYMENTS = {"id": "int64", "card": "int64", "amount": "int64"}
@@ -107,6 +109,17 @@ def test_a_bounded_run_ends_when_all_is_processed_and_the_next_goes_on(tmp_path:
         PlainRunner(app, columns=COLUMNS, start="latest", serve=False).ready(),
     ):
         pass
+
+
+@pytest.mark.process
+def test_views_may_live_in_postgresql(tmp_path: Path, postgres: Postgres) -> None:
+    app = hw.App("shop", log=tmp_path / "data", views=postgres.new_database())
+    app.input("payments", PAYMENTS, key="card")
+    app.view(key="card", name="spend")(shop(tmp_path).query("spend").function)
+    with PlainRunner(app, columns=COLUMNS, serve=False).ready() as runner:
+        runner.log.append("payments", payments(9))
+        runner.settle()
+    assert shown(app.views["spend"]) == totals(payments(9))  # read from the store, while no process runs the app
 
 
 def broken_until(file: Path) -> Callable[[list[Row]], list[Row]]:

@@ -74,6 +74,7 @@ def test_its_settings_suit_streams_on_one_machine(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["found", "bundled"])
 def test_it_runs_on_the_java_that_is_there_and_on_the_one_that_pip_brings(kind: str, tmp_path: Path) -> None:
     environ = environment(HOME=str(tmp_path))
@@ -90,6 +91,7 @@ def test_it_runs_on_the_java_that_is_there_and_on_the_one_that_pip_brings(kind: 
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_the_java_that_pip_brings_starts_again_with_the_archive_that_it_has_made(tmp_path: Path) -> None:
     environ = environment(HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
     environ["PATH"] = str(path_without_java(tmp_path / "bin"))
@@ -125,6 +127,7 @@ def path_without_java(folder: Path) -> Path:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_broken_archive_never_stops_a_start(tmp_path: Path) -> None:
     import pyspark
 

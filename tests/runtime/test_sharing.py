@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,8 +14,7 @@ from headwater.operators.keyed.inspect import states
 from headwater.runtime.planning import keeping_state_in
 from headwater.runtime.runner import Runner
 from headwater.runtime.session import STATE
-
-SECONDS_MAX = 120.0
+from tests.waiting import SECONDS_MAX, until
 
 
 def shop(folder: Path, name: str) -> hw.App:
@@ -40,9 +38,7 @@ def test_two_apps_share_a_session_and_keep_their_state_apart(spark: SparkSession
         threads = [threading.Thread(target=runner.supervise) for runner in runners]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + SECONDS_MAX
-        while any(runner.statuses()[0].batch is None for runner in runners) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: all(runner.statuses()[0].batch is not None for runner in runners), "both have had a batch")
         for runner, thread in zip(runners, threads, strict=True):
             runner.request_stop()
             thread.join(SECONDS_MAX)

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
+import pytest
+
+from tests.waiting import SECONDS_MAX, until
 
 FILE = """
 import headwater as hw
@@ -21,13 +23,13 @@ app.input("orders", {"id": "int64"}, key="id")
 def copied(orders):
     return orders
 """
-SECONDS_MAX = 90.0
 
 
 def jvm_of(pid: int) -> int | None:
     return next((child.pid for child in psutil.Process(pid).children(recursive=True) if child.name() == "java"), None)
 
 
+@pytest.mark.process
 def test_a_killed_jvm_ends_the_app_with_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(FILE)
     child = subprocess.Popen(
@@ -39,12 +41,8 @@ def test_a_killed_jvm_ends_the_app_with_one_clear_error(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        deadline = time.monotonic() + SECONDS_MAX
         started = tmp_path / "data" / "apps" / "shop" / "queries" / "copied" / "v1" / "checkpoint" / "metadata"
-        while not started.exists():
-            assert child.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(started.exists, "the query has started", child)
         jvm = jvm_of(child.pid)
         assert jvm is not None
         os.kill(jvm, signal.SIGKILL)

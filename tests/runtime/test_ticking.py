@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.operators import Dedupe, Panes, Session, Tumbling, agg
 from headwater.operators.panes import every
 from headwater.runtime.planning import _ticks
-from tests.runtime.test_apps import running
+from tests.runtime.running import running
 from tests.waiting import until
 
 ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
