@@ -175,6 +175,36 @@ def _account_without_rights() -> pwd.struct_passwd:
     raise PeerUnavailable("PostgreSQL does not run as root, and there is neither an account `postgres` nor `nobody`")
 
 
+# -- Redis ------------------------------------------------------------------------------------------------------------
+
+
+class Redis:
+    """A Redis with a folder of its own, that can be stopped and started again on the same port with what it held."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._folder = folder
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        self._running.enter_context(redis_server(self._folder, appendfsync="no", port=self.port))
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@contextlib.contextmanager
+def redis_process(folder: Path) -> Iterator[Redis]:
+    """A Redis that runs."""
+    server = Redis(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 # -- an HTTP receiver -------------------------------------------------------------------------------------------------
 
 
@@ -348,10 +378,16 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One Redis for all tests of the process; use keys of your own."""
-    with _or_skip(redis_server(tmp_path_factory.mktemp("redis"), appendfsync="no")) as server:
-        yield f"redis://127.0.0.1:{server.port}/0"
+def redis_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """One Redis for all tests of the process; use keys of your own, and leave it running."""
+    with _or_skip(redis_process(tmp_path_factory.mktemp("redis"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_peer: Redis) -> str:
+    """The address of the one Redis of the process."""
+    return redis_peer.url
 
 
 @contextlib.contextmanager

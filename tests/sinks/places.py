@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,13 +12,15 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pytest
 import redis
+from _pytest.mark.structures import ParameterSet
 
 from headwater.batches import MicroBatch
 from headwater.errors import TargetNotFound
 from headwater.sinks import MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink, read_lake
 from headwater.sinks.driver import DriverSink
-from tests.servers import Postgres, http_receiver, postgres_server, redis_server, smtp_server
+from tests.servers import Postgres, Redis, http_receiver, smtp_server
 
 #: A row of a test: what happens to a key, the key, and a value.
 Row = tuple[str, int, str | None]
@@ -78,19 +78,9 @@ class Place(ABC):
 
 
 class PostgresPlace(Place):
-    """A table of a database of its own."""
+    """A table of a database of its own, on the server that a fixture has started."""
 
     server: Postgres
-    _manager: contextlib.AbstractContextManager[Postgres]
-
-    @classmethod
-    def start(cls) -> None:
-        cls._manager = postgres_server()
-        cls.server = cls._manager.__enter__()
-
-    @classmethod
-    def stop(cls) -> None:
-        cls._manager.__exit__(None, None, None)
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -115,46 +105,31 @@ class PostgresPlace(Place):
 
 
 class RedisPlace(Place):
-    """Keys of a prefix of its own."""
+    """Keys of a prefix of its own, on the server that a fixture has started."""
 
-    port: int
-    _folder: Path
-    _stack: contextlib.ExitStack
+    server: Redis
     _numbers = itertools.count()
-
-    @classmethod
-    def start(cls) -> None:
-        cls._folder = Path(tempfile.mkdtemp(prefix="headwater-redis-"))
-        cls._stack = contextlib.ExitStack()
-        cls.port = cls._stack.enter_context(redis_server(cls._folder, appendfsync="no")).port
-
-    @classmethod
-    def stop(cls) -> None:
-        cls._stack.close()
-        shutil.rmtree(cls._folder, ignore_errors=True)
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.prefix = f"spend-{next(self._numbers)}"
 
     def sink(self, **options: Any) -> RedisSink:
-        given: dict[str, Any] = {"url": f"redis://127.0.0.1:{self.port}/0", "prefix": self.prefix, "key": "id"}
+        given: dict[str, Any] = {"url": self.server.url, "prefix": self.prefix, "key": "id"}
         return RedisSink(**(given | options))
 
     def content(self) -> dict[int, str | None]:
-        with redis.Redis(port=self.port, decode_responses=True) as client:
+        with redis.Redis.from_url(self.server.url, decode_responses=True) as client:
             rows = [client.hgetall(key) for key in client.keys(f"{self.prefix}:*")]
         return {int(row["id"]): row.get("name") for row in rows}
 
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:
-        self._stack.close()
+        self.server.stop()
         try:
             yield
         finally:
-            server = redis_server(self._folder, appendfsync="no", port=self.port)
-            type(self)._stack = contextlib.ExitStack()
-            self._stack.enter_context(server)
+            self.server.start()
 
 
 class LakePlace(Place):
@@ -292,7 +267,7 @@ def _told(mail: Any) -> dict[str, Any]:
     }
 
 
-PLACES: dict[str, type[Any]] = {
+PLACES: dict[str, type[Place]] = {
     "postgres": PostgresPlace,
     "redis": RedisPlace,
     "lake": LakePlace,
@@ -300,3 +275,10 @@ PLACES: dict[str, type[Any]] = {
     "webhook": HookPlace,
     "mail": MailPlace,
 }
+#: Those with a server in a process of its own.
+SERVED = ("postgres", "redis")
+
+
+def params_of(*kinds: str) -> list[ParameterSet]:
+    """Kinds of places as parameters of a test, with the mark of what each starts."""
+    return [pytest.param(kind, marks=pytest.mark.process if kind in SERVED else ()) for kind in kinds]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid, SinkMisfit, TargetNotFound
 from headwater.sinks import ParquetSink, read_lake
 from headwater.testing import CrashAt, run_until_killed
+from tests.laws import costly
 from tests.sinks.places import micro
 
 
@@ -74,6 +75,8 @@ def test_small_files_are_joined_by_themselves(tmp_path: Path) -> None:
     assert len(records) < 80, "records that were summed up are gone"
 
 
+@pytest.mark.core
+@pytest.mark.process
 @pytest.mark.parametrize("point", ["lake.compacted", "lake.recorded", "lake.swept"])
 def test_a_compaction_that_is_killed_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     sink = ParquetSink(path=tmp_path, compact_files=None, keep_seconds=0)
@@ -92,6 +95,7 @@ def _compact(sink: ParquetSink) -> None:
     sink.compact()
 
 
+@pytest.mark.process
 def test_files_of_killed_attempts_are_swept_when_the_next_run_begins(tmp_path: Path) -> None:
     sink = ParquetSink(path=tmp_path)
     fill(sink, 2)
@@ -129,6 +133,7 @@ def test_what_cannot_be_a_lake_is_refused(tmp_path: Path) -> None:
         ParquetSink(path=tmp_path, key="id")
 
 
+@costly(2)
 @given(steps=st.lists(st.sampled_from(["one", "other", "compact", "auto"]), max_size=12))
 def test_any_writers_and_compactions_keep_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]

@@ -19,7 +19,6 @@ from headwater.sinks import PostgresSink, Retry
 from headwater.sinks.postgres_binary import encoders
 from headwater.sinks.postgres_table import read_target
 from tests.servers import Postgres, free_port
-from tests.servers import postgres as postgres
 from tests.sinks.places import SHORT, micro
 
 MOMENT = datetime.datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=datetime.UTC)

@@ -13,7 +13,6 @@ import redis
 from headwater.errors import ArgumentInvalid, SinkRefused, SinkUnavailable
 from headwater.sinks import RedisSink, Retry
 from tests.servers import free_port
-from tests.servers import redis_url as redis_url
 from tests.sinks.places import SHORT, micro
 
 

@@ -2,216 +2,283 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid
-from headwater.log import EmbeddedLog
-from headwater.sinks import TopicSink
-from tests.sinks.streams import (
-    FailsAfterCommit,
-    ids,
-    rows_of,
-    run,
-    run_until_it_fails,
-    staged_files,
-    to_topic,
-    writer_of,
+from headwater.errors import (
+    ArgumentInvalid,
+    ColumnMisfit,
+    ProducerFenced,
+    RowInvalid,
+    TopicNotFound,
+    UsageError,
 )
+from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
+from headwater.log.embedded.faults import SINK_CRASH_POINTS
+from headwater.sinks import TopicSink
+from headwater.testing import CrashAt, run_until_killed
+from tests.laws import costly
+from tests.sinks.frames import (
+    SCHEMA,
+    Frame,
+    Part,
+    close_shared,
+    deliver,
+    failing,
+    one_part,
+    parts_of,
+    rows_of,
+    stream_writer,
+    told_by_tasks,
+    write_frame,
+)
+from tests.sinks.places import micro
+from tests.sinks.streams import ids, staged_files
+from tests.sources.tasks import in_task
 
 HUNDRED = list(range(100))
+both_ways = pytest.mark.parametrize("way", ["format", "foreachBatch"])
 
 
 # -- once -------------------------------------------------------------------------------------------------------------
 
 
-def test_each_row_of_a_stream_is_in_the_topic_once(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
-    query = run(to_topic(rows_of(spark, log), log), tmp_path / "checkpoint")
+@both_ways
+def test_each_row_of_a_stream_is_in_the_topic_once(log: EmbeddedLog, way: str) -> None:
+    for number, first in enumerate(range(0, 100, 50)):
+        deliver(way, log, parts_of(range(first, first + 20), range(first + 20, first + 50)), micro(number))
     assert ids(log) == HUNDRED
-    assert log.committed_sequence(str(query.id)) >= 2
+    assert log.committed_sequence("q") == 1
     assert staged_files(log) == []
 
 
-def test_a_restart_goes_on_where_the_query_was(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
-    for _ in range(2):
-        run(to_topic(rows_of(spark, log), log), tmp_path / "checkpoint")
-        log.append("in", [{"id": number, "name": "later"} for number in range(100, 150)])
-    run(to_topic(rows_of(spark, log), log), tmp_path / "checkpoint")
-    assert ids(log) == [*HUNDRED, *sorted([*range(100, 150)] * 2)]
-
-
-def test_a_batch_repeated_after_its_commit_is_not_doubled(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
-    spark.dataSource.register(FailsAfterCommit)
-    writer = to_topic(rows_of(spark, log), log, format="fails_after_commit", once=tmp_path / "failed")
-    assert "between the two commits" in run_until_it_fails(writer, tmp_path / "checkpoint")
-    committed = ids(log)
-    assert 40 < len(committed) < 100  # Spark has called `abort` for batch 1, and took nothing back
-    run(writer, tmp_path / "checkpoint")
-    assert ids(log) == HUNDRED
-    assert staged_files(log) == []
-
-
-def test_foreach_batch_repeated_after_its_commit_is_not_doubled(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
-    sink = TopicSink(log=log.path, topic="out")
-    failed: list[int] = []
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        sink(rows, batch_id)
-        if batch_id == 1 and not failed:
-            failed.append(batch_id)
-            raise OSError("between the two commits")
-
-    writer = rows_of(spark, log).writeStream.foreachBatch(write)
-    assert "between the two commits" in run_until_it_fails(writer, tmp_path / "checkpoint")
-    assert 40 < len(ids(log)) < 100
-    run(writer, tmp_path / "checkpoint")
-    assert ids(log) == HUNDRED
-    assert staged_files(log) == []
-
-
-@pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str) -> None:
-    bad = rows_of(spark, log, rows_max=1000).withColumn("id", f.expr("if(id = 77, raise_error('bad row'), id)"))
-    assert "bad row" in run_until_it_fails(writer_of(bad, log, way), tmp_path / "checkpoint")
-    assert ids(log) == []
-    run(writer_of(rows_of(spark, log), log, way), tmp_path / "checkpoint")
-    assert ids(log) == HUNDRED
-    assert staged_files(log) == []  # also of a task that came to its end after Spark had given up
-
-
-@pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_a_driver_that_was_replaced_is_refused(spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str) -> None:
-    replaced = tmp_path / "replaced"
-
-    def replace(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Another driver takes over while a task of the second batch is at work."""
-        from headwater.batches import current_batch
-        from headwater.log import open as open_log
-
-        batch = current_batch()
-        assert batch is not None
-        yield from rows
-        if batch.number == 1 and not replaced.exists():
-            replaced.touch()
-            with open_log(log_path) as other:
-                other.open_producer(batch.query, holder="another driver")
-
-    log_path = str(log.path)
-    rows = rows_of(spark, log).mapInArrow(replace, "id long, name string")
-    writer = writer_of(rows, log, way)
-    assert "has been replaced" in run_until_it_fails(writer, tmp_path / "checkpoint")
-    assert 30 < len(ids(log)) < 50  # the first batch
-    run(writer, tmp_path / "checkpoint")  # a new run replaces the other in turn
-    assert ids(log) == HUNDRED
-
-
-def test_a_repeated_batch_still_runs_to_its_end(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
+@both_ways
+def test_a_batch_repeated_after_its_commit_is_not_doubled_and_still_runs_to_its_end(log: EmbeddedLog, way: str) -> None:
     """What the sink skips, stateful operators below it must not: the next batch needs their state."""
-    failed: list[int] = []
-    log.create("counts", {"digit": "int64", "count": "int64"}, key="digit")
-    sink = TopicSink(log=log.path, topic="counts")
+    deliver(way, log, parts_of(range(10), range(10, 20)), micro(0))
+    frame = deliver(way, log, parts_of(range(10), range(10, 20)), micro(0, run="r2"))
+    assert frame.finished == [0, 1]
+    assert ids(log) == HUNDRED[:20]
+    assert staged_files(log) == []
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        sink(rows, batch_id)
-        if batch_id == 1 and not failed:
-            failed.append(batch_id)
-            raise OSError("between the two commits")
 
-    counted = rows_of(spark, log).groupBy((f.col("id") % 10).alias("digit")).count()
-    writer = counted.writeStream.foreachBatch(write).outputMode("update")
-    run_until_it_fails(writer, tmp_path / "checkpoint")
-    run(writer, tmp_path / "checkpoint")
-    rows = log.read("counts", columns=["digit", "count"]).rows()
-    assert {row["digit"]: row["count"] for row in rows} == dict.fromkeys(range(10), 10)
+@both_ways
+def test_a_batch_without_rows_is_committed(log: EmbeddedLog, way: str) -> None:
+    deliver(way, log, parts_of([]), micro(0))
+    assert log.committed_sequence("q") == 0
+    assert ids(log) == []
+
+
+def test_abort_after_the_commit_takes_nothing_back(log: EmbeddedLog) -> None:
+    writer = stream_writer(log)
+    messages = [*told_by_tasks(writer, Frame(parts_of(range(10)), micro(0)))]
+    writer.commit(messages, 0)
+    writer.abort(messages, 0)
+    assert ids(log) == HUNDRED[:10]
+
+
+@both_ways
+def test_a_batch_that_fails_leaves_nothing(log: EmbeddedLog, way: str) -> None:
+    with pytest.raises(ValueError, match="bad row"):
+        deliver(way, log, [*parts_of(range(50)), failing(50, 51)], micro(0))
+    assert ids(log) == []
+    assert staged_files(log) == []
+    # A task that comes to its end after Spark has given up.
+    with in_task(micro(0)):
+        stream_writer(log).write(iter([rows_of([77])]))
+    assert len(staged_files(log)) == 1
+    deliver(way, log, parts_of(range(50), range(50, 100)), micro(0, run="r2"))
+    assert ids(log) == HUNDRED
+    assert staged_files(log) == []
+
+
+def test_only_attempts_that_the_driver_was_told_of_count(log: EmbeddedLog) -> None:
+    writer = stream_writer(log)
+    with in_task(MicroBatch(query="q", number=0, partition=0, attempt=7, run="r1")):
+        writer.write(iter([rows_of([1, 2])]))  # staged, but never told
+    writer.commit([*told_by_tasks(writer, Frame(parts_of([1, 2], [3]), micro(0))), None], 0)
+    assert ids(log) == [1, 2, 3]
+    assert staged_files(log) == []
+
+
+@both_ways
+def test_a_driver_that_was_replaced_is_refused(log: EmbeddedLog, way: str) -> None:
+    def replaced() -> Iterator[pa.RecordBatch]:
+        """Another driver takes over while a task is at work."""
+        yield rows_of([50])
+        with open_log(log.path) as other:
+            other.open_producer("q", holder="another driver")
+
+    deliver(way, log, parts_of(range(50)), micro(0))
+    with pytest.raises(ProducerFenced, match="has been replaced"):
+        deliver(way, log, [replaced], micro(1))
+    with pytest.raises(ProducerFenced, match="has been replaced"):
+        deliver(way, log, parts_of([51]), micro(1))
+    assert ids(log) == HUNDRED[:50]
+    deliver(way, log, parts_of(range(50, 100)), micro(1, run="r2"))  # a new run replaces the other in turn
+    assert ids(log) == HUNDRED
+    assert staged_files(log) == []
+
+
+numbers = itertools.count()
+outcomes = st.sampled_from(["done", "repeated", "fails first"])
+
+
+@costly(4)
+@given(
+    history=st.lists(st.tuples(st.integers(0, 5), outcomes, st.sampled_from(["format", "foreachBatch"])), max_size=6)
+)
+def test_any_batches_with_any_failures_and_replays_give_each_row_once(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int, str, str]]
+) -> None:
+    runs = itertools.count()
+    with open_log(tmp_path_factory.mktemp("law") / "log") as log:
+        log.create("out", SCHEMA, partitions=2, key="id")
+        first = 0
+        for number, (count, outcome, way) in enumerate(history):
+            parts = parts_of(range(first, first + count), range(first + count, first + 2 * count))
+            if outcome == "fails first":
+                with pytest.raises(ValueError, match="bad row"):
+                    deliver(way, log, [*parts, failing(-1)], micro(number, run=f"r{next(runs)}"))
+            for _ in range(2 if outcome == "repeated" else 1):
+                deliver(way, log, parts, micro(number, run=f"r{next(runs)}"))
+            first += 2 * count
+        assert ids(log) == list(range(first))
+        assert staged_files(log) == []
+        close_shared(log)
+
+
+@pytest.mark.core
+@pytest.mark.process
+@both_ways
+@pytest.mark.parametrize("point", [*SINK_CRASH_POINTS, "commit.synced", "commit.recorded", "commit.flipped"])
+def test_a_batch_is_there_whole_or_not_at_all_after_kill_9(
+    log: EmbeddedLog, tmp_path: Path, way: str, point: str
+) -> None:
+    deliver(way, log, parts_of(range(50)), micro(0))
+    parts, errors = parts_of(range(50, 75), range(75, 100)), tmp_path / "errors"
+
+    def second() -> None:
+        deliver(way, log, parts, micro(1, run="r2"))
+
+    ended = run_until_killed(second, at=CrashAt(point=point), errors=errors)
+    assert not errors.exists(), errors.read_text(encoding="utf-8")
+    assert ended.killed
+    with open_log(log.path) as fresh:
+        covered = fresh.committed_sequence("q") + 1
+        assert len(ids(fresh)) == 50 * covered
+    deliver(way, log, parts, micro(1, run="r3"))
+    deliver(way, log, parts_of([]), micro(2, run="r3"))
+    assert ids(log) == HUNDRED
+    assert staged_files(log) == [], "a commit removes what is left of earlier attempts"
 
 
 # -- what a transaction carries ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_the_transaction_says_which_source_offsets_it_covers(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str
-) -> None:
-    query = run(writer_of(rows_of(spark, log), log, way), tmp_path / "checkpoint")
-    metadata = log.transaction_metadata(str(query.id))
+def test_the_transaction_says_which_source_offsets_it_covers(log: EmbeddedLog, tmp_path: Path) -> None:
+    offsets = {"topics": {"in": {"0": 10}}}
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint/offsets/3").write_text(f"v1\n{{}}\n{json.dumps(offsets)}\n-\n", encoding="utf-8")
+    deliver("format", log, parts_of([1]), micro(3), checkpointLocation=(tmp_path / "checkpoint").as_uri())
+    assert log.transaction_metadata("q") == {"query": "q", "run": "r1", "batch": 3, "sources": [offsets, "-"]}
+    deliver("format", log, parts_of([1]), micro(4), checkpointLocation="s3a://bucket/checkpoint")
+    metadata = log.transaction_metadata("q")
     assert metadata is not None
-    assert (metadata["query"], metadata["run"]) == (str(query.id), str(query.runId))
-    written = (tmp_path / "checkpoint/offsets" / str(metadata["batch"])).read_text(encoding="utf-8").splitlines()
-    assert metadata["sources"] == [json.loads(line) for line in written[2:]]
+    assert (metadata["batch"], metadata["sources"]) == (4, [])
 
 
-def test_several_topics_are_written_in_one_transaction(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
+def into(log: EmbeddedLog, parts: list[Part], batch: MicroBatch, **options: Any) -> None:
+    # Any: a stand-in for a DataFrame.
+    frame: Any = Frame(parts, batch)
+    TopicSink(log=log.path, **options)(frame, batch.number)
+
+
+EVEN = pa.schema([("id", pa.int64())])
+
+
+# Any, here and below: a stand-in for a DataFrame.
+def even(rows: Any) -> Any:
+    return rows.select(lambda batch: batch.filter(pc.equal(pc.bit_wise_and(batch["id"], 1), 0)).select(["id"]), EVEN)
+
+
+def test_several_topics_are_written_in_one_transaction(log: EmbeddedLog) -> None:
     log.create("even", {"id": "int64"})
-    sink = TopicSink(log=log.path, topics={"out": None, "even": lambda rows: rows.where("id % 2 = 0").select("id")})
-    query = run(rows_of(spark, log).writeStream.foreachBatch(sink), tmp_path / "checkpoint")
+    into(log, parts_of(range(50), range(50, 100)), micro(0), topics={"out": None, "even": even})
     assert ids(log) == HUNDRED
     assert ids(log, "even") == HUNDRED[::2]
-    assert log.committed_sequence(str(query.id)) == 2
+    assert log.committed_sequence("q") == 0
 
 
-def test_a_topic_that_fails_takes_the_others_of_its_batch_with_it(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
+def test_a_topic_that_fails_takes_the_others_of_its_batch_with_it(log: EmbeddedLog) -> None:
     log.create("narrow", {"id": "int8"})
-    sink = TopicSink(log=log.path, topics={"out": None, "narrow": lambda rows: rows.selectExpr("id * 10 AS id")})
-    error = run_until_it_fails(rows_of(spark, log).writeStream.foreachBatch(sink), tmp_path / "checkpoint")
-    assert "column 'id' has a value that does not fit int8" in error
+
+    def times_ten(rows: Any) -> Any:
+        return rows.select(lambda batch: pa.record_batch({"id": pc.multiply(batch["id"], 10)}), EVEN)
+
+    with pytest.raises(UsageError, match="column 'id' has a value that does not fit int8"):
+        into(log, parts_of(HUNDRED), micro(0), topics={"out": None, "narrow": times_ten})
     assert ids(log) == ids(log, "narrow") == []
+    assert staged_files(log) == []
 
 
-def test_a_second_sink_in_the_same_batch_is_refused_rather_than_skipped(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
-    sinks = [TopicSink(log=log.path, topic=topic) for topic in ("out", "in")]
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        for sink in sinks:
-            sink(rows, batch_id)
-
-    error = run_until_it_fails(rows_of(spark, log).writeStream.foreachBatch(write), tmp_path / "checkpoint")
-    assert "two sinks in one batch" in error
+def test_a_second_sink_in_the_same_batch_is_refused_rather_than_skipped(log: EmbeddedLog) -> None:
+    into(log, parts_of([1]), micro(0), topic="out")
+    with pytest.raises(ArgumentInvalid, match="two sinks in one batch"):
+        into(log, parts_of([1]), micro(0), topic="in")
 
 
-def test_rows_computed_elsewhere_join_the_transaction(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
+def test_rows_computed_elsewhere_join_the_transaction(log: EmbeddedLog) -> None:
     log.create("late", {"batch": "int64"})
 
     def late(batch: MicroBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield "late", pa.record_batch({"batch": pa.array([batch.number])})
 
-    sink = TopicSink(log=log.path, topic="out", extra_parts=late)
-    run(rows_of(spark, log).writeStream.foreachBatch(sink), tmp_path / "checkpoint")
-    assert ids(log) == HUNDRED
+    for number in range(3):
+        into(log, parts_of([number]), micro(number), topic="out", extra_parts=late)
+    assert ids(log) == [0, 1, 2]
     assert [row["batch"] for row in log.read("late").rows()] == [0, 1, 2]
 
 
-def test_a_column_names_the_topic_of_each_row(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
-    log.create("even", {"id": "int64"})
-    rows = rows_of(spark, log).withColumn("_topic", f.expr("if(id % 2 = 0, 'even', null)"))
-    rows = rows.withColumn("name", f.expr("if(id % 2 = 0, null, name)"))
-    run(to_topic(rows, log), tmp_path / "checkpoint")
-    assert ids(log, "even") == HUNDRED[::2]
-    assert ids(log) == HUNDRED[1::2]
+ROUTED = pa.schema([*SCHEMA, ("_topic", pa.string())])
 
 
-def test_a_value_that_the_rows_topic_has_no_column_for_is_refused(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
+def routed(topics: list[str | None], names: list[str | None]) -> list[Part]:
+    batch = pa.record_batch(
+        [pa.array(range(len(topics)), pa.int64()), pa.array(names), pa.array(topics)], schema=ROUTED
+    )
+    return [lambda: [batch]]
+
+
+def test_a_column_names_the_topic_of_each_row(log: EmbeddedLog) -> None:
     log.create("even", {"id": "int64"})
-    rows = rows_of(spark, log).withColumn("_topic", f.expr("if(id % 2 = 0, 'even', 'out')"))
-    assert "column 'name' is not in the schema" in run_until_it_fails(to_topic(rows, log), tmp_path / "checkpoint")
+    parts = routed(["even", None, "even", None], [None, "n1", None, "n3"])
+    deliver("format", log, parts, micro(0), arrow=ROUTED)
+    assert ids(log, "even") == [0, 2]
+    assert ids(log) == [1, 3]
+
+
+def test_a_value_that_the_rows_topic_has_no_column_for_is_refused(log: EmbeddedLog) -> None:
+    log.create("even", {"id": "int64"})
+    with pytest.raises(UsageError, match="column 'name' is not in the schema"):
+        deliver("format", log, routed(["out", "even"], ["a", "b"]), micro(0), arrow=ROUTED)
     assert ids(log) == ids(log, "even") == []
+
+
+def test_a_row_without_a_topic_needs_one_for_such_rows(log: EmbeddedLog) -> None:
+    with pytest.raises(ColumnMisfit, match="is null in a row, and no topic was given for such rows"):
+        deliver("format", log, routed(["out", None], ["a", "b"]), micro(0), arrow=ROUTED, topic="")
 
 
 # -- columns and topics -----------------------------------------------------------------------------------------------
@@ -221,100 +288,142 @@ def test_a_value_that_the_rows_topic_has_no_column_for_is_refused(
     ("columns", "problem"),
     [
         (
-            "id, name, 1 AS nmae",
+            {"id": "int64", "name": "string", "nmae": "int32"},
             "Column 'nmae' does not fit topic 'out': it is not in its schema; did you mean 'name'?",
         ),
-        ("name AS id, name", "Column 'id' does not fit topic 'out': it is string, and the schema says int64"),
-        ("id, array(name) AS name", "Column 'name' does not fit topic 'out': it is list<string>"),
-        ("id, name, 1 AS _headers", "Column '_headers' does not fit topic 'out': it is int32"),
+        (
+            {"id": "string", "name": "string"},
+            "Column 'id' does not fit topic 'out': it is string, and the schema says int64",
+        ),
+        ({"id": "int64", "name": "list"}, "Column 'name' does not fit topic 'out': it is list<string>"),
+        (
+            {"id": "int64", "name": "string", "_headers": "int32"},
+            "Column '_headers' does not fit topic 'out': it is int32",
+        ),
     ],
 )
 def test_a_column_that_does_not_fit_is_named_before_a_row_is_written(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path, columns: str, problem: str
+    log: EmbeddedLog, columns: dict[str, str], problem: str
 ) -> None:
-    rows = rows_of(spark, log).selectExpr(*columns.split(", "))
-    assert problem in run_until_it_fails(to_topic(rows, log), tmp_path / "checkpoint")
-    with pytest.raises(PySparkException, match="does not fit topic"):
-        rows_of_batch = spark.range(3).selectExpr("id", "cast(id AS string) AS name").selectExpr(*columns.split(", "))
-        rows_of_batch.write.format("headwater").option("log", str(log.path)).mode("append").save("out")
-    writer = rows.writeStream.foreachBatch(TopicSink(log=log.path, topic="out"))
-    assert problem in run_until_it_fails(writer, tmp_path / "another")
+    kinds: dict[str, pa.DataType] = {"list": pa.list_(pa.field("element", pa.string()))}
+    arrow = pa.schema([(name, kinds.get(kind) or pa.type_for_alias(kind)) for name, kind in columns.items()])
+    never: list[Part] = [failing()]
+    ways: list[Callable[[], object]] = [
+        lambda: deliver("format", log, never, micro(0), arrow=arrow),
+        lambda: deliver("foreachBatch", log, never, micro(0), arrow=arrow),
+        lambda: write_frame(log, never, arrow),
+        lambda: TopicSink(log=log.path, topic="out").check(arrow),
+    ]
+    for way in ways:
+        with pytest.raises(ColumnMisfit) as caught:
+            way()
+        assert problem in str(caught.value)
     assert ids(log) == []
 
 
-def test_a_column_that_must_not_be_null_must_be_there(spark: SparkSession, log: EmbeddedLog) -> None:
-    log.create("strict", {"id": "int64 not null", "name": "string not null"})
-    with pytest.raises(PySparkException, match="Column 'name' does not fit topic 'strict': it is missing"):
-        spark.range(3).write.format("headwater").option("log", str(log.path)).mode("append").save("strict")
+def test_a_column_that_must_not_be_null_must_be_there(log: EmbeddedLog) -> None:
+    log.create("strict", {"id": "int64 not null", "name": "string not null"}, key="id")
+    with pytest.raises(ColumnMisfit, match="Column 'name' does not fit topic 'strict': it is missing"):
+        write_frame(log, [], EVEN, topic="strict")
+    write_frame(log, [], pa.schema([*EVEN, ("_tombstone", pa.bool_())]), topic="strict")
 
 
-def test_a_missing_topic_is_named_or_made_from_the_columns(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
-    rows = rows_of(spark, log)
-    assert "There is no topic 'new'" in run_until_it_fails(to_topic(rows, log, topic="new"), tmp_path / "checkpoint")
-    made = to_topic(rows.withColumn("_offset", f.lit(7)), log, topic="new", create="true", key="id", partitions=3)
-    run(made, tmp_path / "another")
+def test_a_missing_topic_is_named_or_made_from_the_columns(log: EmbeddedLog) -> None:
+    with pytest.raises(TopicNotFound, match="There is no topic 'new'"):
+        deliver("format", log, parts_of(HUNDRED), micro(0), topic="new")
+    arrow = pa.schema([*SCHEMA, ("_offset", pa.int32())])
+    parts = one_part(id=HUNDRED, name=["n"] * 100, _offset=pa.array([7] * 100, pa.int32()))
+    deliver("format", log, parts, micro(0), arrow=arrow, topic="new", create="true", key="id", partitions=3)
     topic = log.topic("new")
     assert (topic.schema.names, topic.key, topic.partitions) == (["id", "name"], ("id",), 3)
     assert ids(log, "new") == HUNDRED
 
 
-def test_without_a_topic_the_sink_says_what_it_needs(spark: SparkSession, log: EmbeddedLog) -> None:
-    with pytest.raises(PySparkException, match="a column `_topic` that names one"):
-        spark.range(3).write.format("headwater").option("log", str(log.path)).mode("append").save()
-    with pytest.raises(ArgumentInvalid):
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"topic": ""}, "a column `_topic` that names one"),
+        ({"create": "perhaps"}, "true or false"),
+        ({"partitions": "many"}, "a whole number"),
+    ],
+)
+def test_a_wrong_option_is_named(log: EmbeddedLog, options: dict[str, str], expected: str) -> None:
+    with pytest.raises(ArgumentInvalid, match=expected):
+        stream_writer(log, **options)
+
+
+def test_a_sink_says_what_it_needs(log: EmbeddedLog) -> None:
+    with pytest.raises(ArgumentInvalid, match="either `topic` or `topics`"):
         TopicSink(log=log.path, topic="out", topics={"out": None})
+    with pytest.raises(ArgumentInvalid, match=r"a call by `writeStream\.foreachBatch`"):
+        TopicSink(log=log.path, topic="out")(Frame([], micro(3)), 4)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentInvalid, match="the folder of a log"):
+        TopicSink(log="s3://bucket/log", topic="out").check(SCHEMA)
+    with pytest.raises(ArgumentInvalid, match="one that runs micro-batches"):
+        stream_writer(log).write(iter([]))
+    with pytest.raises(ArgumentInvalid, match=r"\.option\('log', …\)"):
+        type(stream_writer(log))({"topic": "out"}, Frame([], micro(0)).schema)
 
 
-def test_headers_and_tombstones_go_in_and_given_columns_are_left_out(spark: SparkSession, log: EmbeddedLog) -> None:
-    rows = spark.range(2).selectExpr(
-        "id", "map('by', 'me') AS _headers", "id = 1 AS _tombstone", "99L AS _offset", "9 AS _partition"
+def test_headers_and_tombstones_go_in_and_given_columns_are_left_out(log: EmbeddedLog) -> None:
+    headers = pa.array([[("by", b"me")]] * 2, pa.map_(pa.string(), pa.binary()))
+    batch = pa.record_batch(
+        {
+            "id": pa.array([0, 1], pa.int64()),
+            "_headers": headers,
+            "_tombstone": [False, True],
+            "_offset": pa.array([99, 99], pa.int64()),
+            "_partition": pa.array([9, 9], pa.int32()),
+        }
     )
-    rows.coalesce(1).write.format("headwater").option("log", str(log.path)).mode("append").save("out")
+    write_frame(log, [lambda: [batch]], batch.schema)
     read = log.read("out", columns=["id", "_headers"]).rows()
     assert sorted((row["id"], row["_headers"]["by"]) for row in read) == [(0, b"me"), (1, b"me")]
     assert max(log.end_offsets("out").values()) <= 2
 
 
-def test_a_changelog_becomes_the_last_row_of_each_key(spark: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
+@both_ways
+def test_a_changelog_becomes_the_last_row_of_each_key(log: EmbeddedLog, way: str) -> None:
     log.create("table", {"id": "int64", "name": "string"}, key="id", compact=True)
-    changes = "case when id < 60 then '+I' when id < 90 then '+U' else '-D' end"
-    rows = rows_of(spark, log).withColumn("_op", f.expr(changes)).withColumn("id", f.col("id") % 30)
-    sink = TopicSink(log=log.path, topic="table")
-    run(rows.writeStream.foreachBatch(sink), tmp_path / "checkpoint")
+    operations = ["+I"] * 60 + ["+U"] * 30 + ["-D"] * 10
+    columns = {"id": [n % 30 for n in HUNDRED], "name": [f"n{n}" for n in HUNDRED], "_op": operations}
+    arrow = pa.schema([*SCHEMA, ("_op", pa.string())])
+    deliver(way, log, one_part(**columns), micro(0), arrow=arrow, topic="table")
     log.tidy("table", seal=True)
-    deleted = {row["id"] for row in log.read("table").rows() if row.get("_tombstone")}
+    rows = log.read("table").rows()
+    deleted = {row["id"] for row in rows if row.get("_tombstone")}
     assert deleted <= set(range(10))
-    assert {row["id"] for row in log.read("table").rows()} == set(range(30))
+    assert {row["id"] for row in rows} == set(range(30))
+    assert {row["name"] for row in rows if row["id"] >= 10} == {f"n{n}" for n in range(70, 90)}
+
+
+def test_a_row_of_a_compacted_topic_needs_its_key(log: EmbeddedLog) -> None:
+    log.create("table", {"id": "int64", "name": "string"}, key="id", compact=True)
+    with pytest.raises(RowInvalid, match="is null, and it is part of the key"):
+        write_frame(log, one_part(id=[1, None], name=["a", "b"]), topic="table")
+    assert log.read("table").rows() == []
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dataframe_is_written_in_one_transaction(spark: SparkSession, log: EmbeddedLog) -> None:
-    rows = spark.range(1000).selectExpr("id", "cast(id AS string) AS name").repartition(4)
-    rows.write.format("headwater").option("log", str(log.path)).mode("append").save("out")
-    assert ids(log) == list(range(1000))
+def test_a_dataframe_is_written_in_one_transaction(log: EmbeddedLog) -> None:
+    write_frame(log, parts_of(*(range(first, first + 25) for first in range(0, 100, 25))))
+    assert ids(log) == HUNDRED
     assert staged_files(log) == []
 
 
-def test_a_dataframe_that_fails_leaves_nothing(spark: SparkSession, log: EmbeddedLog) -> None:
-    rows = spark.range(1000).selectExpr("if(id = 777, raise_error('bad row'), id) AS id").repartition(4)
-    with pytest.raises(PySparkException, match="bad row"):
-        rows.write.format("headwater").option("log", str(log.path)).mode("append").save("out")
+def test_a_dataframe_that_fails_leaves_nothing(log: EmbeddedLog) -> None:
+    with pytest.raises(ValueError, match="bad row"):
+        write_frame(log, [*parts_of(range(50)), failing(50)])
     assert ids(log) == []
+    assert staged_files(log) == []
 
 
-def test_a_dataframe_with_a_sequence_is_written_once_however_often_it_is_tried(
-    spark: SparkSession, log: EmbeddedLog
-) -> None:
-    writer = spark.range(10).write.format("headwater").option("log", str(log.path)).mode("append")
+def test_a_dataframe_with_a_sequence_is_written_once_however_often_it_is_tried(log: EmbeddedLog) -> None:
     for sequence in (0, 0, 1, 1, 0):
-        writer.option("producer", "nightly").option("sequence", str(sequence)).save("out")
+        write_frame(log, parts_of(range(10)), producer="nightly", sequence=sequence)
     assert ids(log) == sorted([*range(10)] * 2)
-
-
-def test_a_log_cannot_be_overwritten(spark: SparkSession, log: EmbeddedLog) -> None:
-    with pytest.raises(PySparkException, match="a log has no rows to replace"):
-        spark.range(3).write.format("headwater").option("log", str(log.path)).mode("overwrite").save("out")
+    for options in ({"producer": "nightly"}, {"sequence": 1}, {"producer": "nightly", "sequence": "last"}):
+        with pytest.raises(ArgumentInvalid, match="a whole number, together with a `producer`"):
+            write_frame(log, [], **options)
