@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import headwater.log
 from headwater.log import EmbeddedLog
 from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec, ViewStore
-from tests.servers import postgres
+from tests.servers import Postgres, postgres
 
 __all__ = ["postgres"]
 
@@ -30,13 +31,27 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
         yield log
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(scope="session")
+def database(postgres: Postgres) -> str:
+    """One database for all tests of views. A store of its own is an app of its own there: `new_app()`."""
+    return postgres.new_database()
+
+
+def new_app() -> str:
+    """The name of an app that no other test has; a database for each test would take a second each."""
+    return f"test_{next(_apps)}"
+
+
+_apps = itertools.count()
+
+
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.process)])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
     """Opens the store of this test, again and again, as a process does that was ended."""
     if request.param == "duckdb":
         return lambda: DuckStore(tmp_path / "views.duckdb")
-    address = request.getfixturevalue("postgres").new_database()
-    return lambda: PostgresStore(address, app="test")
+    address, app = request.getfixturevalue("database"), new_app()
+    return lambda: PostgresStore(address, app=app)
 
 
 @pytest.fixture

@@ -12,8 +12,13 @@ from headwater.testing import CrashAt, run_until_killed
 from headwater.views import ViewKeeper, ViewStore
 from tests.views.conftest import SPEND, Opened, spec
 
+pytestmark = pytest.mark.process
 BATCHES = 5
-APPLYING = [point for point in VIEW_CRASH_POINTS if point != "view.before_switch"]
+APPLYING = [
+    pytest.param(point, marks=[pytest.mark.core] * (point == "view.before_commit"))
+    for point in VIEW_CRASH_POINTS
+    if point != "view.before_switch"
+]
 
 
 def rows_of_batch(number: int) -> list[dict[str, object]]:

@@ -40,6 +40,7 @@ def test_a_view_larger_than_memory_works(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.process
 def test_another_process_cannot_write_it_meanwhile(tmp_path: Path) -> None:
     store = DuckStore(tmp_path / "views.duckdb")
     text = f"from headwater.views import DuckStore\nDuckStore({str(tmp_path / 'views.duckdb')!r})"

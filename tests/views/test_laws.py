@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import headwater.log
 from headwater.views import Change, DuckStore, ViewKeeper, ViewSpec
+from tests.laws import costly
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("value", pa.list_(pa.int64()))])
 KEY = ("a", "b")
@@ -59,6 +60,7 @@ def as_stored(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@costly(5)
 @given(steps=st.lists(STEP, max_size=12), partitions=st.integers(1, 3), begin=st.integers(0, 12))
 def test_a_view_is_the_dictionary_of_its_changelog(
     steps: list[tuple[str, list[dict[str, Any]]]], partitions: int, begin: int

@@ -13,9 +13,9 @@ from headwater.errors import StatementInvalid, StoreUnreachable, ViewInvalid
 from headwater.log import EmbeddedLog
 from headwater.views import PostgresStore, View, ViewKeeper, conditions
 from tests.servers import PeerUnavailable, Postgres, free_port, postgres_server
-from tests.views.conftest import SPEND, spec
+from tests.views.conftest import SPEND, new_app, spec
 
-SECONDS_MAX = 60.0
+pytestmark = pytest.mark.process
 
 
 def test_a_view_goes_on_when_its_server_is_back(log: EmbeddedLog) -> None:
@@ -51,19 +51,19 @@ def test_a_server_that_is_not_there_or_refuses_is_told(postgres: Postgres) -> No
         PostgresStore(f"postgresql://{postgres.user}:wrong@127.0.0.1:{postgres.port}/postgres")
 
 
-def test_a_name_that_would_be_cut_is_refused(postgres: Postgres) -> None:
-    store = PostgresStore(postgres.new_database())
+def test_a_name_that_would_be_cut_is_refused(database: str) -> None:
+    store = PostgresStore(database, app=new_app())
     with pytest.raises(ViewInvalid, match="63 bytes"):
         store.declare(spec("v" * 63))
     store.close()
 
 
 @pytest.fixture
-def view(postgres: Postgres, log: EmbeddedLog) -> Iterator[View]:
+def view(database: str, log: EmbeddedLog) -> Iterator[View]:
     """The view `spend` over three cards."""
     log.create("spend", SPEND, key="card", compact=True)
     log.append("spend", [{"card": card, "total": float(card), "shop": "abc"[card]} for card in range(3)])
-    store = PostgresStore(postgres.new_database())
+    store = PostgresStore(database, app=new_app())
     keeper = ViewKeeper(log, store)
     view = keeper.add(spec())
     keeper.catch_up()
@@ -136,9 +136,8 @@ def test_a_statement_can_be_stopped(view: View) -> None:
         store.query("SELECT pg_sleep(600)", stoppable=lambda stop: stop())
 
 
-def test_apps_keep_apart(postgres: Postgres) -> None:
-    address = postgres.new_database()
-    one, other = PostgresStore(address, app="one"), PostgresStore(address, app="other")
+def test_apps_keep_apart(database: str) -> None:
+    one, other = PostgresStore(database, app="one"), PostgresStore(database, app="other")
     one.declare(spec())
     assert other.stored() == []
     one.close()

@@ -11,11 +11,12 @@ from headwater.views import ViewKeeper
 from tests.notebook.test_cards import HOSTILE, checked
 from tests.notebook.test_live import Output, output
 from tests.views.conftest import SPEND, spec
-from tests.views.test_view import Reader, view
+from tests.views.test_view import Reader, readers, view
 
 __all__ = ["output", "view"]
 
 
+@readers
 def test_a_view_shows_its_first_rows_in_the_order_of_their_keys(view: Reader, log: EmbeddedLog) -> None:
     log.append("spend", [{"card": 10, "total": 0.1, "shop": None}])
     view.get(card=10, at_least={"spend": log.end_offsets("spend")})
@@ -26,6 +27,7 @@ def test_a_view_shows_its_first_rows_in_the_order_of_their_keys(view: Reader, lo
     ]  # fmt: skip
 
 
+@readers
 def test_only_a_few_rows_are_read(view: Reader, log: EmbeddedLog) -> None:
     shops = [shop for shop in HOSTILE if "\0" not in shop]  # PostgreSQL has no text with a zero byte
     log.append("spend", [{"card": card, "shop": shops[card % len(shops)]} for card in range(1000)])
@@ -35,6 +37,7 @@ def test_only_a_few_rows_are_read(view: Reader, log: EmbeddedLog) -> None:
     assert html.count("<tr>") == 11
 
 
+@readers
 def test_a_live_view_follows_and_an_interrupt_ends_it(view: Reader, log: EmbeddedLog, output: Output) -> None:
     def react(html: str) -> None:
         if len(output.frames) == 1:
@@ -49,6 +52,7 @@ def test_a_live_view_follows_and_an_interrupt_ends_it(view: Reader, log: Embedde
     assert [text for text in last if text in {"77", "2", "0"}] == ["77", "2"]
 
 
+@readers
 def test_a_live_view_stops_by_itself(view: Reader, output: Output) -> None:
     view.live(seconds=0.05)
     assert [checked(frame).texts[-1] for frame in (output.frames[0], output.frames[-1])] == [
@@ -56,6 +60,7 @@ def test_a_live_view_stops_by_itself(view: Reader, output: Output) -> None:
     ]  # fmt: skip
 
 
+@readers
 def test_what_cannot_be_meant_is_refused_before_anything_is_shown(view: Reader, output: Output) -> None:
     with pytest.raises(ArgumentInvalid, match="rows_max"):
         view.live(rows_max=0)

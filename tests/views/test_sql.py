@@ -20,6 +20,7 @@ from headwater.units import MIB
 from headwater.views import ViewKeeper
 from headwater.views.bounds import Bounds, Stoppable
 from headwater.views.sql import Sql
+from tests.laws import costly
 from tests.views.conftest import SPEND, spec
 
 
@@ -214,6 +215,7 @@ CONDITIONS = st.one_of(
 )
 
 
+@costly(4)
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), word=st.sampled_from([" AND ", " OR "]))
 def test_pruning_never_changes_an_answer(timed: EmbeddedLog, conditions: list[str], word: str) -> None:
     sql = Sql(timed)

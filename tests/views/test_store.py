@@ -36,6 +36,7 @@ def contents(store: ViewStore, spec: ViewSpec) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(maps_as_pydicts="strict"), key=lambda row: str(row[spec.key[0]]))
 
 
+@pytest.mark.core
 def test_rows_are_inserted_replaced_and_deleted_by_key(store: ViewStore) -> None:
     spend = spec()
     store.declare(spend)
