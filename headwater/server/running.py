@@ -55,7 +55,6 @@ def served_app(
         yield announced
     finally:
         runner.home.withdraw()
-        app.state.service.closing = True
         server.should_exit = True
         thread.join(5)
         listening.close()

@@ -119,6 +119,11 @@ class Service:
         if self.closing:
             self.closing, self.bell = False, Bell()
 
+    def stop(self) -> None:
+        """Let requests that wait come to their end: nothing is going to happen any more."""
+        self.closing = True
+        self.bell.ring()
+
     def close(self) -> None:
         self.closing = True
         self.bell.close()

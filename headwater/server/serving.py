@@ -85,6 +85,11 @@ def bound(address: Address) -> socket.socket:
 def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
     import uvicorn
 
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.service.stop()  # or long polls and tails would hold it up until they look again
+            await super().shutdown(sockets)
+
     # Any: settings of another library, of many types.
     secure: dict[str, Any] = {}
     if address.certificate is not None:
@@ -100,7 +105,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         h11_max_incomplete_event_size=64 * 1024,
         **secure,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def run_server(
@@ -126,7 +131,6 @@ def run_server(
             tell(address.url(listening.getsockname()[1]))
             server.run(sockets=[listening])
     finally:
-        app.state.service.closing = True
         listening.close()
 
 
@@ -190,7 +194,6 @@ def served(
     try:
         yield where.url(listening.getsockname()[1])
     finally:
-        app.state.service.closing = True
         server.should_exit = True
         thread.join(5)
         listening.close()

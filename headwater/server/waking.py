@@ -72,9 +72,18 @@ class Bell:
                         del self._uses[path]
                         self._watch.forget(path)
 
+    def ring(self) -> None:
+        """Wake all that wait, as if all files had changed."""
+        with self._lock:
+            loops = list(self._waiters)
+        for loop in loops:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._ring, loop, None)
+
     def close(self) -> None:
         self._closed.set()
         if self._thread is not None:
+            self._watch.wake()
             self._thread.join(2 * LOOK_AGAIN_SECONDS)
         self._watch.close()
 

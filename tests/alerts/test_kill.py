@@ -15,7 +15,11 @@ from headwater.testing.crash import CrashAt, run_until_killed
 from tests.alerts.numbers import Numbers, opened, slow
 
 #: Those of the log are the ones that a transaction passes.
-POINTS = [*ALERT_CRASH_POINTS, *(point for point in CRASH_POINTS if point.startswith(("append.", "commit.")))]
+POINTS = [
+    *(pytest.param(point, marks=pytest.mark.core) for point in ALERT_CRASH_POINTS),
+    *(point for point in CRASH_POINTS if point.startswith(("append.", "commit."))),
+]
+pytestmark = pytest.mark.process
 
 
 class Receiver:

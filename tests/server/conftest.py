@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from headwater.config import Config
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
+from headwater.log.remote import connection
 from headwater.server import Address, Settings, Tokens, application, served
 
 Ask = Callable[..., TestClient]
@@ -29,9 +30,9 @@ def tokens(log: EmbeddedLog) -> Tokens:
     return Tokens(log.path)
 
 
-@pytest.fixture
-def client_of(log: EmbeddedLog) -> Iterator[Ask]:
-    """A client of an application over the log, with settings of its own."""
+@contextmanager
+def clients(log: EmbeddedLog) -> Iterator[Ask]:
+    """Clients of applications over a log, each with settings of its own."""
     with ExitStack() as stack:
 
         def make(*, token: str | None = None, settings: Settings | None = None, **more: Any) -> TestClient:
@@ -40,6 +41,26 @@ def client_of(log: EmbeddedLog) -> Iterator[Ask]:
             client = TestClient(app, base_url="http://127.0.0.1:8080", headers=headers, raise_server_exceptions=False)
             return stack.enter_context(client)
 
+        yield make
+
+
+@pytest.fixture
+def client_of(log: EmbeddedLog) -> Iterator[Ask]:
+    with clients(log) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+    """A log for all tests of a file that change nothing in it."""
+    with open_log(tmp_path_factory.mktemp("shared") / "log", config=Config(upkeep="manual")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared_client_of(shared_log: EmbeddedLog) -> Iterator[Ask]:
+    """Clients for those tests: an application takes longer to make than most requests to answer."""
+    with clients(shared_log) as make:
         yield make
 
 
@@ -59,6 +80,12 @@ def address(log: EmbeddedLog) -> Iterator[str]:
 def remote(address: str) -> Iterator[EmbeddedLog]:
     with open_log(address) as opened:
         yield opened
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client gives a server up after some milliseconds, not after a second."""
+    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.001)
 
 
 Opened = AbstractContextManager[EmbeddedLog]

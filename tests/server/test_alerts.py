@@ -30,12 +30,23 @@ if TYPE_CHECKING:
 RULES = "/api/v1/alerts/rules"
 
 
-@pytest.fixture
-def orders(log: EmbeddedLog) -> EmbeddedLog:
+def with_orders(log: EmbeddedLog) -> EmbeddedLog:
     log.create("orders", "id int64, user string")
     log.append("orders", [{"id": number, "user": "ada"} for number in range(5)])
     log.commit_offsets("billing", "orders", {0: 0})
     return log
+
+
+@pytest.fixture
+def orders(log: EmbeddedLog) -> EmbeddedLog:
+    return with_orders(log)
+
+
+@pytest.fixture(scope="module")
+def refused(shared_log: EmbeddedLog, shared_client_of: Ask) -> TestClient:
+    """A client for rules that are refused and change nothing."""
+    with_orders(shared_log)
+    return shared_client_of()
 
 
 @pytest.fixture
@@ -84,12 +95,12 @@ def test_a_rule_is_put_looked_at_changed_and_removed(orders: EmbeddedLog, client
     ],
 )
 def test_a_bad_rule_gets_one_clear_error(
-    orders: EmbeddedLog, client: TestClient, body: dict[str, Any], error: str, status: int
+    shared_log: EmbeddedLog, refused: TestClient, body: dict[str, Any], error: str, status: int
 ) -> None:
-    answer = client.put(f"{RULES}/wrong", json=body)
+    answer = refused.put(f"{RULES}/wrong", json=body)
     assert (answer.status_code, answer.json()["error"]) == (status, error), answer.text
-    assert client.get("/api/v1/alerts").json()["rules"] == []
-    assert not orders.topics("__alerts", internal=True)
+    assert refused.get("/api/v1/alerts").json()["rules"] == []
+    assert not shared_log.topics("__alerts", internal=True)
 
 
 def test_a_statement_over_a_topic_fires_for_its_rows(orders: EmbeddedLog, client: TestClient) -> None:

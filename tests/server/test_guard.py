@@ -12,22 +12,45 @@ from fastapi import FastAPI, Request, Response
 from starlette.testclient import TestClient
 
 from headwater.clock import ManualClock
+from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NameInvalid, ServerUnguarded, TokenInvalid, TokenNotFound
 from headwater.log import EmbeddedLog
+from headwater.log import open as open_log
 from headwater.log.port import Topic
 from headwater.server import Address, Settings, Tokens
 from headwater.server.audit import AUDIT_SCHEMA, AUDIT_TOPIC, RETENTION, Audit
 from headwater.server.serving import check
-from tests.server.conftest import Ask
+from tests.server.conftest import Ask, clients
 
 LINES = {"Content-Type": "application/x-ndjson"}
 
 
-@pytest.fixture(autouse=True)
-def _topics(log: EmbeddedLog) -> None:
+def with_topics(log: EmbeddedLog) -> EmbeddedLog:
     for name in ("orders.eu", "cards"):
         log.create(name, "id int64")
         log.append(name, [{"id": 1}])
+    return log
+
+
+@pytest.fixture
+def log(log: EmbeddedLog) -> EmbeddedLog:
+    return with_topics(log)
+
+
+@pytest.fixture(scope="module")
+def refused(shared_log: EmbeddedLog, shared_client_of: Ask) -> TestClient:
+    """A client of a log without tokens, for requests that are refused and change nothing."""
+    with_topics(shared_log)
+    return shared_client_of()
+
+
+@pytest.fixture(scope="module")
+def refused_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client that may read `orders.*`, and is refused everything else."""
+    with open_log(tmp_path_factory.mktemp("reader") / "log", config=Config(upkeep="manual")) as log:
+        with_topics(log)
+        with clients(log) as make:
+            yield make(token=Tokens(log.path).create("reader", ["read:orders.*"]))
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------
@@ -138,10 +161,9 @@ def test_from_the_first_token_on_everybody_needs_one(client_of: Ask, tokens: Tok
     ],
 )
 def test_a_token_is_good_for_its_own_topics_and_no_others(
-    client_of: Ask, tokens: Tokens, method: str, path: str, body: Any, scope: str
+    refused_reader: TestClient, method: str, path: str, body: Any, scope: str
 ) -> None:
-    client = client_of(token=tokens.create("reader", ["read:orders.*"]))
-    answer = client.request(method, path, json=body)
+    answer = refused_reader.request(method, path, json=body)
     assert (answer.status_code, answer.json()["error"]) == (403, "ScopeMissing")
     assert answer.json()["facts"]["scope"] == scope
 
@@ -220,8 +242,9 @@ def test_pages_that_ask_by_themselves_are_let_through_with_no_rights(client_of: 
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "../../../etc/passwd", "a/b", "x" * 300, "\x00", " "])
-def test_no_name_leads_out_of_the_folder(client: TestClient, log: EmbeddedLog, name: str) -> None:
-    before = sorted(path for path in log.path.rglob("*") if "__audit" not in str(path))
+def test_no_name_leads_out_of_the_folder(refused: TestClient, shared_log: EmbeddedLog, name: str) -> None:
+    client, folder = refused, shared_log.path
+    before = sorted(path for path in folder.rglob("*") if "__audit" not in str(path))
     quoted = name.replace("/", "%2F").replace(".", "%2E").replace("\x00", "%00")
     answers = [
         client.delete(f"/api/v1/transactions/{quoted}"),
@@ -239,15 +262,15 @@ def test_no_name_leads_out_of_the_folder(client: TestClient, log: EmbeddedLog, n
         client.get(f"/api/v1/dead-letters/{quoted}"),
     ]
     assert {answer.status_code for answer in answers} <= {400, 404, 405}
-    assert sorted(path for path in log.path.rglob("*") if "__audit" not in str(path)) == before
+    assert sorted(path for path in folder.rglob("*") if "__audit" not in str(path)) == before
 
 
 # -- from where, how often, how much ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::2]:8080"])
-def test_a_name_that_was_pointed_at_this_machine_is_refused(client: TestClient, host: str) -> None:
-    answer = client.get("/api/v1/topics", headers={"Host": host})
+def test_a_name_that_was_pointed_at_this_machine_is_refused(refused: TestClient, host: str) -> None:
+    answer = refused.get("/api/v1/topics", headers={"Host": host})
     assert (answer.status_code, answer.json()["error"]) == (421, "HostUnknown")
 
 
@@ -260,10 +283,10 @@ def test_names_that_were_allowed_are_answered(client_of: Ask) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:9", "x", "http://["]
 )
-def test_pages_of_other_sites_are_refused(client: TestClient, origin: str) -> None:
-    answer = client.post("/api/v1/topics", json={"name": "x"}, headers={"Origin": origin})
+def test_pages_of_other_sites_are_refused(refused: TestClient, origin: str) -> None:
+    answer = refused.post("/api/v1/topics", json={"name": "x"}, headers={"Origin": origin})
     assert (answer.status_code, answer.json()["error"]) == (403, "OriginRefused")
-    own = client.get("/api/v1/topics", headers={"Origin": "http://127.0.0.1:8080"})
+    own = refused.get("/api/v1/topics", headers={"Origin": "http://127.0.0.1:8080"})
     assert own.status_code == 200
     assert "access-control-allow-origin" not in own.headers
 

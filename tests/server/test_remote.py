@@ -147,7 +147,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(log: EmbeddedLog, remote: 
         log.append("t", [{"id": 7}])
         seen: list[int] = []
         while not seen:
-            seen = ids(list(consumer.poll(seconds=1)))
+            seen = ids(list(consumer.poll(seconds=0.1)))
         assert seen == [7]
 
 
@@ -194,6 +194,7 @@ def test_a_log_crosses_a_process_border_as_its_address(log: EmbeddedLog, remote:
         assert other.topics() == ["t"]
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_server_that_is_not_there_is_said_in_one_sentence() -> None:
     with open_log("http://127.0.0.1:9") as remote, pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
         remote.topics()
@@ -201,6 +202,9 @@ def test_a_server_that_is_not_there_is_said_in_one_sentence() -> None:
         remote.topics()
 
 
+@pytest.mark.core
+@pytest.mark.process
+@pytest.mark.usefixtures("quick_retries")
 def test_what_was_acknowledged_survives_a_killed_server(tmp_path: Path) -> None:
     with server_process() as process:
         address = process.serve(tmp_path / "log")
@@ -223,6 +227,7 @@ def test_what_was_acknowledged_survives_a_killed_server(tmp_path: Path) -> None:
         assert remote.read("t").count() == 21
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_consumer_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
     from benchmarks.peers import free_port
 
@@ -242,7 +247,7 @@ def test_a_consumer_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
                 seen: list[int] = []
                 while not seen:
                     try:
-                        seen = ids(list(consumer.poll(seconds=1)))
+                        seen = ids(list(consumer.poll(seconds=0.1)))
                     except MemberFenced:
                         continue  # the new server gives it another place
                 assert seen == [2]

@@ -89,6 +89,7 @@ def test_tokens_of_the_log_are_good_for_what_they_say(runner: Runner) -> None:
     assert not runner.is_stopping
 
 
+@pytest.mark.process
 def test_a_server_needs_no_spark() -> None:
     script = "import headwater.server, sys; print({'pyspark', 'pandas', 'duckdb'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -112,6 +112,14 @@ def test_a_batch_sent_again_is_not_doubled(client: TestClient, log: EmbeddedLog)
     assert log.read("orders").count() == 1
 
 
+@pytest.fixture(scope="module")
+def refused(shared_client_of: Ask) -> TestClient:
+    """A client for requests that are refused and change nothing."""
+    client = shared_client_of()
+    make(client)
+    return client
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
@@ -131,10 +139,9 @@ def test_a_batch_sent_again_is_not_doubled(client: TestClient, log: EmbeddedLog)
     ],
 )
 def test_what_fails_says_why_as_problem_details(
-    client: TestClient, method: str, path: str, body: Any, status: int, error: str
+    refused: TestClient, method: str, path: str, body: Any, status: int, error: str
 ) -> None:
-    make(client)
-    answer = client.request(method, path, json=body)
+    answer = refused.request(method, path, json=body)
     told = answer.json()
     assert (answer.status_code, told["error"]) == (status, error)
     assert answer.headers["content-type"] == "application/problem+json"

@@ -75,6 +75,14 @@ class Watch:
             return None
         return {self._signs[event.wd][0] for event in events if event.wd in self._signs}
 
+    def wake(self) -> None:
+        """End the wait of another thread at once, with nothing to tell."""
+        inotify = self._inotify
+        if inotify is not None:
+            # A watch that is removed is itself an event, with a number that means nothing any more.
+            with contextlib.suppress(OSError):  # no more watches for this user: the wait ends by itself
+                inotify.rm_watch(inotify.add_watch("/", _mask("state")))
+
     def close(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
