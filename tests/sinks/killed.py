@@ -47,12 +47,17 @@ def run_until_killed(way: str, home: Path, *, point: str, visit: int) -> int:
     environ = {POINT: point, VISIT: str(visit), COUNTER: str(counter), "PYTHONPATH": f"{customs}:{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.sinks.killed", way, str(home)],
-        env=os.environ | environ, cwd=home, start_new_session=True, timeout=240, check=False,
+        env=os.environ | environ, cwd=home, start_new_session=True, timeout=600, check=False,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     if done.returncode not in (0, -signal.SIGKILL):
         raise AssertionError(done.stderr.decode(errors="replace")[-4000:])
     return done.returncode
+
+
+def run_to_the_end(way: str, home: Path) -> None:
+    """Run the query in a child that is not killed."""
+    assert run_until_killed(way, home, point="none", visit=1) == 0
 
 
 def main(way: str, home: Path) -> None:

@@ -13,21 +13,25 @@ from headwater.log import EmbeddedLog
 from tests.sinks.killed import ROOT
 from tests.sinks.streams import ids, staged_files
 
-SCENARIOS = {
-    "local[2,4]": ["format.raise", "format.die", "format.after", "foreachBatch.raise", "foreachBatch.die"],
-    "cluster": ["format.raise", "format.dawdle", "foreachBatch.dawdle"],
+#: Each begins a session of its own, which runs one scenario after the other.
+SESSIONS = {
+    "retry": ("local[2,4]", ["format.die", "foreachBatch.raise"]),
+    "more retries": ("local[2,4]", ["format.raise", "format.after", "foreachBatch.die"]),
+    "cluster": ("cluster", ["format.raise", "format.dawdle", "foreachBatch.dawdle"]),
 }
 
 
-@pytest.mark.parametrize("master", SCENARIOS)
-def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path: Path, master: str) -> None:
-    for topic in SCENARIOS[master]:
+@pytest.mark.process
+@pytest.mark.parametrize("session", ["retry", *(pytest.param(n, marks=pytest.mark.long) for n in [*SESSIONS][1:])])
+def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path: Path, session: str) -> None:
+    master, scenarios = SESSIONS[session]
+    for topic in scenarios:
         log.create(topic, log.schema("out"), partitions=2, key="id")
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.sinks.attempts", str(tmp_path), master, *SCENARIOS[master]]
+    command = [sys.executable, "-m", "tests.sinks.attempts", str(tmp_path), master, *scenarios]
     done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    for topic in SCENARIOS[master]:
+    for topic in scenarios:
         assert ids(log, topic) == list(range(100)), topic
         overtaken = (tmp_path / f"overtaken-{topic}").exists()
         assert overtaken or not topic.endswith("dawdle"), "the second attempt was the quicker one"

@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 from headwater import sinks
 from headwater.errors import ArgumentInvalid, RowRefused, SinkFenced, SinkMisfit, SinkUnavailable
 from headwater.faults import DELIVERY_CRASH_POINTS, install
+from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
-from headwater.sinks import Sink
+from headwater.sinks import Fanout, ParquetSink, Sink, TopicSink, read_lake
 from headwater.testing import CrashAt, run_until_killed
 from tests.laws import costly
-from tests.sinks.frames import close_shared
+from tests.sinks.frames import Frame, close_shared, parts_of
 from tests.sinks.places import LONG, PLACES, SCHEMA, SHORT, Place, Row, batch_of, micro, params_of
+from tests.sinks.streams import ids
 
 FIRST: list[Row] = [("+I", 1, "one"), ("+I", 2, "two"), ("+I", 3, "three")]
 SECOND: list[Row] = [("-U", 1, "one"), ("+U", 1, "uno"), ("-D", 2, None), ("+I", 4, 'say "four",\nplease')]
@@ -205,6 +208,27 @@ def test_a_row_without_a_key_is_refused(place: Place) -> None:
     broken = rows.set_column(0, SCHEMA.field("id"), pa.array([1, None, 3], pa.int64()))
     with pytest.raises(RowRefused, match="the key 'id' is null"):
         place.sink().commit([broken], micro(0))
+
+
+@pytest.mark.process
+def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: EmbeddedLog, tmp_path: Path) -> None:
+    lake = ParquetSink(path=tmp_path / "lake")
+    sink = Fanout(sinks=(TopicSink(log=log.path, topic="out"), lake))
+
+    def deliver(number: int, run: str) -> None:
+        # Any: a stand-in for a DataFrame.
+        frame: Any = Frame(parts_of([2 * number], [2 * number + 1]), micro(number, run=run))
+        sink(frame, number)
+
+    deliver(0, "r1")
+    errors = tmp_path / "errors"
+    ended = run_until_killed(lambda: deliver(1, "r1"), at=CrashAt(point="delivery.between"), errors=errors)
+    assert not errors.exists(), errors.read_text(encoding="utf-8")
+    assert ended.killed
+    assert (ids(log), read_lake(lake.folder).rows) == ([0, 1, 2, 3], 2)
+    deliver(1, "r2")
+    assert ids(log) == [0, 1, 2, 3]
+    assert sorted(read_lake(lake.folder).table().column("id").to_pylist()) == [0, 1, 2, 3]
 
 
 numbers = itertools.count()

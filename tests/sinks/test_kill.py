@@ -1,4 +1,7 @@
-"""A driver that is killed at any step of a batch, with its JVM and its worker, loses and doubles nothing."""
+"""A driver that is killed at any step of a batch, with its JVM and its worker, loses and doubles nothing.
+
+`test_topic.py` and `test_contract.py` kill a batch at each point without Spark.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,26 @@ import signal
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from headwater.log import EmbeddedLog
 from headwater.log.embedded.faults import SINK_CRASH_POINTS
 from headwater.sinks import read_lake
-from tests.sinks.killed import run_until_killed
-from tests.sinks.streams import ids, lakes_of, rows_of, run, staged_files, writer_of
+from tests.sinks.killed import run_to_the_end, run_until_killed
+from tests.sinks.streams import ids, lakes_of, staged_files
 
-#: In the order in which a batch passes them. Those of the log's own commit are many, and have tests of their own; one
-#: stands for them.
-STEPS = {
-    "format": [*SINK_CRASH_POINTS, "commit.recorded"],
-    "foreachBatch": ["stage.written", "sink.committed"],
+pytestmark = pytest.mark.process
+
+#: Ways and points, in the order in which they are killed. Those of the log's own commit are many, and have tests of
+#: their own; one stands for them.
+CHAINS = {
+    "two steps": [
+        ("format", "stage.finished"),
+        ("foreachBatch", "sink.committed"),
+    ],
+    "format": [("format", point) for point in (*SINK_CRASH_POINTS, "commit.recorded")],
+    "foreachBatch": [("foreachBatch", point) for point in (*SINK_CRASH_POINTS, "commit.recorded")],
 }
+SHORT, *WHOLE = CHAINS
 
 
 def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
@@ -32,27 +41,26 @@ def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
     return sum(offsets.values())
 
 
-@pytest.mark.parametrize("way", STEPS)
+@pytest.mark.parametrize("chain", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in WHOLE)])
 def test_each_row_is_there_once_though_the_query_is_killed_at_one_step_after_the_other(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str
+    log: EmbeddedLog, tmp_path: Path, chain: str
 ) -> None:
-    for point in STEPS[way]:
+    for way, point in CHAINS[chain]:
         visit = 3 if point.startswith("stage") else 2  # in the second batch: each batch has two tasks, and one driver
         assert run_until_killed(way, tmp_path, point=point, visit=visit) == -signal.SIGKILL, point
         assert len(ids(log)) == rows_covered(log, tmp_path / "checkpoint"), f"a batch shows in part after {point}"
-    run(writer_of(rows_of(spark, log), log, way), tmp_path / "checkpoint")
+    run_to_the_end(way, tmp_path)
     assert ids(log) == list(range(100))
     assert staged_files(log) == []
 
 
-def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
-) -> None:
+@pytest.mark.long
+def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: EmbeddedLog, tmp_path: Path) -> None:
     # Each batch passes between the two sinks, and once more behind the second.
     assert run_until_killed("lakes", tmp_path, point="delivery.between", visit=3) == -signal.SIGKILL
     first, last = (read_lake(path) for path in lakes_of(log))
     assert first.rows > last.rows > 0
-    run(writer_of(rows_of(spark, log), log, "lakes"), tmp_path / "checkpoint")
+    run_to_the_end("lakes", tmp_path)
     for path, before in zip(lakes_of(log), (first, last), strict=True):
         after = read_lake(path)
         assert set(before.files) <= set(after.files), "what was there is not written again"
