@@ -37,6 +37,7 @@ from headwater.errors import HeadwaterError
 from headwater.log import EmbeddedLog
 from headwater.runtime.client import Client, find_runner
 from tests.console import company
+from tests.console.bank import make_bank
 from tests.console.simulated import SimulatedConsole, simulated
 from tests.console.troubles import TROUBLES
 
@@ -262,6 +263,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def served(shared: Served) -> str:
     """The address of the served log that tests share."""
     return shared.address
+
+
+@pytest.fixture(scope="session")
+def shared_bank(shared: Served) -> Served:
+    """A bank in the shared log: its topics, and what its app looks for."""
+    make_bank(shared.log)
+    return shared
 
 
 _prefixes = itertools.count(1)

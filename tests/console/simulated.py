@@ -12,6 +12,7 @@ import html
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -41,11 +42,11 @@ from headwater.log import EmbeddedLog
 from headwater.server.application import application
 from headwater.server.settings import Settings
 from headwater.server.tokens import Tokens
-from tests.waiting import until
 
 T = TypeVar("T")
 #: It ends a hang; a machine may be slow.
-SECONDS_MAX = 120.0
+SECONDS_MAX = 60.0
+PAUSE_SECONDS = 0.01
 ADDRESS = "http://127.0.0.1"
 
 
@@ -190,8 +191,23 @@ class SimulatedPage:
         return self
 
     def markup(self) -> str:
-        """All HTML that goes into the page as it is."""
-        return self._do(lambda: "\n".join(one.content for one in _seen(self._layout) if isinstance(one, ui.html)))
+        """All HTML that goes into the page as it is, that of tables too."""
+        return self._do(lambda: "\n".join(part for one in _seen(self._layout) for part in _markup(one)))
+
+    def row_markup(self, table: str, pattern: str) -> str:
+        """The HTML that is drawn in a row that begins with a regular expression."""
+        self.sees_row(table, pattern)
+        rows = self._do(lambda: self._table(table).props["rows"])
+        return "\n".join(part for row in rows if re.match(pattern, _row_text(row)) for part in _drawn(row))
+
+    def underlined(self) -> list[str]:
+        """What is marked as wrong in an editor."""
+
+        def find() -> list[str]:
+            editor = self._one(ui.codemirror)
+            return [editor.value[one["from"] : one["to"]] for one in editor.decorations]
+
+        return self._do(find)
 
     def rows(self, table: str) -> list[str]:
         """The rows of a table, as a screen reader reads them."""
@@ -201,6 +217,11 @@ class SimulatedPage:
         """Wait for a row that begins with a regular expression; gives its text."""
         self._wait(lambda: bool(self._fitting(table, pattern)), f"a row {pattern!r} in {table!r}")
         return self._fitting(table, pattern)[0]
+
+    def sees_first(self, table: str, pattern: str) -> SimulatedPage:
+        """Wait until the first row of a table begins with a regular expression."""
+        self._wait(lambda: any(re.match(pattern, row) for row in self.rows(table)[:1]), f"{pattern!r} as first row")
+        return self
 
     def _fitting(self, table: str, pattern: str) -> list[str]:
         try:
@@ -239,11 +260,10 @@ class SimulatedPage:
 
     def press(self, name: str) -> SimulatedPage:
         """Click on what has this name; while a dialog is open, in the dialog."""
-        self._wait(lambda: self.is_there(name), f"to press {name!r}")
+        self._wait(lambda: self.is_there(name) and self.is_enabled(name), f"to press {name!r}")
 
         def click() -> None:
             [found, *_] = self._pressable(name)
-            assert _is_enabled(found), f"{name!r} is disabled"
             if isinstance(found, ui.switch | ui.checkbox):
                 found.value = not found.value
             _fire(self._client, found, "click")
@@ -313,10 +333,10 @@ class SimulatedPage:
         return self._console.run(there())
 
     def _wait(self, holds: Callable[[], bool], what: str, within: str = "") -> None:
-        try:
-            until(holds, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the page was:\n{self.text(within)}") from None
+        deadline = time.monotonic() + SECONDS_MAX
+        while not holds():
+            assert time.monotonic() < deadline, f"waited in vain {what}; the page was:\n{self.text(within)}"
+            time.sleep(PAUSE_SECONDS)
 
     def _part(self, name: str) -> ui.element:
         if not name:
@@ -392,6 +412,17 @@ def _own(element: ui.element) -> str:
     return str(getattr(element, "text", "") or "")
 
 
+def _markup(element: ui.element) -> list[str]:
+    if isinstance(element, Table):
+        return [part for row in element.props["rows"] for part in _drawn(row)]
+    return [element.content] if isinstance(element, ui.html) else []
+
+
+# Any: a row as the table's script gets it.
+def _drawn(row: dict[str, Any]) -> list[str]:
+    return [str(cell["html"]) for cell in row["cells"] if isinstance(cell, dict) and "html" in cell]
+
+
 def _plain(markup: str) -> str:
     """The text of HTML.
 
@@ -463,10 +494,16 @@ def _fire(client: Client, element: ui.element, event: str, arguments: Any = None
 # -- beginning and end ------------------------------------------------------------------------------------------------
 
 
+_is_on = False
+
+
 # Any: stands in for a runner, as far as the console asks one.
 @contextmanager
 def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
     """The console of a log, and of an app on it, while the block runs. An error inside of a page fails the test."""
+    global _is_on
+    assert not _is_on, "another console is open in this process"
+    _is_on = True
     # Pages arrive with all that they show, however slow the machine is.
     waited, live.FIRST_LOOKS_SECONDS_MAX = live.FIRST_LOOKS_SECONDS_MAX, SECONDS_MAX
     loop = asyncio.new_event_loop()
@@ -491,6 +528,7 @@ def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None =
         thread.join()
         loop.close()
         live.FIRST_LOOKS_SECONDS_MAX = waited
+        _is_on = False
         ui.navigate, ui.notify, ui.download = Navigate(), notify, download
     for error in console.errors:
         raise error

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import headwater
 from headwater.console.resetting import Where, offsets_at, time_of, told
 from headwater.errors import ArgumentInvalid
 from headwater.log import EmbeddedLog
 from headwater.log.groups import SeekStep
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import PHONE, Served, Visit
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.waiting import until
 
 SCHEMA = "customer string, amount long"
 
@@ -25,90 +25,116 @@ SCHEMA = "customer string, amount long"
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
     with headwater.open(tmp_path_factory.mktemp("groups") / "log") as log:
         assert isinstance(log, EmbeddedLog)
-        log.create("orders", SCHEMA, partitions=2, retention="7 days")
-        for partition, rows in ((0, 1_200), (1, 800)):
-            log.append("orders", [{"customer": "ada", "amount": n} for n in range(rows)], partition=partition)
-        log.create("clicks", SCHEMA)
-        log.append("clicks", [{"customer": "ada", "amount": 1}] * 30)
+        make_shop(log)
         yield log
 
 
+def make_shop(log: EmbeddedLog, *, orders: str = "orders", clicks: str = "clicks") -> None:
+    log.create(orders, SCHEMA, partitions=2, retention="7 days")
+    for partition, rows in ((0, 1_200), (1, 800)):
+        log.append(orders, [{"customer": "ada", "amount": n} for n in range(rows)], partition=partition)
+    log.create(clicks, SCHEMA)
+    log.append(clicks, [{"customer": "ada", "amount": 1}] * 30)
+
+
 @pytest.fixture(scope="module")
-def served_shop(shop: EmbeddedLog) -> Iterator[str]:
-    with serving(shop.path) as address:
-        yield address
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
-def cells(page: Page, table: str) -> list[list[str]]:
-    rows = page.get_by_role("region", name=table, exact=True).locator("tbody tr")
-    return [[cell.strip() for cell in row.locator("td").all_inner_texts()] for row in rows.all()]
-
-
-def test_the_worst_group_comes_first_and_no_commit_is_not_zero(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
-    shop.groups.seek("billing", "orders", {0: 1_000, 1: 100})
+def test_the_worst_group_comes_first_and_no_commit_is_not_zero(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.groups.seek("worst", "orders", {0: 1_000, 1: 0})
     shop.groups.seek("reports", "orders", "latest")
     with shop.consumer("clicks", "fresh", auto_commit=False) as reader:
         reader.poll(seconds=0.0)
-        page = visit(served_shop).open("/groups")
-        row = page.get_by_role("row", name=re.compile("^fresh"))
-        expect(row).to_contain_text("no commit")
-        expect(row).to_contain_text("30 rows wait")
-        expect(row).to_contain_text("1 alive")
-        expect(page.locator("tbody tr").first).to_contain_text("billing")
-        expect(page.locator("tbody tr").first).to_contain_text("900")
-        page.get_by_label("Filter groups").fill("click")
-        expect(page.locator("tbody tr")).to_have_count(1)
+        page = console.open("/groups").later()
+        row = page.sees_row("Groups", "fresh")
+        assert all(told in row for told in ("no commit", "30 rows wait", "1 alive"))
+        lags = {one.split()[0]: one for one in page.rows("Groups")}
+        assert "1,000" in lags["worst"]
+        assert list(lags).index("worst") < list(lags).index("reports")
+        page.write("Filter groups", "click").sees("1 to 1 of 1").sees_first("Groups", "fresh")
 
 
-def test_a_group_shows_each_partition_its_members_and_its_history(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
+def test_a_group_shows_each_partition_its_members_and_its_history(shop: EmbeddedLog, console: SimulatedConsole) -> None:
     shop.groups.seek("shipping", "orders", {0: 700})
-    visitor = visit(served_shop)
-    page = visitor.open("/groups/shipping")
-    expect(page.get_by_role("group", name="Lag", exact=True)).to_contain_text("1,300")
-    expect(page.get_by_role("row", name=re.compile(r"^orders 0 700 1,200 500"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile(r"^orders 1 no commit 800 – 800 wait"))).to_be_visible()
-    expect(page.get_by_text("nobody reads for this group now")).to_be_visible()
-    expect(page.get_by_role("img", name="Lag in rows over time").locator("path").first).to_be_attached()
+    page = console.open("/groups/shipping").sees("1,300", within="Lag")
+    page.sees_row("Partitions", r"orders 0 700 1,200 500")
+    page.sees_row("Partitions", r"orders 1 no commit 800 – 800 wait")
+    page.sees("nobody reads for this group now")
     shop.commit_offsets("shipping", "orders", {0: 1_150, 1: 790})
-    expect(page.get_by_role("group", name="Lag", exact=True)).to_contain_text("60")
-    visitor.picture("groups-light")
+    page.later().sees("60", within="Lag")
+    assert "all topics" in page.chart("Lag in rows over time")
 
 
 def test_a_reset_shows_what_it_does_then_does_exactly_that_and_is_written_down(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
+    shop: EmbeddedLog, console: SimulatedConsole
 ) -> None:
     shop.groups.seek("billing", "orders", {0: 1_000, 1: 100})
-    visitor = visit(served_shop, dark=True)
-    page = visitor.open("/groups/billing")
-    page.get_by_role("button", name="Reset", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Reset")
-    expect(dialog.get_by_text("Reads 1,100 rows again.")).to_be_visible()
-    dialog.get_by_role("button", name="Back or forward").click()
-    dialog.get_by_label("Place").fill("-200")
-    expect(dialog.get_by_text("Reads 300 rows again.")).to_be_visible()  # partition 1 has only 100 to go back
-    dialog.get_by_role("button", name="Offset").click()
-    expect(dialog.get_by_label("Place")).to_have_value("100")  # where it is now
-    dialog.get_by_label("Place").fill("400")
-    expect(dialog.get_by_text("Reads 600 rows again and passes 300 rows over.")).to_be_visible()
-    expect(dialog.get_by_role("row", name=re.compile("^0 1,000 → 400 600 read again"))).to_be_visible()
-    expect(dialog.get_by_role("row", name=re.compile("^1 100 → 400 300 passed over"))).to_be_visible()
+    page = console.open("/groups/billing").press("Reset").sees("Reads 1,100 rows again.")
+    page.write("Where to", "by").write("Place", "-200")
+    page.sees("Reads 300 rows again.")  # partition 1 has only 100 to go back
+    page.write("Where to", "offset").sees("Reads 900 rows again.")
+    assert page.value("Place") == "100"  # where it is now
+    page.write("Place", "400").sees("Reads 600 rows again and passes 300 rows over.")
+    page.sees_row("What the reset does", "0 1,000 → 400 600 read again")
+    page.sees_row("What the reset does", "1 100 → 400 300 passed over")
     assert shop.committed("billing", "orders") == {0: 1_000, 1: 100}  # a preview changes nothing
-    visitor.picture("groups-dark")
-    dialog.get_by_role("button", name="Reset group").click()
-    expect(dialog).not_to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^orders 0 400"))).to_be_visible()
+    page.press("Reset group").hears("billing: reads 600 rows again and passes 300 rows over.")
+    assert page.dialog() == ""
+    page.sees_row("Partitions", "orders 0 400")
     assert shop.committed("billing", "orders") == {0: 400, 1: 400}
     audit = [row for row in shop.read("__audit").rows() if row["action"] == "group.seek"]
     assert audit[-1]["target"] == "billing orders 0:1000→400 1:100→400"
 
 
-#: Chooses the topic `orders` and presses the button at once, before the server can answer.
-IN_A_HURRY = """() => {
-    const option = [...document.querySelectorAll(".q-menu .q-item")].find(one => one.innerText.trim() === "orders");
+def test_a_place_that_means_nothing_is_told_and_cannot_be_used(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.groups.seek("lost", "orders", "earliest")
+    page = console.open("/groups/lost").press("Reset").sees("Stays where it is.")
+    page.write("Where to", "time").write("Place", "next <b>week</b>").sees("a time in UTC")
+    assert not page.is_enabled("Reset group")
+
+
+def test_a_group_with_live_members_is_neither_moved_nor_deleted_and_the_page_says_who_they_are(
+    shop: EmbeddedLog, console: SimulatedConsole
+) -> None:
+    with shop.consumer("orders", "packing", member="packer-7") as reader:
+        reader.poll(seconds=0.0)
+        page = console.open("/groups/packing")
+        page.sees_row("Members", "packer-7 alive")
+        page.press("Reset").sees("packer-7 (process ")
+        assert not page.is_enabled("Reset group")
+        page.press("Cancel").press("Delete").sees("Delete group packing?", "packer-7")
+        assert not page.is_enabled("Delete group")
+
+
+def test_a_group_is_deleted_after_a_question_and_a_page_of_one_that_is_gone_says_so(
+    shop: EmbeddedLog, console: SimulatedConsole
+) -> None:
+    shop.groups.seek("obsolete", "orders", "earliest")
+    page = console.open("/groups/obsolete").press("Delete").sees("No rows are deleted")
+    page.press("Delete group")
+    until(lambda: page.address == "/groups", "the list is opened")
+    assert "obsolete" not in shop.groups.names()
+    console.open("/groups/obsolete").sees("GroupNotFound", "obsolete")
+
+
+def test_a_topic_deleted_under_its_group_leaves_the_page_standing(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.create("brief", SCHEMA)
+    shop.append("brief", [{"customer": "ada", "amount": 1}])
+    shop.groups.seek("readers", "brief", "earliest")
+    page = console.open("/groups/readers")
+    page.sees_row("Partitions", "brief 0")
+    shop.delete("brief")
+    page.later().sees("It has neither read nor committed yet")
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+#: Chooses the second topic and presses the button at once, before the server can answer.
+IN_A_HURRY = """(topic) => {
+    const option = [...document.querySelectorAll(".q-menu .q-item")].find(one => one.innerText.trim() === topic);
     const button = [...document.querySelectorAll("button")].find(one => one.innerText.includes("Reset group"));
     option.click();
     button.click();
@@ -116,77 +142,42 @@ IN_A_HURRY = """() => {
 
 
 def test_a_reset_pressed_before_the_preview_of_another_topic_moves_nothing(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
+    shared: Served, prefix: str, visit: Visit
 ) -> None:
-    shop.groups.seek("hasty", "clicks", {0: 10})
-    shop.groups.seek("hasty", "orders", {0: 1_000, 1: 100})
-    page = visit(served_shop).open("/groups/hasty")
+    log, clicks, orders, group = shared.log, f"{prefix}clicks", f"{prefix}orders", f"{prefix}hasty"
+    make_shop(log, orders=orders, clicks=clicks)
+    log.groups.seek(group, clicks, {0: 10})
+    log.groups.seek(group, orders, {0: 1_000, 1: 100})
+    visitor = visit(shared.address, dark=True)
+    page = visitor.open(f"/groups/{group}")
     page.get_by_role("button", name="Reset", exact=True).click()
     dialog = page.get_by_role("dialog", name="Reset")
     expect(dialog.get_by_text("Reads 10 rows again.")).to_be_visible()
     expect(dialog.get_by_role("button", name="Reset group")).to_be_enabled()
     dialog.get_by_role("combobox", name="Topic").click()
-    expect(page.get_by_role("option", name="orders")).to_be_visible()
-    page.evaluate(IN_A_HURRY)
+    expect(page.get_by_role("option", name=orders)).to_be_visible()
+    page.evaluate(IN_A_HURRY, orders)
     expect(dialog.get_by_text("Reads 1,100 rows again.")).to_be_visible()
-    assert shop.committed("hasty", "orders") == {0: 1_000, 1: 100}
-    assert shop.committed("hasty", "clicks") == {0: 10}
+    visitor.picture("groups-dark")
+    assert log.committed(group, orders) == {0: 1_000, 1: 100}
+    assert log.committed(group, clicks) == {0: 10}
     dialog.get_by_role("button", name="Reset group").click()
     expect(dialog).not_to_be_visible()
-    assert shop.committed("hasty", "orders") == {0: 0, 1: 0}
+    assert log.committed(group, orders) == {0: 0, 1: 0}
 
 
-def test_a_place_that_means_nothing_is_told_and_cannot_be_used(
-    served_shop: str, shop: EmbeddedLog, visit: Visit
-) -> None:
-    shop.groups.seek("billing", "orders", "earliest")
-    page = visit(served_shop).open("/groups/billing")
-    page.get_by_role("button", name="Reset", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Reset")
-    dialog.get_by_role("button", name="Time").click()
-    dialog.get_by_label("Place").fill("next <b>week</b>")
-    expect(dialog.get_by_text("a time in UTC")).to_be_visible()
-    expect(dialog.get_by_role("button", name="Reset group")).to_be_disabled()
-
-
-def test_a_group_with_live_members_is_neither_moved_nor_deleted_and_the_page_says_who_they_are(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
-    with shop.consumer("orders", "packing", member="packer-7") as reader:
-        reader.poll(seconds=0.0)
-        page = visit(served_shop).open("/groups/packing")
-        expect(page.get_by_role("region", name="Members").get_by_text("packer-7")).to_be_visible()
-        page.get_by_role("button", name="Reset", exact=True).click()
-        dialog = page.get_by_role("dialog", name="Reset")
-        expect(dialog.get_by_role("alert")).to_contain_text("packer-7 (process ")
-        expect(dialog.get_by_role("button", name="Reset group")).to_be_disabled()
-        dialog.get_by_role("button", name="Cancel").click()
-        page.get_by_role("button", name="Delete", exact=True).click()
-        question = page.get_by_role("dialog", name="Delete group packing?")
-        expect(question.get_by_role("alert")).to_contain_text("packer-7")
-        expect(question.get_by_role("button", name="Delete group")).to_be_disabled()
-
-
-def test_a_group_is_deleted_after_a_question_and_a_page_of_one_that_is_gone_says_so(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
-    shop.groups.seek("obsolete", "orders", "earliest")
-    page = visit(served_shop).open("/groups/obsolete")
-    page.get_by_role("button", name="Delete", exact=True).click()
-    question = page.get_by_role("dialog", name="Delete group obsolete?")
-    expect(question).to_contain_text("No rows are deleted")
-    question.get_by_role("button", name="Delete group").click()
-    page.wait_for_url("**/console/groups")
-    assert "obsolete" not in shop.groups.names()
-    gone = visit(served_shop).open("/groups/obsolete")
-    expect(gone.get_by_role("alert")).to_contain_text("obsolete")
-
-
-def test_groups_fit_a_phone(shop: EmbeddedLog, served_shop: str, visit: Visit) -> None:
-    shop.groups.seek("billing", "orders", "earliest")
-    page = visit(served_shop, phone=True).open("/groups/billing")
-    expect(page.get_by_role("group", name="Lag", exact=True)).to_contain_text("2,000")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_the_history_of_a_group_is_drawn_and_fits_a_phone(shared: Served, prefix: str, visit: Visit) -> None:
+    log, orders, group = shared.log, f"{prefix}orders", f"{prefix}shipping"
+    make_shop(log, orders=orders, clicks=f"{prefix}clicks")
+    log.groups.seek(group, orders, {0: 700})
+    visitor = visit(shared.address)
+    page = visitor.open(f"/groups/{group}")
+    expect(page.get_by_role("img", name="Lag in rows over time").locator("path").first).to_be_attached()
+    log.commit_offsets(group, orders, {0: 1_150, 1: 790})
+    expect(page.get_by_role("group", name="Lag", exact=True)).to_contain_text("60")
+    visitor.picture("groups-light")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
 
 
 # -- what is decided, without a browser -------------------------------------------------------------------------------
@@ -231,14 +222,3 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_a_reset_that_does_nothing_says_so() -> None:
     assert told([SeekStep(group="g", topic="t", partition=0, current=4, new=4)]) == "Stays where it is."
     assert told([SeekStep(group="g", topic="t", partition=0, current=None, new=1)]) == "Passes 1 row over."
-
-
-def test_a_topic_deleted_under_its_group_leaves_the_page_standing(tmp_path: Path, visit: Visit) -> None:
-    with headwater.open(tmp_path / "log") as log, serving(tmp_path / "log") as address:
-        log.create("brief", SCHEMA)
-        log.append("brief", [{"customer": "ada", "amount": 1}])
-        log.groups.seek("readers", "brief", "earliest")
-        page = visit(address).open("/groups/readers")
-        expect(page.get_by_role("row", name=re.compile("^brief 0"))).to_be_visible()
-        log.delete("brief")
-        expect(page.get_by_text("It has neither read nor committed yet")).to_be_visible()

@@ -18,58 +18,47 @@ from headwater.log import EmbeddedLog
 from headwater.operators.finding import Finder
 from headwater.server.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, make_bank, payments_of
-from tests.console.conftest import Running, Visit, serving
-from tests.console.test_login import log_in
+from tests.console.conftest import PHONE, Running, Served, Visit
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.laws import costly
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
     with headwater.open(tmp_path_factory.mktemp("bank") / "log") as log:
         assert isinstance(log, EmbeddedLog)
         make_bank(log)
-        with serving(log.path) as address:
-            yield log, address
+        yield log
 
 
-def test_matches_come_with_their_rule_key_and_events(bank: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = bank
-    page = visit(address).open("/matches")
-    row = page.locator("tbody tr").filter(has_text=str(CARD + 3)).filter(has_text="alerts")
-    expect(row).to_contain_text("tries 2")
-    expect(row.locator("svg circle")).to_have_count(len(payments_of(3)))
-    chart = page.get_by_role("img", name="Matches by rule")
-    for rule in ("alerts", "tried-out", "large"):
-        expect(chart).to_contain_text(rule)
-    expect(page.get_by_text(f"{2 * STOLEN} matches of 3 rules")).to_be_visible()
-    page.get_by_label("Filter by key or value").fill(str(CARD + 8))
-    expect(page.locator("tbody tr")).to_have_count(2)
-    page.get_by_label("Filter by key or value").fill("")
-    page.get_by_label("Rule", exact=True).click()
-    page.get_by_role("option", name="large").click()
-    expect(page.locator("tbody tr")).to_have_count(5)
-    assert log.describe("caught").rows == STOLEN
+def test_matches_come_with_their_rule_key_and_events(bank: EmbeddedLog) -> None:
+    with simulated(bank) as console:
+        page = console.open("/matches")
+        row = f".* alerts {CARD + 3} "
+        assert "tries 2" in page.sees_row("Matches", row)
+        assert page.row_markup("Matches", row).count("<circle") == len(payments_of(3))
+        chart = page.chart("Matches by rule")
+        assert all(rule in chart for rule in ("alerts", "tried-out", "large"))
+        page.sees(f"{2 * STOLEN} matches of 3 rules")
+        page.write("Filter by key or value", str(CARD + 8)).sees("1 to 2 of 2")
+        page.write("Filter by key or value", "").write("Rule", "large").sees("1 to 5 of 5")
+        assert bank.describe("caught").rows == STOLEN
 
 
-def test_one_match_shows_its_events_and_leads_to_them(bank: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(bank[1])
-    page = visitor.open("/matches")
-    page.locator("tbody tr").filter(has_text=str(CARD + 2)).filter(has_text="alerts").click()
-    events = payments_of(2)
-    expect(page.get_by_role("heading", name=f"{len(events)} events in")).to_be_visible()
-    line = page.locator("svg.timeline.large")
-    expect(line.locator("circle")).to_have_count(len(events))
-    expect(line).to_contain_text("700")
-    expect(page.get_by_role("table", name="The events").locator("tbody tr")).to_have_count(len(events))
-    expect(page.get_by_role("table", name="The events")).not_to_contain_text("Ferry")
-    expect(page.get_by_text("PATTERN (small{2,} big)")).to_be_visible()
-    visitor.picture("match-light")
-    page.get_by_role("table", name="The events").get_by_role("link").first.click()
-    expect(page).to_have_url(re.compile(r"/console/topics/payments/\d/\d+"))
+def test_one_match_shows_its_events_and_leads_to_them(bank: EmbeddedLog) -> None:
+    with simulated(bank) as console:
+        page, events = console.open("/matches"), payments_of(2)
+        page.pick("Matches", f".* alerts {CARD + 2} ").sees(f"{len(events)} events in", "PATTERN (small{2,} big)")
+        assert page.markup().count("<circle") == len(events)
+        assert "700" in page.markup()
+        assert len(page.rows("The events")) == len(events)
+        assert not any("Ferry" in row for row in page.rows("The events"))
+        assert all(re.match(r"/console/topics/payments/\d/\d+", one) for one in page.links("The events").values())
 
 
-def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: EmbeddedLog, visit: Visit) -> None:
+def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: EmbeddedLog, console: SimulatedConsole) -> None:
     schema = {
         "url": "string",
         "query_id": "string",
@@ -78,54 +67,45 @@ def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: EmbeddedLog, vis
     }
     log.create("mentioned", {**schema, "metadata": "map<string, string>", "queries_version": "int64"})
     fragment = {"field": "title", "fragment": "<em>Storm</em> <script>alert(1)</script>"}
-    log.append(
-        "mentioned",
-        [
-            {
-                "url": "https://news.example/1",
-                "query_id": "<i>weather</i>",
-                "score": 1.5,
-                "highlights": [fragment],
-                "queries_version": 3,
-            }
-        ],
-    )
-    with serving(log.path) as address:
-        page = visit(address).open("/matches")
-        row = page.locator("tbody tr").first
-        expect(row).to_contain_text("<i>weather</i>")
-        expect(row.locator("mark")).to_have_text("Storm")
-        expect(row).to_contain_text("<script>alert(1)</script>")
-        row.click()
-        expect(page.get_by_text("https://news.example/1")).to_be_visible()
-        log.delete("mentioned")
-        page.reload()
-        expect(page.get_by_role("alert")).to_contain_text("mentioned")
+    row = {"url": "https://news.example/1", "query_id": "<i>weather</i>", "score": 1.5, "highlights": [fragment]}
+    log.append("mentioned", [{**row, "queries_version": 3}])
+    page = console.open("/matches")
+    page.sees_row("Matches", ".*<i>weather</i>.*<script>")
+    assert "<mark>Storm</mark> &lt;script&gt;" in page.markup()
+    page.pick("Matches", ".*<i>weather</i>").sees("https://news.example/1")
+    assert "<script>" not in page.markup()
+    log.delete("mentioned")
+    console.open("/matches/mentioned/0/0").sees("TopicNotFound", "mentioned")
 
 
-def test_an_empty_log_says_what_looks_for_patterns(served: str, visit: Visit) -> None:
-    expect(visit(served).open("/matches").get_by_text("Nothing was found yet")).to_be_visible()
+def test_an_empty_log_says_what_looks_for_patterns(console: SimulatedConsole) -> None:
+    console.open("/matches").sees("Nothing was found yet")
 
 
-def test_whoever_may_not_read_the_events_sees_the_match_alone(log: EmbeddedLog, visit: Visit) -> None:
+def test_a_token_that_may_not_read_the_events_shows_the_match_alone(log: EmbeddedLog) -> None:
     make_bank(log)
     token = Tokens(log.path).create("guest", ["read:alerts"])
-    with serving(log.path) as address:
-        page = visit(address).page
-        log_in(page, address, token, to="/matches")
-        expect(page.locator("tbody tr")).to_have_count(STOLEN)
-        expect(page.locator("tbody svg circle")).to_have_count(0)
+    with simulated(log) as console:
+        page = console.open("/matches", token).sees(f"1 to {STOLEN} of {STOLEN}")
+        assert "<circle" not in page.markup()
 
 
-def test_the_page_in_light_dark_and_on_a_phone(bank: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    for dark in (False, True):
-        visitor = visit(bank[1], dark=dark)
-        page = visitor.open("/matches")
-        expect(page.locator("tbody svg circle").first).to_be_visible()
-        visitor.picture(f"matches-{'dark' if dark else 'light'}")
-    phone = visit(bank[1], phone=True).open("/matches")
-    expect(phone.locator("tbody svg").first).to_be_attached()
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_the_page_in_light_dark_and_on_a_phone(shared_bank: Served, visit: Visit) -> None:
+    visitor = visit(shared_bank.address)
+    page = visitor.open("/matches")
+    expect(page.locator("tbody svg circle").first).to_be_visible()
+    visitor.picture("matches-light")
+    page.locator("tbody tr").filter(has_text=str(CARD + 2)).filter(has_text="alerts").click()
+    expect(page.locator("svg.timeline.large").locator("circle")).to_have_count(len(payments_of(2)))
+    visitor.picture("match-light")
+    page.get_by_role("table", name="The events").get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(r"/console/topics/payments/\d/\d+"))
+    dark = visit(shared_bank.address, dark=True)
+    page = dark.open("/matches")
+    expect(page.locator("tbody svg circle").first).to_be_visible()
+    dark.picture("matches-dark")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Visit) -> None:
@@ -136,6 +116,7 @@ def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Vi
 
 
 # Any: rows.
+@costly(3)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 3)).map(
@@ -173,7 +154,7 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
             assert told == wanted
 
 
-def test_what_apps_write_down_comes_before_what_columns_say(bank: tuple[EmbeddedLog, str]) -> None:
-    known = {one.topic: (one.kind, one.query, one.app) for one in sources_of(bank[0])}
+def test_what_apps_write_down_comes_before_what_columns_say(bank: EmbeddedLog) -> None:
+    known = {one.topic: (one.kind, one.query, one.app) for one in sources_of(bank)}
     assert known["alerts"] == ("pattern", "alerts", "bank")
     assert known["caught"] == ("rules", "caught", "bank")

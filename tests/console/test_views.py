@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-import headwater
 from headwater.log import EmbeddedLog
 from headwater.server.tokens import Tokens
-from tests.console.conftest import Running, Visit, serving
-from tests.console.kept import APP, keeping, kept
-from tests.console.test_login import log_in
+from headwater.views import ViewKeeper
+from tests.console.conftest import PHONE, Running, Visit
+from tests.console.kept import APP, keeping, kept, runner_of
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.waiting import until
 
 CARD = 73_314_510_714_175_488
 CITIES = ("Bergen", "Lyon", "Porto", "Turin")
@@ -41,134 +42,119 @@ def fill(log: EmbeddedLog) -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
-    """A log whose views are kept, and the address of its console."""
-    with headwater.open(tmp_path_factory.mktemp("shop") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
-        fill(log)
-        with keeping(log.path) as address:
-            yield log, address
-
-
-def test_views_are_listed_with_how_fresh_they_are(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(shop[1])
-    page = visitor.open("/views")
-    row = page.get_by_role("row", name=re.compile("spend"))
-    expect(row).to_contain_text("total, card, name")
-    expect(row).to_contain_text("up to date")
-    expect(row).to_contain_text("payments")
-    visitor.picture("views-light")
-    page.get_by_label("Filter views").fill("orders")
-    expect(page.locator("tbody tr")).to_have_count(1)
-    page.get_by_label("Why: Freshness").click()
-    expect(page.get_by_text("kept, not computed when one asks")).to_be_visible()
-
-
-def test_rows_change_while_one_looks_with_the_key_in_front(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    page = visit(address).open("/views/spend")
-    expect(page.locator("thead th").first).to_contain_text("card")
-    expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
-    row = page.get_by_role("row", name=re.compile(str(CARD + 1)))
-    expect(row).to_contain_text("customer 1")
-    log.append("spend", [{"card": CARD + 1, "total": 4242.5, "name": "<b>Ada</b>"}])
-    expect(row.locator("td.tone-fresh").first).to_contain_text("4242.5")
-    expect(row).to_contain_text("<b>Ada</b>")
-    log.append("spend", [{"card": CARD + 1, "_tombstone": True}])
-    expect(page.get_by_text("1 to 50 of 119")).to_be_visible()
-    expect(row).to_have_count(0)
-    log.append("spend", [{"card": CARD + 1, "total": 7.0, "name": "customer 1"}])
-    expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
-
-
-def test_rows_are_ordered_and_paged_by_the_store(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/views/spend")
-    page.get_by_role("button", name="total").click()
-    expect(page.locator("tbody tr").first).to_contain_text(str(CARD))
-    page.get_by_role("button", name="total").click()
-    expect(page.locator("tbody tr").first).to_contain_text("119")
-    page.get_by_label("Further").click()
-    expect(page.get_by_text("51 to 100 of 120")).to_be_visible()
-    expect(page.locator("tbody tr").first).to_contain_text("69")
-
-
-def test_one_row_is_looked_up_by_its_key_to_the_last_digit(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/views/spend")
-    box = page.get_by_label("Key: card")
-    box.fill(str(CARD + 3))
-    box.press("Enter")
-    expect(page.locator("dl.facts")).to_contain_text(str(CARD + 3))
-    expect(page.locator("dl.facts")).to_contain_text("customer 3")
-    box.fill("17")
-    page.get_by_label("Look a row up by its key").click()
-    expect(page.get_by_text("No row has the key 17.")).to_be_visible()
-    box.fill("many")
-    box.press("Enter")
-    expect(page.get_by_text("'many' is no int64, as card is")).to_be_visible()
-
-
-def test_a_chart_is_guessed_and_can_be_chosen(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(shop[1])
-    page = visitor.open("/views/orders_per_minute?tab=chart")
-    chart = page.get_by_role("img", name="Chart of orders_per_minute")
-    for city in CITIES:
-        expect(chart).to_contain_text(city)
-    visitor.picture("view-chart-light")
-    page = visitor.open("/views/spend?tab=chart")
-    expect(page.get_by_text("The 24 largest of 120.")).to_be_visible()
-    page.get_by_label("Chart: over").click()
-    page.get_by_role("option", name="name").click()
-    expect(page.get_by_role("img", name="Chart of spend")).to_contain_text("customer")
-
-
-def test_a_definition_leads_to_what_the_view_is_made_of(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/views/spend?tab=definition")
-    expect(page.get_by_role("row", name=re.compile("card int64 yes"))).to_be_visible()
-    expect(page.get_by_role("link", name="payments")).to_have_attribute("href", "/console/topics/payments")
-
-
-def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: EmbeddedLog, visit: Visit) -> None:
+@pytest.fixture
+def keeper(log: EmbeddedLog) -> Iterator[ViewKeeper]:
+    """A keeper of views, which follows its topics when a test says so."""
     fill(log)
     home = log.path / "apps" / APP
     home.mkdir(parents=True)
-    keeper = kept(log, home / "views.duckdb")
+    made = kept(log, home / "views.duckdb")
+    made.catch_up()
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def console(log: EmbeddedLog, keeper: ViewKeeper) -> Iterator[SimulatedConsole]:
+    with simulated(log, runner_of(log, keeper)) as made:
+        yield made
+
+
+def test_views_are_listed_with_how_fresh_they_are(console: SimulatedConsole) -> None:
+    page = console.open("/views")
+    row = page.sees_row("Views", "spend")
+    assert "total, card, name payments" in row
+    assert "up to date" in row
+    assert len(page.write("Filter views", "orders").rows("Views")) == 1
+    page.press("Why: Freshness").sees("kept, not computed when one asks")
+
+
+def test_rows_change_while_one_looks_with_the_key_in_front(
+    log: EmbeddedLog, keeper: ViewKeeper, console: SimulatedConsole
+) -> None:
+    page, rows = console.open("/views/spend"), "Rows of spend"
+    page.sees("1 to 50 of 120")
+    assert page.sees_row(rows, str(CARD + 1)) == f"{CARD + 1} 7 customer 1"
+    log.append("spend", [{"card": CARD + 1, "total": 4242.5, "name": "<b>Ada</b>"}])
     keeper.catch_up()
+    page.later().sees_row(rows, f"{CARD + 1} 4242.5 <b>Ada</b>")
+    log.append("spend", [{"card": CARD + 1, "_tombstone": True}])
+    keeper.catch_up()
+    page.later().sees("1 to 50 of 119")
+    assert not any(row.startswith(str(CARD + 1)) for row in page.rows(rows))
+
+
+def test_rows_are_ordered_and_paged_by_the_store(console: SimulatedConsole) -> None:
+    page, rows = console.open("/views/spend"), "Rows of spend"
+    page.trigger(rows, "sort", "1").sees_first(rows, f"{CARD} 0 ")
+    page.trigger(rows, "sort", "1").sees_first(rows, r"\d+ 119 ")
+    page.press("Further").sees("51 to 100 of 120").sees_first(rows, r"\d+ 69 ")
+
+
+def test_one_row_is_looked_up_by_its_key_to_the_last_digit(console: SimulatedConsole) -> None:
+    page = console.open("/views/spend")
+    page.write("Key: card", str(CARD + 3)).submit("Key: card")
+    until(lambda: f"<dt>card</dt><dd>{CARD + 3}</dd>" in page.markup(), "the row is found")
+    assert "<dt>name</dt><dd>customer 3</dd>" in page.markup()
+    page.write("Key: card", "17").press("Look a row up by its key").sees("No row has the key 17.")
+    page.write("Key: card", "many").submit("Key: card").sees("'many' is no int64, as card is")
+
+
+def test_a_chart_is_guessed_and_can_be_chosen(console: SimulatedConsole) -> None:
+    drawn = console.open("/views/orders_per_minute?tab=chart").chart("Chart of orders_per_minute")
+    assert all(city in drawn for city in CITIES)
+    page = console.open("/views/spend?tab=chart").sees("The 24 largest of 120.")
+    assert "customer" not in page.chart("Chart of spend")
+    page.write("Chart: over", "name").sees("The 24 largest of 120.")
+    until(lambda: "customer" in page.chart("Chart of spend"), "the names are drawn")
+
+
+def test_a_definition_leads_to_what_the_view_is_made_of(console: SimulatedConsole) -> None:
+    page = console.open("/views/spend?tab=definition")
+    page.sees_row("Columns", "card int64 yes")
+    assert page.links()["payments"] == "/console/topics/payments"
+
+
+def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: EmbeddedLog, keeper: ViewKeeper) -> None:
     keeper.store.close()
-    with serving(log.path) as address:
-        page = visit(address).open("/views")
-        expect(page.get_by_role("row", name=re.compile("spend"))).to_contain_text("as its app left it")
-        page.goto(f"{address}/console/views/spend")
-        expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
-        expect(page.get_by_role("group", name="Behind its sources")).to_contain_text("its app does not run")
+    with simulated(log) as console:
+        assert "as its app left it" in console.open("/views").sees_row("Views", "spend")
+        page = console.open("/views/spend").sees("1 to 50 of 120")
+        page.sees("its app does not run", within="Behind its sources")
 
 
-def test_a_view_that_is_not_there_is_told_in_a_sentence(served: str, visit: Visit) -> None:
-    visitor = visit(served)
-    expect(visitor.open("/views").get_by_text("No views yet")).to_be_visible()
-    expect(visitor.open("/views/nothing").get_by_role("alert")).to_contain_text("nothing")
+def test_a_view_that_is_not_there_is_told_in_a_sentence(log: EmbeddedLog) -> None:
+    with simulated(log) as console:
+        console.open("/views").sees("No views yet")
+        console.open("/views/nothing").sees("ViewNotFound", "nothing")
 
 
-def test_whoever_may_not_read_a_view_does_not_see_it(log: EmbeddedLog, visit: Visit) -> None:
-    fill(log)
+def test_a_token_that_may_not_read_a_view_does_not_show_it(log: EmbeddedLog, console: SimulatedConsole) -> None:
     token = Tokens(log.path).create("guest", ["read:orders*"])
+    assert [row.split()[0] for row in console.open("/views", token).rows("Views")] == ["orders_per_minute"]
+    console.open("/views/spend", token).sees("read:spend")
+
+
+def test_views_in_light_dark_and_on_a_phone(log: EmbeddedLog, visit: Visit) -> None:
+    fill(log)
     with keeping(log.path) as address:
-        page = visit(address).page
-        log_in(page, address, token, to="/views")
-        expect(page.get_by_role("row", name=re.compile("orders_per_minute"))).to_be_visible()
-        expect(page.get_by_role("row", name=re.compile("spend"))).to_have_count(0)
-        page.goto(f"{address}/console/views/spend")
-        expect(page.get_by_role("alert")).to_contain_text("read:spend")
-
-
-def test_a_view_in_light_dark_and_on_a_phone(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    for dark in (False, True):
-        visitor = visit(shop[1], dark=dark)
+        visitor = visit(address)
+        page = visitor.open("/views")
+        expect(page.get_by_role("row", name=re.compile("spend"))).to_contain_text("up to date")
+        visitor.picture("views-light")
+        page = visitor.open("/views/orders_per_minute?tab=chart")
+        expect(page.get_by_role("img", name="Chart of orders_per_minute")).to_contain_text(CITIES[0])
+        visitor.picture("view-chart-light")
         expect(visitor.open("/views/spend").get_by_text("1 to 50 of 120")).to_be_visible()
-        visitor.picture(f"view-{'dark' if dark else 'light'}")
-    phone = visit(shop[1], phone=True).open("/views/spend")
-    expect(phone.get_by_text("1 to 50 of 120")).to_be_visible()
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        visitor.picture("view-light")
+        row = page.get_by_role("row", name=re.compile(str(CARD + 1)))
+        log.append("spend", [{"card": CARD + 1, "total": 4242.5, "name": "<b>Ada</b>"}])
+        expect(row.locator("td.tone-fresh").first).to_contain_text("4242.5")
+        dark = visit(address, dark=True)
+        expect(dark.open("/views/spend").get_by_text("1 to 50 of 120")).to_be_visible()
+        dark.picture("view-dark")
+        dark.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+        dark.page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_view_of_a_real_app_follows_its_topic(running: Running, visit: Visit) -> None:
