@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 import headwater
 from headwater.runtime.archive import Archive
 from headwater.runtime.java import find_java
+from tests.waiting import until
 
 SMOKE = """
 import sys, pathlib
@@ -104,10 +104,7 @@ def test_the_java_that_pip_brings_starts_again_with_the_archive_that_it_has_made
 
 def wait_for_archive(cache: Path) -> None:
     """The JVM writes its archive after Python has gone, and its first bytes last."""
-    deadline = time.monotonic() + 120
-    while not any(first_bytes(path).strip(b"\0") for path in cache.rglob("*.aot*")):
-        assert time.monotonic() < deadline, "no archive was made"
-        time.sleep(0.1)
+    until(lambda: any(first_bytes(path).strip(b"\0") for path in cache.rglob("*.aot*")), "an archive was made")
 
 
 def first_bytes(path: Path) -> bytes:

@@ -1,0 +1,32 @@
+"""The Spark session of the tests: a pytest plug-in, so that examples have it too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Tests end before Java's second compiler pays: without it each JVM that they start takes half the time of the processors.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of a test process, as starting it is what costs. Use it, and leave it as it is.
+
+    It has everything registered, two cores and two shuffle partitions.
+    """
+    import headwater
+    from headwater.errors import JavaMissing
+
+    try:
+        session = headwater.session("tests", master="local[2]", state=tmp_path_factory.mktemp("state"))
+    except JavaMissing as error:
+        pytest.skip(str(error))
+    yield session
+    session.stop()
