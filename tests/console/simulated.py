@@ -475,7 +475,7 @@ def _is_called(element: ui.element, label: str) -> bool:
 
 def _can_be_pressed(element: ui.element) -> bool:
     is_control = isinstance(element, ui.button | ui.switch | ui.checkbox | ui.menu_item) or element.tag == "button"
-    return is_control or any(one.type == "click" for one in element._event_listeners.values())
+    return is_control or any(one.type.partition(".")[0] == "click" for one in element._event_listeners.values())
 
 
 def _is_enabled(element: ui.element) -> bool:
@@ -486,7 +486,7 @@ def _is_enabled(element: ui.element) -> bool:
 def _fire(client: Client, element: ui.element, event: str, arguments: Any = None) -> None:
     """Call what listens to an event, as a message of the browser does."""
     for listener in list(element._event_listeners.values()):
-        if listener.type == event:
+        if listener.type in (event, f"{event}.prevent"):
             told = events.GenericEventArguments(sender=element, client=client, args=arguments)
             events.handle_event(listener.handler, told)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import headwater
 from headwater.console.letters import LetterIndex
@@ -19,7 +19,10 @@ from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.log.letters import STATES, Found, Selection, letter_topic, read_letters
 from headwater.log.redrive import park, redrive
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import PHONE, Served, Visit
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.laws import costly
+from tests.waiting import until
 
 SCHEMA = "customer string, amount long"
 NOW = time.time_ns() // 1_000 - 7_200_000_000
@@ -39,10 +42,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
         yield log
 
 
-@pytest.fixture(scope="module")
-def served_shop(shop: EmbeddedLog) -> Iterator[str]:
-    with serving(shop.path) as address:
-        yield address
+def letters_of(topic: str) -> list[DeadLetter]:
+    """Sixty letters of two reasons, and one with a trace, headers and a second attempt."""
+    bad = letter(
+        60, "ValueError", topic=topic, message=TRACE, attempt=2, query="totals", headers=[("trace", b"<b>4bf9</b>")]
+    )
+    return [*(letter(n, "RowInvalid" if n % 3 else "ValueError", topic=topic) for n in range(60)), bad]
+
+
+def tired_letters(topic: str) -> list[DeadLetter]:
+    """Twelve letters, four that were tried too often, and one whose row does not fit."""
+    tired = [letter(n, "TimeoutError", topic=topic, attempt=3) for n in range(4)]
+    misfit = letter(9, "RowInvalid", topic=topic, row='{"customer": 1, "no such": 2}')
+    return [*(letter(n, topic=topic) for n in range(12)), *tired, misfit]
 
 
 def fill(log: EmbeddedLog, topic: str, letters: list[DeadLetter]) -> None:
@@ -50,128 +62,111 @@ def fill(log: EmbeddedLog, topic: str, letters: list[DeadLetter]) -> None:
     append_dead_letters(log, topic, letters)
 
 
-def tile(page: Page, name: str, number: str) -> None:
-    expect(page.get_by_role("group", name=name, exact=True)).to_contain_text(number)
+@pytest.fixture(scope="module")
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
-def test_letters_are_grouped_by_reason_and_each_is_shown_whole(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
-    letters = [letter(n, "RowInvalid" if n % 3 else "ValueError", topic="orders") for n in range(60)]
-    bad = letter(
-        60, "ValueError", topic="orders", message=TRACE, attempt=2, query="totals", headers=[("trace", b"<b>4bf9</b>")]
-    )
-    fill(shop, "orders", [*letters, bad])
-    visitor = visit(served_shop)
-    page = visitor.open("/letters")
-    expect(page.get_by_role("row", name=re.compile("^orders 61 0 0 RowInvalid, 40"))).to_be_visible()
-    page.get_by_role("link", name="orders", exact=True).click()
-    tile(page, "Open", "61")
-    expect(page.get_by_role("row", name=re.compile("^RowInvalid 40 0 0 up to 1"))).to_be_visible()
-    page.get_by_role("row", name=re.compile("^ValueError 21 0 0 up to 2")).click()
-    expect(page.get_by_text("21 letters", exact=True)).to_be_visible()
-    page.get_by_role("region", name="Letters", exact=True).get_by_text("ValueError: the rate of XXX is 0").click()
-    whole = page.get_by_role("complementary", name="Letter")
-    expect(whole.get_by_label("Message")).to_contain_text('File "pipeline.py", line 42')
-    expect(whole.get_by_label("Row")).to_contain_text('"amount": 73314510714175548')  # to the last digit
-    expect(whole).to_contain_text("<b>4bf9</b>")  # as text
-    expect(whole.get_by_role("link", name="orders, partition 0, offset 60")).to_have_attribute(
-        "href", "/console/topics/orders/0/60"
-    )
-    visitor.picture("letters-light")
-    page.get_by_label("Search in messages").fill("RATE OF xxx")
-    expect(page.get_by_text("1 letter", exact=True)).to_be_visible()
-    page.get_by_label("Search in messages").fill("nothing says this")
-    expect(page.get_by_text("No letter fits.")).to_be_visible()
+def test_letters_are_grouped_by_reason_and_each_is_shown_whole(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    fill(shop, "orders", letters_of("orders"))
+    page = console.open("/letters")
+    page.sees_row("Dead letters", "orders 61 0 0 RowInvalid, 40")
+    assert page.links("Dead letters")["orders"] == "/console/letters/orders.dlq"
+    page.open("/letters/orders.dlq").sees("61", within="Open")
+    page.sees_row("Reasons", "RowInvalid 40 0 0 up to 1")
+    page.pick("Reasons", "ValueError 21 0 0 up to 2").sees("21 letters")
+    page.pick("Letters", ".*ValueError: the rate of XXX is 0")
+    page.sees('File "pipeline.py", line 42', "<b>4bf9</b>", '"amount": 73314510714175548', within="Letter")
+    assert page.links()["orders, partition 0, offset 60"] == "/console/topics/orders/0/60"
+    page.write("Search in messages", "RATE OF xxx").sees("1 letter\n")
+    page.write("Search in messages", "nothing says this").sees("No letter fits.")
 
 
 def test_a_redrive_begins_with_a_dry_run_puts_back_once_and_parks_what_was_tried_too_often(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
+    shop: EmbeddedLog, console: SimulatedConsole
 ) -> None:
-    tired = [letter(n, "TimeoutError", topic="carts", attempt=3) for n in range(4)]
-    misfit = letter(9, "RowInvalid", topic="carts", row='{"customer": 1, "no such": 2}')
-    fill(shop, "carts", [*(letter(n, topic="carts") for n in range(12)), *tired, misfit])
-    visitor = visit(served_shop, dark=True)
-    page = visitor.open("/letters/carts")
-    page.get_by_role("button", name="Redrive", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Redrive")
-    expect(dialog.get_by_text("12 would be redriven and 4 would be parked")).to_be_visible()
-    expect(dialog.get_by_text("1 would be refused, and stay open")).to_be_visible()
-    expect(dialog.get_by_text("no such")).to_be_visible()
-    dialog.get_by_label("Attempts, then park").fill("1")
-    expect(dialog.get_by_text("17 would be parked")).to_be_visible()
-    dialog.get_by_label("Attempts, then park").fill("zero")
-    expect(dialog.get_by_text("attempts, at least 1")).to_be_visible()
-    expect(dialog.get_by_role("button", name="Redrive", exact=True)).to_be_disabled()
-    dialog.get_by_label("Attempts, then park").fill("3")
-    dialog.get_by_label("Rows a second, at most").fill("500")
-    expect(dialog.get_by_role("button", name="Redrive 12, park 4")).to_be_enabled()
+    fill(shop, "carts", tired_letters("carts"))
+    page = console.open("/letters/carts").press("Redrive")
+    page.sees("12 would be redriven and 4 would be parked", "1 would be refused, and stay open", "no such")
+    page.write("Attempts, then park", "1").sees("17 would be parked")
+    page.write("Attempts, then park", "zero").sees("attempts, at least 1")
+    assert not page.is_enabled("Redrive")
+    page.write("Attempts, then park", "3").write("Rows a second, at most", "500").sees("Redrive 12, park 4")
     assert shop.read("carts").count() == 0  # a dry run changes nothing
-    visitor.picture("letters-dark")
-    dialog.get_by_role("button", name="Redrive 12, park 4").click()
-    expect(page.get_by_text("Redriven: 16 of 16, 1 refused. Begun by local.")).to_be_visible()
-    expect(page.get_by_role("progressbar", name="Letters redriven")).to_have_attribute("aria-valuenow", "100")
-    tile(page, "Open", "1")
-    tile(page, "Redriven", "12")
-    tile(page, "Parked", "4")
+    page.press("Redrive 12, park 4")
+    until(lambda: "Redriven: 16 of 16" in page.later().text(), "all are redriven")
+    page.sees("Redriven: 16 of 16, 1 refused. Begun by local.")
+    assert 'aria-valuenow="100"' in page.markup()
+    for tile, number in (("Open", "1"), ("Redriven", "12"), ("Parked", "4")):
+        page.sees(number, within=tile)
     assert sorted(row["amount"] for row in shop.read("carts").rows()) == [73314510714175488 + n for n in range(12)]
     audit = [row["target"] for row in shop.read("__audit").rows() if row["action"] == "letters.redrive"]
     assert audit == ["carts.dlq 16 letters to where each came from, rate 500, attempts 3"]
 
 
 def test_a_limit_of_rows_a_second_is_kept_and_the_work_can_be_stopped(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
+    shop: EmbeddedLog, console: SimulatedConsole
 ) -> None:
     fill(shop, "crates", [letter(n, topic="crates") for n in range(300)])
-    page = visit(served_shop).open("/letters/crates")
-    page.get_by_role("button", name="Redrive", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Redrive")
-    dialog.get_by_label("Rows a second, at most").fill("1")
-    dialog.get_by_role("button", name="Redrive 300").click()
-    status = page.get_by_role("status", name="Redrive")
-    expect(status).to_contain_text("Redriving: ")
-    status.get_by_role("button", name="Stop").click()
-    expect(status).to_contain_text("Stopped: ")
+    page = console.open("/letters/crates").press("Redrive").sees("300 would be redriven")
+    page.write("Rows a second, at most", "1").press("Redrive 300").sees("Redriving: ")
+    until(lambda: shop.read("crates").count() >= 1, "the first is put back")
+    page.press("Stop")
+    until(lambda: "Stopped: " in page.later().text(), "it has stopped")
     assert 1 <= shop.read("crates").count() < 300  # without the limit all would be there at once
 
 
-def test_one_letter_is_put_back_alone(shop: EmbeddedLog, served_shop: str, visit: Visit) -> None:
+def test_one_letter_is_put_back_alone(shop: EmbeddedLog, console: SimulatedConsole) -> None:
     fill(shop, "boxes", [letter(n, topic="boxes") for n in range(5)])
-    page = visit(served_shop).open("/letters/boxes.dlq")
-    page.get_by_role("region", name="Letters", exact=True).get_by_text("order 3 is broken").click()
-    page.get_by_role("button", name="Redrive this one").click()
-    page.get_by_role("dialog", name="Redrive").get_by_role("button", name="Redrive 1").click()
-    tile(page, "Redriven", "1")
+    page = console.open("/letters/boxes.dlq").pick("Letters", ".*order 3 is broken")
+    page.press("Redrive this one").press("Redrive 1")
+    until(lambda: "1\n" in page.later().text("Redriven"), "it is put back")
     assert [row["amount"] for row in shop.read("boxes").rows()] == [73314510714175491]
 
 
-def test_what_the_filter_means_is_parked_and_taken_up_again(shop: EmbeddedLog, served_shop: str, visit: Visit) -> None:
+def test_what_the_filter_means_is_parked_and_taken_up_again(shop: EmbeddedLog, console: SimulatedConsole) -> None:
     fill(shop, "parcels", [letter(n, "RowInvalid" if n < 3 else "ValueError", topic="parcels") for n in range(8)])
-    page = visit(served_shop).open("/letters/parcels.dlq?reason=ValueError")
-    expect(page.get_by_text("5 letters", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Park", exact=True).click()
-    page.get_by_role("dialog", name="Park 5 letters?").get_by_role("button", name="Park 5 letters").click()
-    tile(page, "Parked", "5")
-    tile(page, "Open", "3")
-    page.get_by_role("button", name="Parked", exact=True).click()
-    expect(page.get_by_text("5 letters", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Park", exact=True).click()
-    page.get_by_role("dialog", name="Take up 5 letters?").get_by_role("button", name="Take up 5 letters").click()
-    tile(page, "Open", "8")
+    page = console.open("/letters/parcels.dlq?reason=ValueError").sees("5 letters")
+    page.press("Park").sees("Park 5 letters?").press("Park 5 letters").sees("5", within="Parked").sees(
+        "3", within="Open"
+    )
+    page.press("Parked").sees("5 letters")
+    page.press("Park").sees("Take up 5 letters?").press("Take up 5 letters").sees("8", within="Open")
     actions = [row["action"] for row in shop.read("__audit").rows() if "parcels" in row["target"]]
     assert actions == ["letters.park", "letters.unpark"]
 
 
-def test_a_topic_without_letters_says_so_and_the_page_fits_a_phone(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
-) -> None:
+def test_a_topic_without_letters_says_so(shop: EmbeddedLog, console: SimulatedConsole) -> None:
     shop.create("clean.dlq", SCHEMA)
-    page = visit(served_shop).open("/letters/clean")
-    expect(page.get_by_role("alert")).to_contain_text("a topic whose rows are dead letters")
-    fill(shop, "notes", [letter(n, topic="notes") for n in range(30)])
-    phone = visit(served_shop, phone=True).open("/letters/notes")
-    tile(phone, "Open", "30")
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    console.open("/letters/clean").sees("a topic whose rows are dead letters")
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+def test_letters_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit: Visit) -> None:
+    orders, carts = f"{prefix}orders", f"{prefix}carts"
+    fill(shared.log, orders, letters_of(orders))
+    fill(shared.log, carts, tired_letters(carts))
+    visitor = visit(shared.address)
+    page = visitor.open(f"/letters/{orders}")
+    page.get_by_role("row", name=re.compile("^ValueError 21 0 0 up to 2")).click()
+    expect(page.get_by_text("21 letters", exact=True)).to_be_visible()
+    page.get_by_role("region", name="Letters", exact=True).get_by_text("ValueError: the rate of XXX is 0").click()
+    whole = page.get_by_role("complementary", name="Letter")
+    expect(whole.get_by_label("Row")).to_contain_text('"amount": 73314510714175548')  # to the last digit
+    visitor.picture("letters-light")
+    dark = visit(shared.address, dark=True)
+    page = dark.open(f"/letters/{carts}")
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Redrive")
+    expect(dialog.get_by_role("button", name="Redrive 12, park 4")).to_be_enabled()
+    dark.picture("letters-dark")
+    dialog.get_by_role("button", name="Redrive 12, park 4").click()
+    expect(page.get_by_role("progressbar", name="Letters redriven")).to_have_attribute("aria-valuenow", "100")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
 
 
 # -- the index and the work, without a browser ------------------------------------------------------------------------
@@ -197,6 +192,7 @@ _STEPS = st.lists(
 _made = iter(range(1_000_000))
 
 
+@costly(4)
 @given(
     steps=_STEPS, reason=st.none() | _REASONS, state=st.none() | st.sampled_from(STATES), text=st.none() | st.just("3")
 )

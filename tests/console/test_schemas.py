@@ -13,109 +13,114 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
+from headwater.console.parts.draft import FORCE_HELP
 from headwater.console.schemas import TopicSchemas, lines_between, schema_of
 from headwater.errors import HeadwaterError, SchemaInvalid
 from headwater.log import EmbeddedLog
 from headwater.schema import format_schema
 from headwater.server.registered import Registry
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import Served, Visit
+from tests.console.simulated import SimulatedConsole, simulated
+
+DRAFT = "Columns, as `name type [not null]`, or JSON"
+
+
+def make_payments(log: EmbeddedLog, name: str = "payments") -> None:
+    log.create(name, "card string not null, amount int32", key="card")
+    log.alter(name, schema="card string not null, amount int64, currency string")
+    wide = "card string not null, amount int64, currency string, address struct<city: string, zip: int32>"
+    log.alter(name, schema=wide)
+    log.alter(name, schema=wide.replace("int32", "int64") + ", tags list<string>")
+    log.groups.seek(f"{name}.billing", name, "earliest")
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
     with headwater.open(tmp_path_factory.mktemp("schemas") / "log") as log:
         assert isinstance(log, EmbeddedLog)
-        log.create("payments", "card string not null, amount int32", key="card")
-        log.alter("payments", schema="card string not null, amount int64, currency string")
-        wide = "card string not null, amount int64, currency string, address struct<city: string, zip: int32>"
-        log.alter("payments", schema=wide)
-        log.alter("payments", schema=wide.replace("int32", "int64") + ", tags list<string>")
-        log.groups.seek("billing", "payments", "earliest")
+        make_payments(log)
         log.create("raw")
         yield log
 
 
 @pytest.fixture(scope="module")
-def served_shop(shop: EmbeddedLog) -> Iterator[str]:
-    with serving(shop.path) as address:
-        yield address
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
 def record(*fields: object) -> str:
     return json.dumps({"type": "record", "name": "Payment", "fields": list(fields)})
 
 
-def test_versions_stand_side_by_side_and_users_are_named(served_shop: str, visit: Visit) -> None:
-    visitor = visit(served_shop)
-    page = visitor.open("/schemas")
-    expect(page.get_by_role("row", name=re.compile("^payments topic 4 5 card, amount"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^raw topic 1 bytes any key and any value"))).to_be_visible()
-    page.get_by_role("link", name="payments", exact=True).first.click()
-    expect(page.get_by_role("row", name=re.compile("^tags list<string> added"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^address.zip int32 int64 widened"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^card string not null string not null same"))).to_be_visible()
-    expect(page.get_by_role("region", name="Users")).to_contain_text("billing")
-    page.locator("textarea").fill(f"{page.locator('textarea').input_value()},\nnote string")
-    expect(page.get_by_role("status", name="Verdict")).to_contain_text("+ note: added as string")
-    visitor.picture("schemas-light", full=True)
-    visitor.open("/schemas/payments?old=1&new=2")
-    expect(page.get_by_role("row", name=re.compile("^amount int32 int64 widened"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^currency string added"))).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("^tags"))).to_have_count(0)
+def test_versions_stand_side_by_side_and_users_are_named(console: SimulatedConsole) -> None:
+    page, lines = console.open("/schemas"), "Columns of both versions"
+    page.sees_row("Schemas", "payments topic 4 5 card, amount")
+    page.sees_row("Schemas", "raw topic 1 bytes any key and any value")
+    page.open("/schemas/payments").sees_row(lines, "tags list<string> added")
+    page.sees_row(lines, "address.zip int32 int64 widened")
+    page.sees_row(lines, "card string not null string not null same")
+    page.sees_row("Users", "payments.billing group")
+    page.open("/schemas/payments?old=1&new=2").sees_row(lines, "amount int32 int64 widened")
+    page.sees_row(lines, "currency string added")
+    assert not any(row.startswith("tags") for row in page.rows(lines))
 
 
 def test_a_draft_is_tried_as_it_is_written_and_registered_after_a_question(
-    shop: EmbeddedLog, served_shop: str, visit: Visit
+    shop: EmbeddedLog, console: SimulatedConsole
 ) -> None:
     shop.create("orders", "id int64 not null, note string", key="id")
-    visitor = visit(served_shop)
-    page = visitor.open("/schemas/orders")
-    box, verdict = page.locator("textarea"), page.get_by_role("status", name="Verdict")
-    expect(box).to_have_value("id int64 not null,\nnote string")
-    box.fill("id string, amount float64")
-    expect(verdict).to_contain_text("It may not follow")
-    expect(verdict).to_contain_text("would change from int64 to string")
-    expect(page.get_by_role("button", name="Register")).to_be_disabled()
-    box.fill("id int64 not null, <script>")
-    expect(verdict).to_contain_text("cannot be used")
-    box.fill("id int64 not null, note string, amount float64")
-    expect(verdict).to_contain_text("+ amount: added as float64")
-    page.get_by_role("button", name="Register").click()
-    question = page.get_by_role("dialog", name="Register a new version of orders?")
+    page = console.open("/schemas/orders")
+    assert page.value(DRAFT) == "id int64 not null,\nnote string"
+    page.write(DRAFT, "id string, amount float64").sees("It may not follow", "would change from int64 to string")
+    assert not page.is_enabled("Register")
+    page.write(DRAFT, "id int64 not null, <script>").sees("cannot be used")
+    page.write(DRAFT, "id int64 not null, note string, amount float64").sees("+ amount: added as float64")
+    page.press("Register").sees("Register a new version of orders?")
     assert shop.topic("orders").schema_version == 1
-    question.get_by_role("button", name="Register it").click()
-    expect(page.get_by_role("row", name=re.compile("^amount float64 added"))).to_be_visible()
+    page.press("Register it").sees_row("Columns of both versions", "amount float64 added")
     assert shop.topic("orders").schema.names == ["id", "note", "amount"]
-    box.fill("id int64 not null, amount float64")
-    expect(verdict).to_contain_text("was removed, and rows hold values there")
-    page.get_by_text("Columns may go").click()
-    expect(verdict).to_contain_text("It may follow")
+    page.write(DRAFT, "id int64 not null, amount float64").sees("was removed, and rows hold values there")
+    page.press(FORCE_HELP).sees("It may follow")
     audit = [row["target"] for row in shop.read("__audit").rows() if row["action"] == "schema.register"]
     assert audit == ["topic orders version 2"]
 
 
-def test_a_subject_follows_its_own_level(shop: EmbeddedLog, served_shop: str, visit: Visit) -> None:
-    registry = Registry(shop)
-    amount = {"name": "amount", "type": "int"}
+def test_a_subject_follows_its_own_level(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    registry, amount = Registry(shop), {"name": "amount", "type": "int"}
     registry.register("payments-value", record(amount), lambda _: None)
-    page_of = visit(served_shop, dark=True)
-    page = page_of.open("/schemas/payments-value")
-    expect(page.get_by_text("BACKWARD: whoever knows the new schema")).to_be_visible()
-    box, verdict = page.locator("textarea"), page.get_by_role("status", name="Verdict")
-    box.fill(record(amount, {"name": "who", "type": "string"}))
-    expect(verdict).to_contain_text("is new, and has neither a default nor admits null")
-    box.fill(record(amount, {"name": "who", "type": ["null", "string"], "default": None}))
-    expect(verdict).to_contain_text("It may follow")
-    page_of.picture("schemas-dark", full=True)
-    page.get_by_role("button", name="Register").click()
-    page.get_by_role("button", name="Register it").click()
-    expect(page.get_by_role("row", name=re.compile("^who string added"))).to_be_visible()
+    page = console.open("/schemas/payments-value").sees("BACKWARD: whoever knows the new schema")
+    page.write("Avro schema", record(amount, {"name": "who", "type": "string"}))
+    page.sees("is new, and has neither a default nor admits null")
+    page.write("Avro schema", record(amount, {"name": "who", "type": ["null", "string"], "default": None}))
+    page.sees("It may follow").press("Register").press("Register it")
+    page.sees_row("Columns of both versions", "who string added")
     assert list(registry.versions("payments-value")) == [1, 2]
 
 
-def test_what_is_not_there_is_told_and_the_page_fits_a_phone(served_shop: str, visit: Visit) -> None:
-    expect(visit(served_shop).open("/schemas/nowhere").get_by_role("alert")).to_contain_text("nowhere")
-    phone = visit(served_shop, phone=True).open("/schemas/payments")
+def test_a_schema_that_is_not_there_is_told(console: SimulatedConsole) -> None:
+    console.open("/schemas/nowhere").sees("NotFound", "nowhere")
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+def test_schemas_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit: Visit) -> None:
+    payments = f"{prefix}payments"
+    make_payments(shared.log, payments)
+    Registry(shared.log).register(f"{payments}-value", record({"name": "amount", "type": "int"}), lambda _: None)
+    visitor = visit(shared.address)
+    page = visitor.open(f"/schemas/{payments}")
+    page.locator("textarea").fill(f"{page.locator('textarea').input_value()},\nnote string")
+    expect(page.get_by_role("status", name="Verdict")).to_contain_text("+ note: added as string")
+    visitor.picture("schemas-light", full=True)
+    dark = visit(shared.address, dark=True)
+    page = dark.open(f"/schemas/{payments}-value")
+    new = {"name": "who", "type": ["null", "string"], "default": None}
+    page.locator("textarea").fill(record({"name": "amount", "type": "int"}, new))
+    expect(page.get_by_role("status", name="Verdict")).to_contain_text("It may follow")
+    dark.picture("schemas-dark", full=True)
+    phone = visit(shared.address, phone=True).open(f"/schemas/{payments}")
     expect(phone.get_by_role("row", name=re.compile("^tags"))).to_be_visible()
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
