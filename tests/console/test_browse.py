@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import headwater
 from headwater.log import EmbeddedLog
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import PHONE, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
     """Topics with a schema, without one, and compacted."""
     path: Path = tmp_path_factory.mktemp("shop") / "log"
     with headwater.open(path) as log:
@@ -31,113 +33,94 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog
             log.append("states", [{"id": f"{number % 3}", "city": f"city {number}"}])
         log.append("states", [{"id": "0", "_tombstone": True}])
         log.tidy("states", seal=True)
-        with serving(path) as address:
-            yield log, address
+        yield log
 
 
-def rows_of(page: Page) -> list[str]:
-    """The places of the rows in sight."""
-    page.wait_for_selector("[data-row]")
-    found: list[str] = page.eval_on_selector_all("[data-row]", "rows => rows.map((row) => row.dataset.row)")
-    return found
+@pytest.fixture(scope="module")
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
-def test_the_newest_rows_come_first_and_older_ones_follow(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(shop[1])
-    page = visitor.open("/topics/orders/browse")
-    assert rows_of(page) == [f"0/{offset}" for offset in range(119, 69, -1)]
-    page.get_by_role("button", name="Older").click()
-    expect(page.locator('[data-row="0/69"]')).to_be_visible()
-    assert rows_of(page) == [f"0/{offset}" for offset in range(69, 19, -1)]
-    page.get_by_role("button", name="Back").click()
-    expect(page.locator('[data-row="0/119"]')).to_be_visible()
+def test_the_newest_rows_come_first_and_older_ones_follow(console: SimulatedConsole) -> None:
+    page = console.open("/topics/orders/browse")
+    assert page.lines() == [f"0/{offset}" for offset in range(119, 69, -1)]
+    page.press("Older").sees("0/69 ")
+    assert page.lines() == [f"0/{offset}" for offset in range(69, 19, -1)]
+    page.press("Back").sees("0/119 ")
 
 
-def test_a_row_is_shown_whole_beside_the_list(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(shop[1])
-    page = visitor.open("/topics/orders/browse?from=oldest")
-    page.locator('[data-row="0/0"]').click()
-    beside = page.get_by_role("complementary", name="Row")
-    expect(beside).to_contain_text(f'"order_id": {BIG}')
-    expect(beside).to_contain_text("2026-11-15 09:30:00.000 UTC")
-    expect(beside).to_contain_text("web")
-    visitor.picture("browse-light")
-    beside.get_by_role("button", name="Hex").click()
-    expect(beside).to_contain_text('7b 22 6f 72 64 65 72 5f  69 64 22 3a 37 33 33 31  {"order_id":7331')
-    beside.get_by_role("button", name="Raw").click()
-    expect(beside).to_contain_text(f'{{"order_id":{BIG},"customer":"ada"')
-    beside.get_by_role("button", name="The row behind").click()
-    expect(beside).to_contain_text("offset 1")
-    beside.get_by_role("button", name="Close").click()
-    expect(beside).not_to_be_visible()
+def test_a_row_is_shown_whole_beside_the_list(console: SimulatedConsole) -> None:
+    page = console.open("/topics/orders/browse?from=oldest").pick_line("0/0")
+    page.sees(f'"order_id": {BIG}', "2026-11-15 09:30:00.000 UTC", "web", within="Row")
+    page.press("Hex").sees('7b 22 6f 72 64 65 72 5f  69 64 22 3a 37 33 33 31  {"order_id":7331', within="Row")
+    page.press("Raw").sees(f'{{"order_id":{BIG},"customer":"ada"', within="Row")
+    page.press("The row behind").sees("offset 1", within="Row")
+    page.press("Close").sees_not("offset 1")
 
 
-def test_one_begins_at_an_offset_or_at_a_time(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/topics/orders/browse?from=offset&at=100")
-    assert rows_of(page)[0] == "0/100"
-    page.goto(f"{shop[1]}/console/topics/orders/browse?from=time&at=2000-01-01")
-    assert rows_of(page)[0] == "0/0"
-    page.goto(f"{shop[1]}/console/topics/orders/browse?from=time&at=2999-01-01")
-    expect(page.get_by_text("No rows here.").first).to_be_visible()
-    page.goto(f"{shop[1]}/console/topics/orders/browse?from=time&at=yesterday")
-    expect(page.get_by_text("a time such as").first).to_be_visible()
-    page.goto(f"{shop[1]}/console/topics/orders/browse?partition=9")
-    expect(page.get_by_role("alert")).to_contain_text("partition")
+def test_one_begins_at_an_offset_or_at_a_time(console: SimulatedConsole) -> None:
+    page = console.open("/topics/orders/browse?from=offset&at=100")
+    assert page.lines()[0] == "0/100"
+    assert page.open("/topics/orders/browse?from=time&at=2000-01-01").lines()[0] == "0/0"
+    page.open("/topics/orders/browse?from=time&at=2999-01-01").sees("No rows here.")
+    page.open("/topics/orders/browse?from=time&at=yesterday").hears("a time such as")
+    page.open("/topics/orders/browse?partition=9").sees("PartitionNotFound", "partition")
 
 
-def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/topics/bytes/browse?from=oldest")
-    expect(page.locator('[data-row="0/0"]')).to_contain_text("plain ✓")
-    expect(page.locator('[data-row="0/1"]')).to_contain_text("ff fe 00 01")
-    expect(page.locator('[data-row="0/2"]')).to_contain_text(str(BIG))
-    expect(page.locator('[data-row="0/3"]')).to_contain_text("<script>")
-    page.locator('[data-row="0/2"]').click()
-    expect(page.get_by_role("complementary", name="Row")).to_contain_text('"price": 1.10')
+def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(console: SimulatedConsole) -> None:
+    page = console.open("/topics/bytes/browse?from=oldest").sees("plain ✓", "<img src=x> <script>")
+    page.pick_line("0/1").sees("ff fe 00 01", within="Row")
+    page.pick_line("0/2").sees('"price": 1.10', within="Row")
 
 
-def test_a_long_value_is_cut_until_all_of_it_is_wanted(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/topics/long/browse")
-    page.locator('[data-row="0/0"]').click()
-    beside = page.get_by_role("complementary", name="Row")
-    expect(beside).to_contain_text("16,000 of 1,000,000 letters are shown.")
-    beside.get_by_role("button", name="Show all").click()
-    expect(beside.get_by_text("letters are shown")).not_to_be_visible()
-    assert page.evaluate("document.querySelector('pre.code').textContent.length") == 1_000_000
+def test_a_long_value_is_cut_until_all_of_it_is_wanted(console: SimulatedConsole) -> None:
+    page = console.open("/topics/long/browse").pick_line("0/0").sees("16,000 of 1,000,000 letters are shown.")
+    page.press("Show all").sees_not("letters are shown")
+    assert "y" * 1_000_000 in page.markup()
 
 
-def test_offsets_of_a_compacted_topic_are_shown_as_they_are(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    left = [f"0/{row['_offset']}" for row in log.read("states").rows()]
+def test_offsets_of_a_compacted_topic_are_shown_as_they_are(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    left = [f"0/{row['_offset']}" for row in shop.read("states").rows()]
     assert len(left) < 41
-    page = visit(address).open("/topics/states/browse?from=oldest")
-    assert rows_of(page) == left
-    expect(page.get_by_text("tombstone").first).to_be_visible()
+    assert console.open("/topics/states/browse?from=oldest").lines() == left
 
 
 def test_rows_that_come_meanwhile_are_counted_and_push_nothing_away(
-    shop: tuple[EmbeddedLog, str], visit: Visit
+    shop: EmbeddedLog, console: SimulatedConsole
 ) -> None:
-    log, address = shop
-    make_orders(log, count=10, partitions=3, name="growing")
-    visitor = visit(address, dark=True)
-    page = visitor.open("/topics/growing/browse")
-    before = rows_of(page)
+    make_orders(shop, count=10, partitions=3, name="growing")
+    page = console.open("/topics/growing/browse")
+    before = page.lines()
     assert len(before) == 10
-    add_orders(log, range(10, 14), name="growing")
-    page.get_by_role("button", name="4 newer").click()
-    expect(page.locator("[data-row]")).to_have_count(14)
+    add_orders(shop, range(10, 14), name="growing")
+    assert page.later().lines() == before
+    page.press("4 newer")
+    until(lambda: len(page.lines()) == 14, "the new rows are shown")
+
+
+def test_a_topic_that_is_not_there_is_one_sentence(console: SimulatedConsole) -> None:
+    console.open("/topics/nowhere/browse").sees("TopicNotFound")
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit: Visit) -> None:
+    name = f"{prefix}orders"
+    make_orders(shared.log, count=120, name=name)
+    shared.log.create(f"{prefix}states", "id string", key="id", compact=True)
+    shared.log.append(f"{prefix}states", [{"id": "0", "_tombstone": True}])
+    visitor = visit(shared.address)
+    page = visitor.open(f"/topics/{name}/browse?from=oldest")
+    page.locator('[data-row="0/0"]').click()
+    expect(page.get_by_role("complementary", name="Row")).to_contain_text(f'"order_id": {BIG}')
+    visitor.picture("browse-light")
+    expect(visitor.open(f"/topics/{prefix}states/browse").get_by_text("tombstone").first).to_be_visible()
+    dark = visit(shared.address, dark=True)
+    page = dark.open(f"/topics/{name}/browse")
     page.locator("[data-row]").first.click()
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
-    visitor.picture("browse-dark")
-
-
-def test_a_topic_that_is_not_there_is_one_sentence(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/topics/nowhere/browse")
-    expect(page.get_by_role("alert")).to_contain_text("TopicNotFound")
-
-
-def test_a_phone_shows_rows_without_scrolling_sideways(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1], phone=True).open("/topics/orders/browse")
-    page.locator('[data-row="0/119"]').click()
-    expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    dark.picture("browse-dark")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")

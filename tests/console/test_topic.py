@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -12,124 +11,152 @@ from playwright.sync_api import expect
 import headwater
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import WANTS_PICTURES, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
+from tests.console.simulated import SimulatedConsole, simulated
+from tests.waiting import until
+
+JSON = "JSON: one object, an array of them, or one a line"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
-    path: Path = tmp_path_factory.mktemp("shop") / "log"
-    with headwater.open(path) as log:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+    with headwater.open(tmp_path_factory.mktemp("shop") / "log") as log:
         assert isinstance(log, EmbeddedLog)
-        make_orders(log, count=1_200, partitions=3)
-        log.groups.seek("billing", "orders", {number: end // 2 for number, end in log.end_offsets("orders").items()})
-        letter = DeadLetter(topic="orders", partition=0, offset=7, error="RowInvalid", message="no amount", at_us=5)
-        append_dead_letters(log, "orders", [letter])
+        make_shop(log)
         log.create("bytes")
-        with serving(path) as address:
-            yield log, address
+        yield log
 
 
-def test_a_topic_shows_its_partitions_its_readers_and_its_settings(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    for dark in (False, True):
-        visitor = visit(address, dark=dark)
-        page = visitor.open("/topics/orders")
-        behind = log.describe("orders").rows - sum(log.committed("billing", "orders").values())
-        readers = page.get_by_role("region", name="Groups that read this topic")
-        expect(readers.get_by_role("row", name=re.compile("billing"))).to_contain_text(f"{behind:,}")
-        partitions = page.get_by_role("region", name="Partitions")
-        for one in log.describe("orders").partitions:
-            row = partitions.get_by_role("row", name=re.compile(f"Partition {one.partition}"))
-            expect(row).to_contain_text(str(one.offset_next))
-        expect(page.get_by_role("region", name="Columns")).to_contain_text("event time")
-        for count in (140, 210, 90, 260):  # a line has several points
-            add_orders(log, range(count))
-            rows = page.get_by_role("group", name="Rows", exact=True)
-            expect(rows).to_contain_text(f"{log.describe('orders').rows:,}")
-        visitor.picture("topic-dark" if dark else "topic-light")
+def make_shop(log: EmbeddedLog, name: str = "orders") -> None:
+    make_orders(log, count=1_200, partitions=3, name=name)
+    log.groups.seek(f"{name}.billing", name, {number: end // 2 for number, end in log.end_offsets(name).items()})
+    letter = DeadLetter(topic=name, partition=0, offset=7, error="RowInvalid", message="no amount", at_us=5)
+    append_dead_letters(log, name, [letter])
 
 
-def test_it_grows_while_one_looks(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=3, name="young")
-    page = visit(address).open("/topics/young")
-    tile = page.get_by_role("group", name="Rows", exact=True)
-    expect(tile).to_contain_text("3 kept for ever")
-    add_orders(log, range(3, 5), name="young")
-    expect(tile).to_contain_text("5 kept for ever")
+@pytest.fixture(scope="module")
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
-def test_a_row_has_an_address_with_its_neighbours(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=3, name="few")
-    visitor = visit(address)
-    page = visitor.open("/topics/few/0/0")
-    expect(page.get_by_label("Value", exact=True)).to_contain_text(f'"order_id": {BIG}')
-    expect(page.get_by_label("The row before")).to_be_disabled()
-    page.get_by_label("The row behind").click()
-    expect(page).to_have_url(f"{address}/console/topics/few/0/1")
-    expect(page.get_by_label("Value", exact=True)).to_contain_text(str(BIG + 1))
-    visitor.picture("record-light")
-    page.goto(f"{address}/console/topics/few/0/3")
-    expect(page.get_by_text("The next row of this partition will get offset 3.")).to_be_visible()
-    page.goto(f"{address}/console/topics/few/0/x")
-    expect(page.get_by_role("alert")).to_contain_text("whole number")
-    page.goto(f"{address}/console/topics/few/7/0")
-    expect(page.get_by_role("alert")).to_contain_text("PartitionNotFound")
+def test_a_topic_shows_its_partitions_its_readers_and_its_settings(
+    shop: EmbeddedLog, console: SimulatedConsole
+) -> None:
+    page = console.open("/topics/orders")
+    behind = shop.describe("orders").rows - sum(shop.committed("orders.billing", "orders").values())
+    page.sees_row("Groups that read this topic", f"orders.billing {behind:,}")
+    for one in shop.describe("orders").partitions:
+        page.sees_row("Partitions", f"Partition {one.partition} {one.offset_start} {one.offset_next}")
+    page.sees_row("Columns", "at timestamp may be null event time")
+    assert "<dt>Event time</dt><dd>at</dd>" in page.markup()
 
 
-def test_a_dead_letter_leads_to_the_row_that_it_was(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    _, address = shop
-    visitor = visit(address, dark=True)
-    page = visitor.open("/topics/orders.dlq/0/0")
-    expect(page.get_by_text("no amount").first).to_be_visible()
-    visitor.picture("record-dark")
-    page.get_by_role("link", name="orders, partition 0, offset 7").click()
-    expect(page).to_have_url(f"{address}/console/topics/orders/0/7")
+def test_it_grows_while_one_looks(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    make_orders(shop, count=3, name="young")
+    page = console.open("/topics/young").sees("3 kept for ever", within="Rows")
+    add_orders(shop, range(3, 5), name="young")
+    page.later().sees("5 kept for ever", within="Rows")
 
 
-def test_a_row_is_written_by_hand_and_checked(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=1, name="written")
-    visitor = visit(address)
-    page = visitor.open("/topics/written/produce")
-    box = page.get_by_label(re.compile("^JSON"))
-    expect(box).to_have_value(re.compile('"order_id": 0'))
-    page.get_by_role("button", name="From the newest row").click()
-    expect(box).to_have_value(re.compile(str(BIG)))
-    visitor.picture("produce-light")
-    box.fill('{"order_id": "many"}')
-    page.get_by_role("button", name="Append", exact=True).click()
-    expect(page.get_by_role("alert").filter(has_text="order_id")).to_be_visible()
-    box.fill(f'{{"order_id": {BIG + 77}, "customer": "new"}}')
-    page.get_by_label(re.compile("^Headers")).fill("trace: 4f2a")
-    page.get_by_role("button", name="Append", exact=True).click()
-    page.get_by_role("button", name="Cancel").click()
-    assert log.describe("written").rows == 1
-    page.get_by_role("button", name="Append", exact=True).click()
-    page.get_by_role("button", name="Append 1 row").click()
-    page.get_by_role("link", name="partition 0, offset 1").click()
-    expect(page.get_by_label("Value", exact=True)).to_contain_text(str(BIG + 77))
-    [row] = log.read("written", start=1).rows()
+def test_a_row_has_an_address_with_its_neighbours(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    make_orders(shop, count=3, name="few")
+    page = console.open("/topics/few/0/0").sees(f'"order_id": {BIG}')
+    assert not page.is_enabled("The row before")
+    page.press("The row behind").sees(f'"order_id": {BIG + 1}')
+    assert page.address == "/topics/few/0/1"
+    page.open("/topics/few/0/3").sees("The next row of this partition will get offset 3.")
+    page.open("/topics/few/0/x").sees("ArgumentInvalid", "whole number")
+    page.open("/topics/few/7/0").sees("PartitionNotFound")
+
+
+def test_a_dead_letter_leads_to_the_row_that_it_was(console: SimulatedConsole) -> None:
+    page = console.open("/topics/orders.dlq/0/0").sees("no amount")
+    assert page.links()["orders, partition 0, offset 7"] == "/console/topics/orders/0/7"
+
+
+def test_a_row_is_written_by_hand_and_checked(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    make_orders(shop, count=1, name="written")
+    page = console.open("/topics/written/produce")
+    assert '"order_id": 0' in page.value(JSON)
+    page.press("From the newest row")
+    until(lambda: str(BIG) in page.value(JSON), "the newest row is there")
+    page.write(JSON, '{"order_id": "many"}').press("Append").sees("order_id", "many")
+    page.write(JSON, f'{{"order_id": {BIG + 77}, "customer": "new"}}').write("Headers, one a line", "trace: 4f2a")
+    page.press("Append").sees("Append 1 row to written?").press("Cancel").sees_not("Append 1 row to written?")
+    assert shop.describe("written").rows == 1
+    page.press("Append").sees("Append 1 row to written?").press("Append 1 row").sees("Appended 1 row")
+    page.open(page.links()["partition 0, offset 1"].removeprefix("/console")).sees(f'"order_id": {BIG + 77}')
+    [row] = shop.read("written", start=1).rows()
     assert row["order_id"] == BIG + 77
     assert row["_headers"] == {"trace": b"4f2a"}
 
 
-def test_bytes_are_written_by_hand(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    page = visit(address).open("/topics/bytes/produce")
-    page.get_by_label("Key", exact=True).fill("k")
-    page.get_by_label("Value", exact=True).fill("hello")
-    page.get_by_role("button", name="Append", exact=True).click()
-    page.get_by_role("button", name="Append 1 row").click()
-    expect(page.get_by_text("Appended 1 row")).to_be_visible()
-    assert [(row["key"], row["value"]) for row in log.read("bytes").rows()] == [(b"k", b"hello")]
+def test_bytes_are_written_by_hand(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    page = console.open("/topics/bytes/produce").write("Key", "k").write("Value", "hello")
+    page.press("Append").sees("Append 1 row to bytes?").press("Append 1 row").sees("Appended 1 row")
+    assert [(row["key"], row["value"]) for row in shop.read("bytes").rows()] == [(b"k", b"hello")]
 
 
-def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    visitor = visit(address)
+def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    page = console.open("/topics").press("New topic").write("Name", "made here").press("Create").sees("'made here'")
+    page.write("Name", "made.here").write("Columns", "id long, at timestamp").write("Key columns", "id")
+    page.write("Partitions", "4").sees("--partitions 4").press("Create")
+    until(lambda: page.address == "/topics/made.here", "the page of the topic is opened")
+    page.sees("made.here\n4 partitions")
+    assert (shop.topic("made.here").partitions, shop.topic("made.here").key) == (4, ("id",))
+
+
+def test_a_topic_is_deleted_only_by_its_name(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    make_orders(shop, count=2, name="old")
+    page = console.open("/topics/old").press("Delete").sees("2 rows,")
+    page.write("Write old to confirm", "older").press("Delete").hears("Nothing was deleted")
+    page.sees_not("2 rows,").press("Delete").sees("2 rows,").write("Write old to confirm", "old").press("Delete")
+    until(lambda: page.address == "/topics", "the list is opened")
+    assert "old" not in shop.topics()
+
+
+def test_hostile_texts_are_only_texts(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.create("hostile", "note string", key="note")
+    bad = "<img src=x onerror=alert(1)>"
+    shop.append("hostile", [{"note": bad}], headers={bad: bad.encode()})
+    for path in ("/0/0", "/browse", "/search?q=img"):
+        page = console.open(f"/topics/hostile{path}").sees("onerror=alert(1)")
+        assert "<img" not in page.markup()
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_topic_and_its_rows_in_light_and_dark(dark: bool, shared: Served, prefix: str, visit: Visit) -> None:
+    log, name, look = shared.log, f"{prefix}orders", "dark" if dark else "light"
+    make_shop(log, name)
+    visitor = visit(shared.address, dark=dark)
+    page = visitor.open(f"/topics/{name}")
+    for count in (140, 210, 90, 260) if WANTS_PICTURES else (140,):  # a line has several points
+        add_orders(log, range(count), name=name)
+        rows = page.get_by_role("group", name="Rows", exact=True)
+        expect(rows).to_contain_text(f"{log.describe(name).rows:,}")
+    visitor.picture(f"topic-{look}")
+    page = visitor.open(f"/topics/{name}.dlq/0/0" if dark else f"/topics/{name}/0/1")
+    expect(page.get_by_label("Value", exact=True)).to_contain_text("no amount" if dark else '"order_id"')
+    visitor.picture(f"record-{look}")
+
+
+def test_a_form_has_its_labels_above_and_hostile_texts_stay_texts(shared: Served, prefix: str, visit: Visit) -> None:
+    log, name, bad = shared.log, f"{prefix}hostile", "<img src=x onerror=alert(1)>"
+    log.create(name, "note string", key="note")
+    log.append(name, [{"note": bad}], headers={bad: bad.encode()})
+    visitor = visit(shared.address)
+    for path in ("/0/0", "/browse", "/tail", "/search?q=img"):
+        page = visitor.open(f"/topics/{name}{path}")
+        expect(page.get_by_text("onerror=alert(1)").first).to_be_visible()
+        assert page.locator("img").count() == 0
+    page = visitor.open(f"/topics/{name}/produce")
+    expect(page.get_by_label(re.compile("^JSON"))).to_have_value(re.compile('"note"'))
+    visitor.picture("produce-light")
     page = visitor.open("/topics")
     page.get_by_role("button", name="New topic").click()
     label = page.get_by_role("dialog").get_by_text("Key columns", exact=True)
@@ -138,50 +165,6 @@ def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: tuple[EmbeddedLo
     assert above is not None
     assert box is not None
     assert above["y"] + above["height"] <= box["y"], "a label stands above its box, also while the box is empty"
-    page.get_by_label("Name", exact=True).fill("made here")
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("alert").filter(has_text="made here")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("made.here")
-    page.get_by_label(re.compile("^Columns")).fill("id long, at timestamp")
-    page.get_by_label(re.compile("^Key columns")).fill("id")
-    page.get_by_label("Partitions", exact=True).fill("4")
-    expect(page.get_by_label("The same in a terminal")).to_contain_text("--partitions 4")
+    expect(page.get_by_label("The same in a terminal")).to_contain_text("made.here")
     visitor.picture("create-topic-light")
-    page.get_by_role("button", name="Create").click()
-    expect(page).to_have_url(f"{address}/console/topics/made.here")
-    expect(page.get_by_role("heading", name="made.here")).to_be_visible()
-    assert log.topic("made.here").partitions == 4
-    assert log.topic("made.here").key == ("id",)
-
-
-def test_a_topic_is_deleted_only_by_its_name(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=2, name="old")
-    page = visit(address).open("/topics/old")
-    page.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("2 rows,")).to_be_visible()
-    page.get_by_label("Write old to confirm").fill("older")
-    page.get_by_role("button", name="Delete").last.click()
-    expect(page.get_by_text("Nothing was deleted")).to_be_visible()
-    page.get_by_role("button", name="Delete").first.click()
-    page.get_by_label("Write old to confirm").fill("old")
-    page.get_by_role("button", name="Delete").last.click()
-    expect(page).to_have_url(f"{address}/console/topics")
-    assert "old" not in log.topics()
-
-
-def test_hostile_texts_are_only_texts(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    log.create("hostile", "note string", key="note")
-    bad = "<img src=x onerror=alert(1)>"
-    log.append("hostile", [{"note": bad}], headers={bad: bad.encode()})
-    visitor = visit(address)
-    for path in (
-        "/topics/hostile/0/0",
-        "/topics/hostile/browse",
-        "/topics/hostile/tail",
-        "/topics/hostile/search?q=img",
-    ):
-        page = visitor.open(path)
-        expect(page.get_by_text("onerror=alert(1)").first).to_be_visible()
-        assert page.locator("img").count() == 0
