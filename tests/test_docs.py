@@ -19,7 +19,6 @@ import doctest
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,8 +28,8 @@ from typing import Any
 
 import pytest
 
-import headwater
 from headwater.cli.app import run
+from tests.shared_session import left_as_it_was
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,7 +37,6 @@ SECONDS_MAX = 240
 #: Pages that a newcomer reads first, and one for each thing that a page can start: run by `make test`.
 CORE = (
     "README.md",
-    "docs/how-to/ask-a-running-stream.md",
     "docs/how-to/read-topics-with-spark.md",
     "docs/how-to/verify-and-repair.md",
     "docs/tutorials/a-first-app.md",
@@ -239,23 +237,8 @@ def session_of_page(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("spark") is None:
         yield
         return
-    spark = request.getfixturevalue("spark")
-    before = {name: spark.conf.get(name, None) for name in ("spark.headwater.log", "spark.headwater.state")}
-    # The JVM keeps to the folder in which it was started: checkpoints of a page lie there.
-    started = Path(spark.sparkContext._jvm.java.lang.System.getProperty("user.dir"))
-    yield
-    for query in spark.streams.active:
-        query.stop()
-    for view in spark.catalog.listTables():
-        spark.catalog.dropTempView(view.name)
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
-    headwater.session()  # sources and sinks know these folders again
-    for name in ("checkpoint", "checkpoints"):
-        shutil.rmtree(started / name, ignore_errors=True)
+    with left_as_it_was(request.getfixturevalue("spark")):
+        yield
 
 
 @pytest.mark.usefixtures("session_of_page")

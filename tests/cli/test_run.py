@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,7 +22,11 @@ from headwater.runtime.home import Home
 from headwater.server import Settings
 from headwater.units import GIB
 from tests.cli.conftest import Cli, execute, program
+from tests.shared_session import left_as_it_was
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS_MAX = 180.0
 APP = """
@@ -79,18 +86,31 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.wait(60)
 
 
-@pytest.mark.process
-def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli) -> None:
+@pytest.fixture
+def stops(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SparkSession]]:
+    """Commands of this process join the shared session, and would stop it: each time that they do so is noted."""
+    noted: list[SparkSession] = []
+    monkeypatch.setattr(type(spark), "stop", lambda session: noted.append(session))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    with left_as_it_was(spark):
+        yield noted
+    sys.modules.pop("shop", None)
+
+
+def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli, stops: list[SparkSession]) -> None:
     Path("shop.py").write_text(APP)
     with hw.open("data") as log:
         log.create("orders", {"id": "int64", "user": "string", "amount": "int64"}, key="user")
     orders(10)
-    assert execute("run", "shop.py", "--until-caught-up", seconds=SECONDS_MAX).code == 0
+    here = str(Path("data").absolute())  # the shared JVM was started in another folder
+    assert cli("run", "shop.py", "--until-caught-up", "--log", here).code == 0
+    assert len(stops) == 1
     found = cli("sql", "select user, total from spend order by user", "--json")
     assert found.json == [{"user": "u0", "total": 20}, {"user": "u1", "total": 25}]
     listed = cli("query", "list", "--json")
     assert [(one["name"], one["state"], one["lag_rows"]) for one in listed.json] == [("spend", "stopped", 0)]
-    again = execute("run", "shop.py", "--until-caught-up", "--from", "latest", seconds=SECONDS_MAX)
+    again = cli("run", "shop.py", "--until-caught-up", "--from", "latest")
     assert again.code == 2
     assert "`headwater replay` runs it anew" in again.err
 
@@ -113,13 +133,13 @@ def test_whoever_runs_says_what_a_statement_may_take(
     assert (bounds.rows_max, bounds.seconds_max, bounds.memory_max) == (7, 90.0, 2 * GIB)
 
 
-@pytest.mark.process
-def test_an_error_begins_with_the_users_own_line() -> None:
+@pytest.mark.usefixtures("stops")
+def test_an_error_begins_with_the_users_own_line(cli: Cli) -> None:
     Path("shop.py").write_text(FAILING)
     with hw.open("data") as log:
         log.create("orders", {"id": "int64", "user": "string", "amount": "int64"}, key="user")
     orders(3)
-    found = execute("run", "shop.py", "--until-caught-up", seconds=SECONDS_MAX)
+    found = cli("run", "shop.py", "--until-caught-up", "--log", str(Path("data").absolute()))
     assert found.code == 1
     error = found.err[found.err.rindex("error:") :]
     assert "shop.py:16, in half" in error
