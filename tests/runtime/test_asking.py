@@ -36,6 +36,7 @@ from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.sides import read_side
 from headwater.runtime.client import Client
 from headwater.testing import AppTest
+from tests.laws import costly
 from tests.operators.batches import _placed
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, table
 from tests.runtime.running import SECONDS_MAX, running
@@ -68,6 +69,7 @@ def question(**settings: Any) -> Question:
     return Question(id=json.dumps(settings), query="spend", **settings)
 
 
+@costly(3)
 @given(batches=arrivals(late_by=7), partitions=st.integers(1, 3))
 def test_answers_are_what_the_rows_amount_to(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], partitions: int
