@@ -167,7 +167,7 @@ class SimulatedPage:
         async def tick() -> None:
             with self._client:
                 for one in [each for each in self._client.elements.values() if isinstance(each, ui.timer)]:
-                    if one.active and one.callback is not None:
+                    if one.active and one.callback is not None and not one._should_stop():
                         await one._invoke_callback()
 
         self._console.run(tick())

@@ -58,3 +58,11 @@ def test_it_may_try_but_not_change(page: SimulatedPage) -> None:
     )
     page.sees("one needs admin rights on orders")
     assert not page.is_enabled("Register")
+
+
+def test_a_statement_needs_the_right_to_read_what_it_reads(page: SimulatedPage) -> None:
+    page.open("/sql").sees("orders.dlq").sees_not("salaries")
+    page.write("Statement", "SELECT * FROM log.salaries").press("Run").sees("read:salaries")
+    page.write("Statement", "SELECT count(*) AS n FROM log.orders").press("Run").sees("1 row ·").sees_first(
+        "Answer", "20"
+    )

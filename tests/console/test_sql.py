@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,84 +12,69 @@ import headwater
 from headwater.console.asking import spot
 from headwater.errors import StatementInvalid
 from headwater.log import EmbeddedLog
-from headwater.server.tokens import Tokens
 from headwater.views.sql import Sql
-from tests.console.conftest import Visit, serving
-from tests.console.test_login import log_in
+from tests.console.conftest import PHONE, Served, Visit
+from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
+from tests.waiting import until
 
 CARD = 73_314_510_714_175_488
 SHOPS = ("Books & Co", "Corner shop", "Ferry", "Jewels")
 
 
+def fill(log: EmbeddedLog, name: str = "payments") -> None:
+    log.create(name, {"card": "int64", "amount": "float64", "merchant": "string", "at": "timestamp"}, key="card")
+    rows = [
+        {
+            "card": CARD + n % 7,
+            "amount": n % 90 + 0.5,
+            "merchant": SHOPS[n % 4],
+            "at": 1_794_700_000_000_000 + n * 1_000_000,
+        }
+        for n in range(3_000)
+    ]
+    log.append(name, rows)
+
+
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
     with headwater.open(tmp_path_factory.mktemp("sql") / "log") as log:
         assert isinstance(log, EmbeddedLog)
-        log.create(
-            "payments", {"card": "int64", "amount": "float64", "merchant": "string", "at": "timestamp"}, key="card"
-        )
+        fill(log)
         log.create("orders.late", {"id": "int64"})
-        rows = [
-            {
-                "card": CARD + n % 7,
-                "amount": n % 90 + 0.5,
-                "merchant": SHOPS[n % 4],
-                "at": 1_794_700_000_000_000 + n * 1_000_000,
-            }
-            for n in range(3_000)
-        ]
-        log.append("payments", rows)
-        with serving(log.path) as address:
-            yield log, address
+        yield log
 
 
-def write(page: Page, text: str) -> None:
-    """Write a statement in place of what is there."""
-    box = page.get_by_role("textbox", name="Statement")
-    box.click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(text)
+@pytest.fixture(scope="module")
+def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+    with simulated(shop) as made:
+        yield made
 
 
-def test_an_answer_is_exact_and_says_how_long_it_took(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/sql")
-    write(page, "SELECT card, count(*) AS n FROM payments GROUP BY card ORDER BY card")
-    page.keyboard.press("Control+Enter")
-    expect(page.locator("tbody tr").first).to_contain_text(str(CARD))
-    expect(page.locator("tbody tr").first).to_contain_text("429")
-    expect(page.get_by_text("7 rows ·")).to_be_visible()
+def ask(console: SimulatedConsole, statement: str) -> SimulatedPage:
+    return console.open("/sql").write("Statement", statement).press("Run")
 
 
-def test_more_rows_than_the_limit_are_not_hidden(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/sql")
-    write(page, "SELECT * FROM payments")
-    page.get_by_role("button", name="Run").click()
-    expect(page.get_by_text("The first 1,000 rows; there are more")).to_be_visible()
-    expect(page.get_by_text("1 to 50 of 1,000")).to_be_visible()
-    page.get_by_label("Further").click()
-    expect(page.get_by_text("51 to 100 of 1,000")).to_be_visible()
+def test_an_answer_is_exact_and_says_how_long_it_took(console: SimulatedConsole) -> None:
+    page = ask(console, "SELECT card, count(*) AS n FROM payments GROUP BY card ORDER BY card").sees("7 rows ·")
+    assert page.rows("Answer")[0] == f"{CARD} 429"
+
+
+def test_more_rows_than_the_limit_are_not_hidden(console: SimulatedConsole) -> None:
+    page = ask(console, "SELECT * FROM payments").sees("The first 1,000 rows; there are more", "1 to 50 of 1,000")
+    page.press("Further").sees("51 to 100 of 1,000")
 
 
 @pytest.mark.parametrize(
     ("statement", "wrong", "told"),
     [
-        ("SELECT *\nFORM payments", "payments", "syntax error"),
-        ("SELECT amout FROM payments", "amout", "amout"),
-        ("SELECT * FROM paymnts", "paymnts", "payments"),
-        ("DELETE FROM payments", None, "no query"),
+        ("SELECT *\nFORM payments", ["payments"], "syntax error"),
+        ("SELECT amout FROM payments", ["amout"], "amout"),
+        ("SELECT * FROM paymnts", ["paymnts"], "payments"),
+        ("DELETE FROM payments", [], "no query"),
     ],
 )
-def test_an_error_is_shown_at_its_spot(
-    shop: tuple[EmbeddedLog, str], visit: Visit, statement: str, wrong: str | None, told: str
-) -> None:
-    page = visit(shop[1]).open("/sql")
-    write(page, statement)
-    page.keyboard.press("Control+Enter")
-    expect(page.get_by_role("alert")).to_contain_text(told)
-    if wrong is None:
-        expect(page.locator(".editor .trouble")).to_have_count(0)
-    else:
-        expect(page.locator(".editor .trouble")).to_have_text(wrong)
+def test_an_error_is_shown_at_its_spot(console: SimulatedConsole, statement: str, wrong: list[str], told: str) -> None:
+    assert ask(console, statement).sees(told).underlined() == wrong
 
 
 def test_a_spot_is_found_in_long_lines_and_after_others(log: EmbeddedLog) -> None:
@@ -102,101 +86,93 @@ def test_a_spot_is_found_in_long_lines_and_after_others(log: EmbeddedLog) -> Non
     assert statement[place[0] : place[1]] == "payments"
 
 
-def test_names_are_written_where_the_cursor_is(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/sql")
-    page.get_by_role("button", name="orders.late").click()
-    expect(page.get_by_role("textbox", name="Statement")).to_have_text('SELECT * FROM "orders.late"')
-    page.get_by_label("Filter names").fill("pay")
-    expect(page.get_by_role("button", name="orders.late")).to_have_count(0)
-    page.get_by_label("Columns of payments").click(position={"x": 6, "y": 10})
-    write(page, "SELECT ")
-    page.get_by_role("button", name="merchant").click()
-    expect(page.get_by_role("textbox", name="Statement")).to_have_text("SELECT merchant")
+def test_names_are_offered_as_sql_takes_them(console: SimulatedConsole) -> None:
+    page = console.open("/sql").press("orders.late")
+    assert page.value("Statement") == 'SELECT * FROM "orders.late"'
+    page.write("Filter names", "pay").sees_not("orders.late").sees("payments", "merchant", "timestamp")
 
 
-def test_watching_asks_again_until_stopped(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    log.create("clicks", {"n": "int64"})
-    log.append("clicks", [{"n": 1}])
-    page = visit(address).open("/sql")
-    write(page, "SELECT count(*) AS n FROM clicks")
-    page.get_by_label("Ask again every 2 seconds").click()
-    expect(page.locator("tbody tr").first).to_have_text("1")
-    log.append("clicks", [{"n": 2}])
-    expect(page.locator("tbody td.tone-fresh")).to_have_text("2")
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    log.append("clicks", [{"n": 3}])
-    page.get_by_role("button", name="Run").click()
-    expect(page.locator("tbody tr").first).to_have_text("3")
+def test_watching_asks_again_until_stopped(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.create("clicks", {"n": "int64"})
+    shop.append("clicks", [{"n": 1}])
+    page = console.open("/sql").write("Statement", "SELECT count(*) AS n FROM clicks")
+    page.press("Ask again every 2 seconds").sees("1 row ·").sees_first("Answer", "1")
+    shop.append("clicks", [{"n": 2}])
+    page.later().sees_first("Answer", "2")
+    page.press("Stop")
+    until(lambda: not page.is_there("Stop"), "it does not watch any more")
+    shop.append("clicks", [{"n": 3}])
+    assert page.later().rows("Answer") == ["2"]
+    page.press("Run").sees_first("Answer", "3")
 
 
-def test_a_statement_that_takes_long_is_stopped(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    page = visit(shop[1]).open("/sql")
-    write(page, "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11")
-    page.get_by_role("button", name="Run").click()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("alert")).to_have_text("You have stopped it.")
-    write(page, "SELECT 42 AS answer")
-    page.keyboard.press("Control+Enter")
-    expect(page.locator("tbody tr").first).to_have_text("42")
+def test_a_statement_that_takes_long_is_stopped(console: SimulatedConsole) -> None:
+    endless = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
+    page = ask(console, endless).press("Stop").sees("You have stopped it.")
+    page.write("Statement", "SELECT 42 AS answer").press("Run").sees("1 row ·").sees_first("Answer", "42")
 
 
-def test_answers_are_drawn_and_taken_along(shop: tuple[EmbeddedLog, str], visit: Visit, tmp_path: Path) -> None:
-    page = visit(shop[1]).open("/sql")
-    write(
-        page,
-        "SELECT merchant, min(card) AS card, sum(amount) AS total FROM payments GROUP BY merchant ORDER BY merchant",
-    )
-    page.keyboard.press("Control+Enter")
-    expect(page.locator("tbody tr")).to_have_count(4)
-    with page.expect_download() as loading:
-        page.get_by_label("Download the rows as CSV").click()
-    loading.value.save_as(tmp_path / "answer.csv")
-    rows = list(csv.reader((tmp_path / "answer.csv").read_text().splitlines()))
+def test_answers_are_drawn_and_taken_along(console: SimulatedConsole) -> None:
+    statement = "SELECT merchant, min(card) AS card, sum(amount) AS total FROM payments GROUP BY ALL ORDER BY merchant"
+    page = ask(console, statement).sees("4 rows ·").press("Download the rows as CSV")
+    [answer] = until(lambda: page.user.download.http_responses, "the file is there")
+    rows = list(csv.reader(answer.text.splitlines()))
     assert rows[0] == ["merchant", "card", "total"]
     assert [row[0] for row in rows[1:]] == sorted(SHOPS)
     assert rows[1][1] == str(CARD)
-    page.get_by_role("button", name="Chart", exact=True).click()
-    expect(page.get_by_role("img", name="Chart of the answer")).to_contain_text("Corner shop")
+    assert "Corner shop" in page.press("Chart").chart("Chart of the answer")
 
 
-def test_what_was_asked_stays_in_this_browser(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    visitor = visit(shop[1])
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+def write(page: Page, text: str) -> None:
+    """Write a statement in place of what is there."""
+    box = page.get_by_role("textbox", name="Statement")
+    box.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+
+
+def test_names_are_written_where_the_cursor_is_and_what_was_asked_stays_in_this_browser(
+    shared: Served, prefix: str, visit: Visit
+) -> None:
+    name = f"{prefix}payments"
+    fill(shared.log, name)
+    shared.log.create(f"{prefix}other")
+    visitor = visit(shared.address)
     page = visitor.open("/sql")
+    expect(page.get_by_role("button", name=f"{prefix}other")).to_be_visible()
+    page.get_by_label("Filter names").fill(name)
+    expect(page.get_by_role("button", name=f"{prefix}other")).to_have_count(0)
+    page.get_by_label(f"Columns of {name}").click(position={"x": 6, "y": 10})
+    write(page, "SELECT ")
+    page.get_by_role("button", name="merchant").click()
+    expect(page.get_by_role("textbox", name="Statement")).to_have_text("SELECT merchant")
     write(page, "SELECT 'first' AS x")
     page.keyboard.press("Control+Enter")
     expect(page.locator("tbody tr").first).to_have_text("first")
+    with page.expect_download() as loading:
+        page.get_by_label("Download the rows as CSV").click()
+    assert loading.value.suggested_filename == "answer.csv"
     page = visitor.open("/sql")
     page.get_by_role("button", name="SELECT 'first' AS x").click()
     expect(page.get_by_role("textbox", name="Statement")).to_have_text("SELECT 'first' AS x")
-    other = visit(shop[1]).open("/sql")
+    other = visit(shared.address).open("/sql")
     expect(other.get_by_text("Kept in this browser alone.")).to_be_visible()
 
 
-def test_a_statement_needs_the_right_to_read_what_it_reads(log: EmbeddedLog, visit: Visit) -> None:
-    log.create("orders", {"id": "int64"})
-    log.create("salaries", {"name": "string"})
-    log.append("salaries", [{"name": "Ada"}])
-    token = Tokens(log.path).create("guest", ["read:orders"])
-    with serving(log.path) as address:
-        page = visit(address).page
-        log_in(page, address, token, to="/sql")
-        expect(page.get_by_role("button", name="orders")).to_be_visible()
-        expect(page.get_by_role("button", name="salaries")).to_have_count(0)
-        write(page, "SELECT * FROM log.salaries")
-        page.keyboard.press("Control+Enter")
-        expect(page.get_by_role("alert")).to_contain_text("read:salaries")
-
-
-def test_the_page_in_light_dark_and_on_a_phone(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    text = "SELECT merchant, count(*) AS payments, sum(amount) AS total%0AFROM payments%0AGROUP BY merchant%0AORDER BY total DESC"
+def test_the_page_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit: Visit) -> None:
+    name = f"{prefix}payments"
+    fill(shared.log, name)
+    text = (
+        f'SELECT merchant, count(*) AS payments, sum(amount) AS total%0AFROM "{name}"%0A'
+        "GROUP BY merchant%0AORDER BY total DESC"
+    )
     for dark in (False, True):
-        visitor = visit(shop[1], dark=dark)
+        visitor = visit(shared.address, dark=dark)
         page = visitor.open(f"/sql?text={text}")
         expect(page.get_by_role("row", name="Jewels")).to_be_visible()
-        expect(page.get_by_role("button", name="payments", exact=True)).to_be_visible()
         visitor.picture(f"sql-{'dark' if dark else 'light'}")
-    phone = visit(shop[1], phone=True).open(f"/sql?text={text}")
-    expect(phone.get_by_role("row", name="Jewels")).to_be_visible()
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
