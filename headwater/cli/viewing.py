@@ -89,7 +89,8 @@ def _listed(session: Session) -> list[Record]:
     address, token = session.config.log.rstrip("/"), session.config.token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.get(f"{address}/v1/views", headers=headers, timeout=SECONDS_MAX)
+        secure = address.startswith("https:")
+        answer = httpx.get(f"{address}/v1/views", headers=headers, timeout=SECONDS_MAX, verify=secure)
     except httpx.TransportError as error:
         raise ServerUnreachable(address=address, why=str(error) or type(error).__name__) from error
     if answer.status_code == 404:

@@ -40,7 +40,13 @@ class RemoteView:
         self.name = name
         whose = {} if app is None else {"app": app}
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = self._httpx.Client(base_url=address, headers=headers, params=whose, timeout=_PATIENCE_SECONDS)
+        self._client = self._httpx.Client(
+            base_url=address,
+            headers=headers,
+            params=whose,
+            timeout=_PATIENCE_SECONDS,
+            verify=address.startswith("https:"),  # or each view reads the machine's certificates
+        )
 
     def __repr__(self) -> str:
         return f"RemoteView({self.name!r})"

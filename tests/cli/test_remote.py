@@ -111,7 +111,6 @@ def test_dead_letters_are_listed(cli: Cli) -> None:
     assert cli("dlq", "show", "orders.dlq").code == 3
 
 
-@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -132,7 +131,10 @@ def test_dead_letters_are_listed(cli: Cli) -> None:
         ["alert", "list"],
     ],
 )
-def test_what_needs_the_folder_says_so_in_one_sentence(cli: Cli, arguments: list[str]) -> None:
+def test_what_needs_the_folder_says_so_in_one_sentence_and_asks_no_server(
+    cli: Cli, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_LOG", "http://127.0.0.1:9")
     Path("app.py").write_text('import headwater as hw\napp = hw.App("shop")\n')
     refused = cli(*arguments)
     assert (refused.code, refused.out) == (2, "")

@@ -12,11 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headwater.errors import ArgumentInvalid, ServerUnreachable
+from headwater.cli.app import run
+from headwater.errors import ArgumentInvalid, ServerUnreachable, StoreUnreachable
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.server import Address, Tokens, served
 from headwater.server.serving import check
+from headwater.views import RemoteView
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -44,7 +46,9 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return files
 
 
-def test_rows_go_over_https_to_whom_the_client_trusts(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_rows_go_over_https_to_whom_the_client_trusts(
+    log: EmbeddedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     public, private = certificate(tmp_path)
     with served(log, Address(port=0, certificate=public, key=private)) as address:
         assert address.startswith("https://")
@@ -53,6 +57,10 @@ def test_rows_go_over_https_to_whom_the_client_trusts(log: EmbeddedLog, tmp_path
             remote.append("t", [{"id": 1}])
         with open_log(address) as stranger, pytest.raises(ServerUnreachable, match="certificate"):
             stranger.topics()
+        with pytest.raises(StoreUnreachable, match="certificate"):
+            RemoteView("spend", address=address).describe()
+        listed = run(["view", "list", "--log", address])
+        assert (listed, "certificate" in capsys.readouterr().err) == (1, True)
     assert log.read("t").count() == 1
 
 
