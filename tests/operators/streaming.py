@@ -77,6 +77,8 @@ class Stream:
         self.topics = topics
         self.options = options
         self.batches: dict[int, list[dict[str, Any]]] = {}
+        #: What gets each batch after its rows were collected.
+        self.sink: Callable[[DataFrame, int], None] | None = None
         self.kills = 0
         self.repeats = 0
         self._kill_due = False
@@ -104,7 +106,6 @@ class Stream:
                 self._advance()
                 raise AssertionError("no worker was killed")
             assert not marker.exists(), "the query failed before a worker was killed"
-            self._query = None
             self.kills += 1
         self._advance()
 
@@ -112,19 +113,24 @@ class Stream:
         """Stop the query and start it from its checkpoint, from which the end of the last batch is lost: as if the
         driver had died after the batch was computed and before Spark wrote that down. So the batch is repeated."""
         self.stop()
-        folders = [self.folder / "checkpoint" / name for name in ("offsets", "commits")]
-        last = max(int(path.name) for path in folders[0].iterdir() if path.name.isdigit())
-        for name in (str(last), f".{last}.crc"):
-            (folders[1] / name).unlink(missing_ok=True)
+        last = max(self.batches)
+        self._checkpoint("commits", last).unlink()
+        self._checkpoint("commits", f".{last}.crc").unlink(missing_ok=True)
         before = self.repeats
         self._advance()
         assert self.repeats == before + 1, "the last batch was not repeated"
 
     def stop(self) -> None:
-        if self._query is not None:
-            self._release(stopping=True)
-            self._query.stop()
-            self._query = None
+        """Stop the query when Spark has written down the end of its last batch."""
+        if self._query is None:
+            return
+        self._release(stopping=True)
+        deadline = time.monotonic() + SECONDS_MAX
+        while self._query.isActive and self.batches and not self._checkpoint("commits", max(self.batches)).exists():
+            assert time.monotonic() < deadline, f"no end of the batch in {SECONDS_MAX} seconds"
+            time.sleep(0.01)
+        self._query.stop()
+        self._query = None
 
     def append(self, batch: Batch) -> None:
         with self.log() as log:
@@ -151,11 +157,19 @@ class Stream:
         """All output, batch after batch."""
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
+    @property
+    def query_id(self) -> str:
+        return str(json.loads(self._checkpoint("metadata").read_text())["id"])
+
+    @property
+    def state(self) -> Path:
+        """The folder in which the session keeps the state of all queries."""
+        return Path(str(self.spark.conf.get("spark.headwater.state")))
+
     def side(self, operator: str, side: str) -> list[dict[str, Any]]:
         """The rows of a side output of one operator."""
-        query = str(json.loads((self.folder / "checkpoint" / "metadata").read_text())["id"])
-        state = Path(str(self.spark.conf.get("spark.headwater.state")))
-        return [row for table in read_side(state, query, operator, side) for row in table.to_pylist()]
+        tables = read_side(self.state, self.query_id, operator, side)
+        return [row for table in tables for row in table.to_pylist()]
 
     def log(self) -> EmbeddedLog:
         return open_log(self.folder / "log")
@@ -179,8 +193,12 @@ class Stream:
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_held, timeout=0.2):
                 if not self._query.isActive:
-                    self._query.awaitTermination()  # raises what ended it
+                    ended, self._query = self._query, None
+                    ended.awaitTermination()  # raises what ended it
                 assert time.monotonic() < deadline, f"no batch in {SECONDS_MAX} seconds"
+
+    def _checkpoint(self, *names: object) -> Path:
+        return self.folder.joinpath("checkpoint", *map(str, names))
 
     def _release(self, *, stopping: bool) -> None:
         with self._changed:
@@ -192,6 +210,8 @@ class Stream:
         self.repeats += number in self.batches
         before = self.batches.setdefault(number, found)
         assert sorted(map(repr, before)) == sorted(map(repr, found)), f"batch {number} came out otherwise"
+        if self.sink is not None:
+            self.sink(rows, number)
         with self._changed:
             self._is_held = True
             self._changed.notify_all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import ArgumentInvalid, ColumnMisfit
-from headwater.operators import AggregateTable, Branch, Merge, agg
-from tests.operators.batches import final_table
-from tests.operators.streaming import Stream
+from headwater.operators import Branch, Merge
 
 CASES = {"large": "amount > 5", "even": "amount % 2 = 0"}
 
@@ -102,26 +99,3 @@ def test_a_merge_of_nothing_is_refused() -> None:
         Merge()
     with pytest.raises(ArgumentInvalid, match="missing"):
         Merge(None, missing="never")  # type: ignore[arg-type]
-
-
-def test_streams_part_and_meet_again_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
-    """Two topics with the same places, split, changed, merged, and counted: a worker dies, and nothing counts twice."""
-
-    def build(web: DataFrame, shops: DataFrame) -> DataFrame:
-        branches = Branch(cases={"large": "amount > 5"}, other="small")(web.transform(Merge(shops, source="stream")))
-        back = branches["small"].withColumn("amount", -F.col("amount"))
-        both = branches["large"].transform(Merge(back))
-        compute = {"n": agg.count(), "total": agg.sum("amount")}
-        return both.transform(AggregateTable(by="stream", compute=compute, name="counted"))
-
-    topic = {"schema": {"id": "int64", "amount": "int64"}}
-    stream = Stream(spark, tmp_path, build, {"web": topic, "shops": topic})
-    for number in range(3):
-        batch = [{"id": 10 * number + each, "amount": each} for each in range(10)]
-        stream.run({"web": batch, "shops": batch[:5]}, kill=number == 1)
-    assert stream.kills == 1
-    large, small = sum(range(6, 10)), sum(range(6))
-    assert {key: (row["n"], row["total"]) for key, row in final_table(stream.rows(), ["stream"]).items()} == {
-        (0,): (30, 3 * (large - small)),
-        (1,): (15, -3 * sum(range(5))),
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
 from headwater.operators.windowed.delays import EDGES, counted, share_seen
-from tests.operators.batches import bounded, final_table, streamed, table_of
-from tests.operators.streaming import Stream
+from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
 
 SECOND = 1_000_000
@@ -136,26 +133,3 @@ def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], say
     settings_ = {"size": 10, "on": "at", "by": "user", "compute": COMPUTE, "emit": "net", "completeness": True}
     with pytest.raises(ArgumentInvalid, match=says):
         Tumbling(**{**settings_, **change})
-
-
-def test_completeness_in_a_real_query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        operator = Tumbling(
-            size=10, on="at", by="user", compute={"n": agg.count()}, emit="net", completeness=True, ahead=None
-        )
-        return rows.transform(operator)
-
-    topic = {"orders": {"schema": {"user": "string", "at": "timestamp"}, "partitions": 4}}
-    stream = Stream(spark, tmp_path_factory.mktemp("completeness"), build, topic)
-
-    def rows(users: Sequence[str], *seconds: int) -> list[dict[str, Any]]:
-        return [{"user": user, "at": at * SECOND} for user in users for at in seconds for _ in range(4)]
-
-    stream.run({"orders": rows("ab", 0, 5)})
-    stream.run({"orders": rows("ab", 7, 15)}, kill=True)
-    stream.run({"orders": rows("ab", 25)})
-    stream.run({"orders": rows("ab", 35)})
-    table_ = final_table(stream.rows(), ["user", "window_start"])
-    shares = {(user, round(at.timestamp())): row["completeness"] for (user, at), row in table_.items()}
-    assert {at: share for at, share in shares.items() if at[1] < 20} == {(u, s): 1.0 for u in "ab" for s in (0, 10)}
-    assert all(0 < share <= 1 for share in shares.values())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.operators.registry import ENTRIES, Entry
+from headwater import operators
+from tests.operators.registry import ENTRIES, NO_OPERATORS, Entry
 from tests.operators.streaming import Stream
 
 CASES = [pytest.param(one, id=one.name, marks=[pytest.mark.core] if one.is_core else []) for one in ENTRIES]
@@ -38,7 +39,18 @@ def test_a_stream_gives_what_the_bounded_rows_and_the_oracle_give_through_a_kill
     wanted = entry.wanted()
     assert wanted, "an oracle that wants nothing proves nothing"
     assert entry.seen(stream.rows()) == wanted
-    if entry.is_bounded:
+    if entry.unbounded_because is None:
         assert entry.seen(stream.bounded()) == (entry.wanted_bounded or entry.wanted)()
     if entry.check is not None:
         entry.check(stream)
+
+
+def test_every_operator_has_an_entry() -> None:
+    covered = {name for entry in ENTRIES for name in entry.operators}
+    assert covered | NO_OPERATORS.keys() == set(operators.__all__), "add an entry to tests/operators/registry"
+    assert not covered & NO_OPERATORS.keys()
+
+
+def test_entries_have_names_of_their_own() -> None:
+    names = [entry.name for entry in ENTRIES]
+    assert len(set(names)) == len(names)

@@ -9,14 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import CountWindow, agg
-from tests.operators.batches import bounded, final_table, streamed, table_of
-from tests.operators.streaming import ONCE, Stream
+from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
-from tests.operators.test_windows_streamed import TOPIC, closing, orders
 
 
 def windows(rows: Sequence[Row], size: int, every: int, *, full: bool = True) -> list[tuple[Any, ...]]:
@@ -157,59 +154,3 @@ def test_each_tells_of_every_row() -> None:
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:
     with pytest.raises(ArgumentInvalid, match=why):
         make()
-
-
-def unordered(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted((*row[:5], tuple(sorted(row[6]))) for row in found)
-
-
-def distinct_times(batches: Sequence[Sequence[Row]]) -> list[list[Row]]:
-    """Rows of a user at one time are in the order of partitions and offsets, which the model does not know."""
-    first: dict[tuple[str, int], Row] = {}
-    for batch in batches:
-        for row in batch:
-            first.setdefault((row[0], row[2]), row)
-    kept = {id(row) for row in first.values()}
-    return [[row for row in batch if id(row) in kept] for batch in batches]
-
-
-@ONCE
-@given(batches=arrivals(late_by=7))
-def test_windows_by_count_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    batches = distinct_times(batches)
-
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(CountWindow(size=3, every=2, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
-
-    stream = Stream(spark, tmp_path_factory.mktemp("final"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 1)
-    stream.run({"orders": closing()})
-    stream.run({"orders": closing()})
-    wanted = unordered(windows(in_time([row for batch in batches for row in batch]), 3, 2))
-    assert unordered(results(stream.rows())) == wanted
-    assert unordered(results(stream.bounded())) == wanted
-
-
-@ONCE
-@given(batches=arrivals(late_by=20))
-def test_a_changelog_of_windows_by_count_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    batches = distinct_times(batches)
-
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(
-            CountWindow(size=3, on="at", by="user", compute=COMPUTE, late_by=20, emit="net", ahead=None)
-        )
-
-    stream = Stream(spark, tmp_path_factory.mktemp("net"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 2)
-    stream.run({"orders": closing()})
-    stream.run({"orders": closing()})
-    found = final_table(stream.rows(), ["user", "window_number"])
-    wanted = unordered(windows(in_time([row for batch in batches for row in batch]), 3, 3, full=False))
-    assert unordered(results(list(found.values()))) == wanted

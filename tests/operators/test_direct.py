@@ -94,14 +94,15 @@ def test_packed_or_not_the_same_comes_out(spark: SparkSession, tmp_path: Path, b
 
     batches = [
         [{"user": f"u{n % 7}", "share": n % 5 / 4, "amount": n, "at": n} for n in range(start, start + 40)]
-        for start in (0, 40, 80)
+        for start in (0, 40)
     ]
     batches[1][3] |= {"user": None, "share": None}
     plans: list[Change] = [lambda rows: rows, lambda rows: rows.filter("amount >= 0")]
     streams = [Stream(spark, tmp_path / str(number), build(plan), TOPIC) for number, plan in enumerate(plans)]
-    for number, batch in enumerate(batches):
-        for stream in streams:
-            stream.run({"orders": batch}, kill=number == 1)
+    for stream in streams:
+        for batch in batches:
+            stream.run({"orders": batch})
+        stream.stop()
     ours, filtered = ([sorted(map(repr, rows)) for rows in stream.batches.values()] for stream in streams)
     assert ours == filtered
     assert set(kinds) == {packs, False}

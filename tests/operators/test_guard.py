@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +18,7 @@ from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Guard
 from headwater.operators.guard import Sorting
 from headwater.operators.keyed.inspect import states
-from headwater.operators.sides import read_side
-from tests.operators.streaming import ONCE, Stream
+from tests.operators.streaming import Stream
 
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
@@ -75,6 +72,18 @@ def test_rows_are_early_by_the_clock_that_received_them() -> None:
     assert sorting.sides["early"][0].column("_early_by_us").to_pylist() == [SECOND]
 
 
+@pytest.mark.parametrize(("watermark", "part"), [("input", ""), ("partition", "0")])
+def test_a_promise_counts_as_a_row_that_brings_the_watermark_to_it(watermark: Any, part: str) -> None:
+    schema = SCHEMA.append(pa.field("_punctuation", pa.timestamp("us", "UTC")))
+    guard = Guard(on="at", late_by=10, watermark=watermark)
+    sorting = Sorting(guard.contract(schema), None, watermark_us=1, processing_us=NOW)
+    promised = pa.array([None, 20 * SECOND], pa.timestamp("us", "UTC"))
+    rows = batch_of([5 * SECOND, None]).append_column("_punctuation", promised)
+    assert sorting.passing(rows).column("_offset").to_pylist() == [0, 1]
+    assert sorting.seen == {"": {part: (30 * SECOND, NOW)}}
+    assert not any(sorting.counts.values())
+
+
 # -- in front of Spark ------------------------------------------------------------------------------------------------
 
 
@@ -85,87 +94,42 @@ def rows_at(start: datetime, *seconds: int | None) -> list[dict[str, Any]]:
     ]
 
 
-def sides_of(spark: SparkSession, stream: Stream, name: str, side: str) -> list[dict[str, Any]]:
-    query = str(json.loads((stream.folder / "checkpoint" / "metadata").read_text())["id"])
-    state = Path(str(spark.conf.get("spark.headwater.state")))
-    return [row for table in read_side(state, query, name, side) for row in table.to_pylist()]
-
-
-def counts_of(spark: SparkSession, name: str) -> dict[str, int]:
-    state = Path(str(spark.conf.get("spark.headwater.state")))
-    found = [one.counts for one in states(state, operator=name)]
+def counts_of(stream: Stream) -> dict[str, int]:
+    found = [one.counts for one in states(stream.state, query=stream.query_id)]
     return {side: sum(one.get(side, 0) for one in found) for side in ("late", "early", "rejected")}
 
 
-@ONCE
-@given(seed=st.integers(0, 2**32))
-@pytest.mark.parametrize("watermark", ["input", "partition"])
-def test_spark_drops_nothing_that_the_guard_has_passed(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, watermark: Any
-) -> None:
-    """Four batches of any order, one of them done again after a kill; what Spark's deduplication lets through and what
-    the guard put aside is all there was."""
-    start = datetime.now(UTC) - timedelta(hours=1)
-    name = f"guarded-{watermark}"
-    chance = random.Random(seed)
-    batches = [[chance.randrange(10 * number, 10 * number + 30) for _ in range(20)] for number in range(4)]
-
-    def build(rows: DataFrame) -> DataFrame:
-        guard = Guard(on="at", late_by=5, late="side", watermark=watermark, name=name)
-        return rows.transform(guard).dropDuplicatesWithinWatermark(["_partition", "_offset"])
-
-    stream = Stream(spark, tmp_path_factory.mktemp(name), build, TOPIC)
-    for number, seconds in enumerate(batches):
-        stream.run({"rows": rows_at(start, *seconds)}, kill=number == 2)
-    late = sides_of(spark, stream, name, "late")
-    everything = sum(len(seconds) for seconds in batches)
-    assert late
-    assert len(stream.rows()) + len(late) == everything
-    assert counts_of(spark, name) == {"late": len(late), "early": 0, "rejected": 0}
-    if watermark == "input":
-        wanted, latest = 0, None
-        for seconds in batches:
-            wanted += sum(latest is not None and one < latest - 5 for one in seconds)
-            latest = max([*seconds, latest or 0])
-        assert len(late) == wanted
-
-
-def test_a_clock_from_the_far_future_closes_no_window(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_clock_from_the_far_future_closes_no_window(spark: SparkSession, tmp_path: Path) -> None:
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
 
     def build(rows: DataFrame) -> DataFrame:
         guard = Guard(on="at", late_by="1 minute", ahead="1 hour", name="far")
         return rows.transform(guard).groupBy(F.window("at", "1 minute")).count()
 
-    stream = Stream(spark, tmp_path_factory.mktemp("far"), build, TOPIC)
+    stream = Stream(spark, tmp_path, build, TOPIC)
     century = 100 * 365 * 86_400
     stream.run({"rows": rows_at(start, 0, 10, century, None)})
     stream.run({"rows": rows_at(start, 20, 30)})
     stream.run({"rows": rows_at(start, 300)})
     stream.run({"rows": rows_at(start, 1, 301)})
     assert [row["count"] for row in stream.rows()] == [4]
-    (early,) = sides_of(spark, stream, "far", "early")
+    (early,) = stream.side("far", "early")
     assert early["_early_by_us"] > 99 * 365 * 86_400 * SECOND
-    (rejected,) = sides_of(spark, stream, "far", "rejected")
+    (rejected,) = stream.side("far", "rejected")
     assert rejected["_reason"] == "the event time is null"
-    (late,) = sides_of(spark, stream, "far", "late")
+    (late,) = stream.side("far", "late")
     assert late["_late_by_us"] == 239 * SECOND
-    assert counts_of(spark, "far") == {"late": 1, "early": 1, "rejected": 1}
+    assert counts_of(stream) == {"late": 1, "early": 1, "rejected": 1}
 
 
-@pytest.mark.parametrize("watermark", ["input", "partition"])
-def test_a_promise_closes_sparks_windows(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, watermark: Any
-) -> None:
+def test_a_promise_closes_sparks_windows(spark: SparkSession, tmp_path: Path) -> None:
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
 
     def build(rows: DataFrame) -> DataFrame:
-        guard = Guard(on="at", late_by="1 hour", watermark=watermark, name=f"promised-{watermark}")
+        guard = Guard(on="at", late_by="1 hour", watermark="partition", name="promised")
         return rows.transform(guard).groupBy(F.window("at", "1 minute")).count()
 
-    stream = Stream(spark, tmp_path_factory.mktemp("promised"), build, TOPIC, punctuations="true")
+    stream = Stream(spark, tmp_path, build, TOPIC, punctuations="true")
     stream.run({"rows": rows_at(start, 0, 10)})
     assert stream.rows() == []
     for minutes in (2, 3, 4):

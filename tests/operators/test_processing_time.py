@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
 from tests.operators.batches import bounded, streamed, table_of
-from tests.operators.streaming import Stream
 from tests.operators.test_windows import SECOND, table, windows_of
-from tests.operators.test_windows_streamed import TOPIC, orders
 
 #: Batches: when each was taken, and whose rows it had.
 BATCHES = st.lists(
@@ -106,45 +101,3 @@ def test_bounded_rows_have_no_processing_time() -> None:
 def test_settings_that_contradict_each_other_are_refused(make: Any, why: str) -> None:
     with pytest.raises(ArgumentInvalid, match=why):
         make()
-
-
-# -- with Spark -------------------------------------------------------------------------------------------------------
-
-
-def test_processing_time_in_a_real_query(spark: SparkSession, tmp_path: Path) -> None:
-    # Batches are taken microseconds or seconds apart, as the machine likes: every row is in one window of a microsecond,
-    # which is over when the next batch is taken; a batch done again has the same time.
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Tumbling(size=1e-6, time="processing", by="user", compute=COMPUTE))
-
-    stream = Stream(spark, tmp_path, build, TOPIC)
-    stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
-    stream.run({"orders": orders([("a", 1, 5)])}, kill=True)
-    stream.run({"orders": orders([("c", 1, 5)])})
-    found = [(row["user"], row["n"]) for row in stream.rows()]
-    assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]
-    assert len({row["window_start"] for row in stream.rows()}) == 2
-
-
-def test_spark_has_no_windows_of_processing_time(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.createDataFrame([], "user string, amount long, at timestamp")
-    with pytest.raises(ArgumentInvalid, match="_appended_at"):
-        Tumbling(size=10, time="processing", compute=COMPUTE)(rows)
-    Stream(spark, tmp_path, lambda rows: rows, TOPIC)
-    streaming = spark.readStream.format("headwater").option("log", str(tmp_path / "log")).load("orders")
-    with pytest.raises(ArgumentInvalid, match="aggregates"):
-        Tumbling(size=10, time="processing")(streaming)
-
-
-def test_windows_of_log_append_time(spark: SparkSession, tmp_path: Path) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Tumbling(size="1 day", on="_appended_at", by="user", compute=COMPUTE, emit="net"))
-
-    stream = Stream(spark, tmp_path, build, TOPIC, metadata="all")
-    stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
-    stream.run({"orders": orders([("a", 1, 5)])}, kill=True)
-    # The days on which the rows were appended, as the log says them: one, or two around midnight.
-    rows = spark.read.format("headwater").option("log", str(tmp_path / "log")).option("metadata", "all").load("orders")
-    days = rows.groupBy("user", F.window("_appended_at", "1 day").start.alias("day")).count().collect()
-    table = {(row["user"], row["window_start"]): row["n"] for row in stream.rows() if row["_op"] in ("+I", "+U")}
-    assert table == {(row["user"], row["day"]): row["count"] for row in days}

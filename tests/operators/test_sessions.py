@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.errors import ArgumentInvalid, ColumnUnknown
-from headwater.operators import Session, agg
-from tests.operators.batches import bounded, final_table, streamed, table_of
-from tests.operators.streaming import ONCE, Stream
+from headwater.errors import ArgumentInvalid
+from headwater.operators import Session
+from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, flat, numbered, seen, table
-from tests.operators.test_windows_streamed import TOPIC, closing, orders, results
 
 
 def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = True) -> set[tuple[Any, ...]]:
@@ -181,76 +176,6 @@ def test_settings_that_are_none_are_refused() -> None:
         Session(gap=1, on="at", emit="sometimes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentInvalid, match="late"):
         Session(gap=1, on="at", late="never")  # type: ignore[arg-type]
-
-
-# -- with Spark -------------------------------------------------------------------------------------------------------
-
-
-def unordered(found: set[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    # The order of rows at one time is that of partitions and offsets, which the definition does not know.
-    return sorted((*row[:5], tuple(sorted(row[6]))) for row in found)
-
-
-@ONCE
-@given(batches=arrivals(late_by=7))
-def test_final_sessions_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Session(gap=6, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
-
-    stream = Stream(spark, tmp_path_factory.mktemp("final"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 1)
-    stream.run({"orders": closing()})
-    stream.run({"orders": closing()})
-    everything = [row for batch in batches for row in batch]
-    assert results(stream.rows()) == unordered(sessions(everything, 6))
-    assert results(stream.bounded()) == unordered(sessions(everything, 6))
-
-
-@ONCE
-@given(batches=arrivals(late_by=20))
-def test_live_sessions_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Session(gap=6, on="at", by="user", compute=COMPUTE, late_by=20, emit="net", ahead=None))
-
-    stream = Stream(spark, tmp_path_factory.mktemp("live"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 2)
-    found = final_table(stream.rows(), ["user", "window_start"])
-    assert results(list(found.values())) == unordered(sessions([row for batch in batches for row in batch], 6))
-
-
-@pytest.mark.parametrize(("inclusive", "counts"), [(False, [1, 1, 2]), (True, [2, 2])])
-def test_without_compute_spark_groups_by_the_session(spark: SparkSession, inclusive: bool, counts: list[int]) -> None:
-    rows = spark.createDataFrame([(0,), (10,), (100,), (105,)], "at long").withColumn("at", F.timestamp_seconds("at"))
-    found = rows.transform(Session(gap=10, on="at", inclusive=inclusive)).groupBy("window").count()
-    assert sorted(row["count"] for row in found.collect()) == counts
-
-
-def test_sparks_own_sessions_leave_a_stream_once_closed(spark: SparkSession, tmp_path: Path) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        sessions = rows.transform(Session(gap="10 seconds", on="at")).groupBy("user", "window").count()
-        return sessions.select("user", F.col("window.start").alias("start"), "count")
-
-    stream = Stream(spark, tmp_path, build, TOPIC)
-    stream.run({"orders": orders([("a", 1, 0), ("a", 1, 10), ("b", 1, 100)])})
-    stream.run({"orders": closing()})
-    found = sorted((row["user"], round(row["start"].timestamp()), row["count"]) for row in stream.rows())
-    assert [row for row in found if row[0] in "ab"] == [("a", 0, 2), ("b", 100, 1)]
-
-
-def test_what_does_not_fit_the_rows_is_refused_at_once(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([], "user string, amount long, at timestamp")
-    with pytest.raises(ColumnUnknown, match="no column 'when'"):
-        Session(gap=10, on="when", compute={"n": agg.count()})(rows)
-    with pytest.raises(ArgumentInvalid, match="a column of timestamps"):
-        Session(gap=10, on="user")(rows)
-    with pytest.raises(ArgumentInvalid, match="aggregates"):
-        Session(gap=10, on="at", compute={})(rows)
 
 
 def test_times_before_1970_are_like_any_other() -> None:

@@ -12,18 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
 
-from headwater.errors import ArgumentInvalid, ColumnUnknown, NumberTooLarge
+from headwater.errors import ArgumentInvalid, NumberTooLarge
 from headwater.operators import Sliding, agg
 from headwater.operators.agg import Aggregate
 from headwater.operators.agg.computation import Computation, order_of
 from headwater.operators.agg.groups import Groups
 from headwater.operators.windowed import ranges, slides
-from tests.operators.batches import bounded, final_table, streamed, table_of, with_arguments
-from tests.operators.streaming import ONCE, Stream
+from tests.operators.batches import bounded, streamed, table_of, with_arguments
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
-from tests.operators.test_windows_streamed import TOPIC, closing, orders
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -330,59 +327,3 @@ def test_places_among_rows_are_found_however_far_apart_they_are(
         for values in (zip(*pairs, strict=True) if pairs else ([], []))
     ]
     assert slides.rows_before(*columns).tolist() == [sum(one < place for one in have) for place in want]
-
-
-# -- with Spark -------------------------------------------------------------------------------------------------------
-
-
-def unordered(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    # The order of rows at one time is that of partitions and offsets, which the model does not know.
-    return sorted((*row[:5], tuple(sorted(row[6]))) for row in found)
-
-
-@ONCE
-@given(batches=arrivals(late_by=7))
-def test_final_sliding_windows_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Sliding(size=12, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None))
-
-    stream = Stream(spark, tmp_path_factory.mktemp("final"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 1)
-    stream.run({"orders": closing()})
-    stream.run({"orders": closing()})
-    wanted = unordered(windows([row for batch in batches for row in batch], 12))
-    assert unordered(results(in_utc(stream.rows()))) == wanted
-    assert unordered(results(in_utc(stream.bounded()))) == wanted
-
-
-@ONCE
-@given(batches=arrivals(late_by=20))
-def test_a_changelog_of_sliding_windows_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]]
-) -> None:
-    def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Sliding(size=12, on="at", by="user", compute=COMPUTE, late_by=20, emit="net", ahead=None))
-
-    stream = Stream(spark, tmp_path_factory.mktemp("net"), build, TOPIC)
-    for number, batch in enumerate(batches):
-        stream.run({"orders": orders(batch)}, kill=number == 2)
-    found = final_table(in_utc(stream.rows()), ["user", "window_start"])
-    wanted = unordered(windows([row for batch in batches for row in batch], 12))
-    assert unordered(results(list(found.values()))) == wanted
-
-
-def in_utc(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Spark gives times without a zone, in that of the machine."""
-    times = ("window_start", "window_end")
-    return [{**row, **{name: row[name].astimezone(UTC) for name in times}} for row in rows]
-
-
-def test_what_does_not_fit_the_rows_is_refused_at_once(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([], "user string, amount long, at timestamp")
-    with pytest.raises(ColumnUnknown, match="no column 'when'"):
-        Sliding(size=10, on="when", compute={"n": agg.count()})(rows)
-    with pytest.raises(ArgumentInvalid, match="aggregates"):
-        Sliding(size=10, on="at")(rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from headwater.operators import Dedupe, Process, Tumbling, agg
 from headwater.operators.keyed import BatchTime, Policy, Stepped
 from headwater.operators.keyed.per_key import REACHED
 from tests.operators.batches import bounded, streamed, table_of, together, with_arguments
-from tests.operators.streaming import ONCE, Stream
+from tests.operators.streaming import Stream
 
 SECOND = 1_000_000
 SCHEMA = {"user": "string", "at": "timestamp"}
@@ -247,47 +247,20 @@ def test_nonsense_is_refused_when_it_is_written_down(make: Any, says: str) -> No
         make()
 
 
-# -- in real queries ----------------------------------------------------------------------------------------
+# -- in a real query ----------------------------------------------------------------------------------------------------
 
 
-@ONCE
-@given(seed=st.integers(0, 2**32))
-def test_each_key_has_its_own_time_in_a_real_query(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
-    chance = random.Random(seed)
-    batches = [[(chance.choice("abcdef"), chance.randrange(60), 0) for _ in range(20)] for _ in range(3)]
-
-    def build(rows: DataFrame) -> DataFrame:
-        operator = Tumbling(
-            size=10, on="at", by="user", compute={"n": agg.count()}, late_by=5, watermark="key", ahead=None
-        )
-        return rows.transform(operator)
-
-    stream = Stream(spark, tmp_path_factory.mktemp("keys"), build, {"orders": {"schema": SCHEMA, "key": "user"}})
-    for number, batch in enumerate([*batches, [(user, 10_000, 0) for user in "abcdef"]]):
-        stream.run({"orders": [{"user": user, "at": at * SECOND} for user, at, _ in batch]}, kill=number == 1)
-    found = [(row["user"], round(row["window_start"].timestamp()), row["n"]) for row in stream.rows()]
-    assert stream.kills == 1
-    assert len(found) == len(set(found))
-    assert set(found) == windows_by_key(batches, late_by=5, size=10)
-
-
-@pytest.mark.parametrize("scope", ["partition", "input"])
-def test_a_promise_closes_windows_without_a_row(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scope: Any
-) -> None:
+def test_a_promise_in_the_log_closes_windows_without_a_row(spark: SparkSession, tmp_path: Path) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    counted = {"n": agg.count()}
 
     def build(rows: DataFrame) -> DataFrame:
-        operator = Tumbling(size=10, on="at", by="user", compute=counted, late_by="1 hour", watermark=scope, ahead=None)
+        operator = Tumbling(size=10, on="at", by="user", compute={"n": agg.count()}, late_by="1 hour", ahead=None)
         return rows.transform(operator)
 
-    topic = {"orders": {"schema": SCHEMA, "key": "user", "time": "at"}}
-    stream = Stream(spark, tmp_path_factory.mktemp("promises"), build, topic, punctuations="true")
+    topic = {"orders": {"schema": {"user": "string", "at": "timestamp"}, "key": "user", "time": "at"}}
+    stream = Stream(spark, tmp_path, build, topic, punctuations="true")
     rows = [{"user": user, "at": start + timedelta(seconds=second)} for user in "abcdef" for second in (1, 2, 12)]
-    stream.run({"orders": rows}, kill=True)
+    stream.run({"orders": rows})
     with stream.log() as log:
         log.punctuate("orders", start + timedelta(seconds=10))
     stream.run()

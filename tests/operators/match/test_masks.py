@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.operators import Match
-from headwater.operators.keyed.plan import applied_operators
 from headwater.operators.match import arrays
 from headwater.operators.match.arrays import masks_over, truth
 from headwater.operators.match.expression import Call, Constant, Expression, Reference
@@ -23,10 +21,6 @@ from headwater.operators.match.spark_text import row_text
 from headwater.operators.match.sql import parse
 from headwater.operators.match.values import over_rows
 from tests.laws import costly
-from tests.operators.match import naive
-from tests.operators.match.laws import Row, arrivals, comparable, expected, keyed
-from tests.operators.match.test_streamed import SECOND, TOPIC, closing, own
-from tests.operators.streaming import ONCE, Stream
 
 MOMENT = pa.timestamp("us", "UTC")
 KINDS = {
@@ -137,43 +131,3 @@ def test_many_conditions_are_computed_by_parts_of_the_rows(monkeypatch: pytest.M
 def test_what_may_differ_is_left_to_spark(condition: str) -> None:
     rule = parse(f"PATTERN (A B) DEFINE A AS {condition}")
     assert not is_plain(rule.define["A"].tree, SCHEMA)
-
-
-TEXT = """
-PARTITION BY key ORDER BY at
-MEASURES FIRST(low.id) AS first_id, up.id AS up_id, COUNT(low.*) AS lows, MATCH_NUMBER() AS number
-AFTER MATCH SKIP TO NEXT ROW
-PATTERN (low{1,3} other*? up) WITHIN INTERVAL '12' SECOND
-DEFINE low AS amount < 5, other AS price >= 1.0 OR kind IN ('x', 'y'), up AS amount BETWEEN 3 AND 8 AND kind <> 'z'
-"""
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> tuple[list[Row], list[list[Row]]]:
-    rows = keyed(draw(st.lists(naive.events(most=30), min_size=4, max_size=6)))
-    order = [row for batch in draw(arrivals(rows, late_by_us=5 * SECOND)) for row in batch]
-    return rows, [order[at * len(order) // 3 : (at + 1) * len(order) // 3] for at in range(3)]
-
-
-@ONCE
-@given(drawn=streams())
-def test_a_pattern_directly_on_a_topic_is_found_by_masks_of_the_reader(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[Row], list[list[Row]]]
-) -> None:
-    rows, batches = drawn
-    operator = Match(TEXT, late_by=5, ahead=None, name="direct")
-    stream = Stream(
-        spark, tmp_path_factory.mktemp("match"), lambda events: events.transform(operator), TOPIC, metadata=True
-    )
-    for number, batch in enumerate(batches):
-        stream.run({"events": batch}, kill=number == 1)
-    stream.run({"events": closing(1)})
-    stream.run({"events": closing(2)})
-    found, _ = expected(parse(TEXT), rows)
-    assert stream.kills == 1
-    assert own(stream.rows()) == comparable(found)
-    assert own(stream.bounded()) == comparable(found)
-    with applied_operators() as operators:
-        stream.source("events").transform(operator)
-    assert operators[0].packed
-    assert not {"amount", "price", "kind"} & set(operators[0].rows.names)
