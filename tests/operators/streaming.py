@@ -4,8 +4,6 @@ and a query that is restarted."""
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import json
 import os
 import signal
@@ -13,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from hypothesis import Phase
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -24,10 +21,8 @@ from pyspark.sql.streaming import StreamingQuery
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.operators import read_side
-from tests.laws import costly
 
 Rows = Sequence[dict[str, Any]]
-Test = TypeVar("Test", bound=Callable[..., None])
 #: One batch: the rows of each topic.
 Batch = Mapping[str, Rows]
 Build = Callable[..., DataFrame]
@@ -35,29 +30,6 @@ PARTITIONS = 4
 SECONDS_MAX = 120
 #: Streams whose queries may run: the fixture in `conftest.py` stops them after each test.
 RUNNING: list[Stream] = []
-
-
-def ONCE(test: Test) -> Test:  # noqa: N802 - it reads as the settings that it stands for
-    """A real query takes seconds: one example, none is made smaller, and it is one of the Spark tests.
-
-    The first example that Hypothesis makes is always the simplest, which is mostly nothing at all. The second one counts.
-    """
-    given: Any = test  # Any: what Hypothesis adds to a test has no type
-    inner = given.hypothesis.inner_test
-    drawn = sorted(set(inspect.signature(inner).parameters) - set(inspect.signature(test).parameters))
-    simplest: list[str] = []
-
-    @functools.wraps(inner)
-    def second(**arguments: Any) -> None:
-        shown = repr([arguments[name] for name in drawn])
-        if not simplest:
-            simplest.append(shown)
-        if shown != simplest[0]:
-            inner(**arguments)
-
-    given.hypothesis.inner_test = second
-    made: Test = costly(1_000, phases=[Phase.generate])(test)
-    return made
 
 
 class Stream:
