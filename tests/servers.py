@@ -150,7 +150,8 @@ def postgres_server(*, settings: Mapping[str, str] | None = None) -> Iterator[Po
 def _postgres_programs() -> Path:
     found = _find_postgres()
     if found is None:
-        installed("postgres", package="postgresql")  # its programs are not on the path where Debian puts them
+        with contextlib.suppress(PeerUnavailable):  # Debian does not put the programs of PostgreSQL on the path
+            installed("postgres", package="postgresql")
         found = _find_postgres()
     if found is None:
         raise PeerUnavailable("PostgreSQL is not installed: `apt-get install postgresql`, or `pip install pgserver`")

@@ -16,6 +16,12 @@ from tests.sinks.frames import close_shared
 from tests.sinks.places import PLACES, Place, PostgresPlace, RedisPlace, params_of
 
 
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task freezes in a worker would stay in this process until its end."""
+    monkeypatch.setattr("gc.freeze", lambda: None)
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     """A log with a topic `in` of a hundred rows in two partitions, and an empty topic `out` of the same columns."""

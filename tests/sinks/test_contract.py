@@ -67,6 +67,19 @@ def test_a_batch_that_is_done_again_changes_nothing(place: Place) -> None:
     assert place.content() == place.expected([FIRST, SECOND])
 
 
+def test_foreach_batch_feeds_a_sink_and_a_repeated_batch_runs_to_its_end(place: Place) -> None:
+    """What the sink skips, stateful operators below it must not: the next batch needs their state."""
+    sink = place.sink()
+    for run in ("r1", "r2"):
+        # Any: a stand-in for a DataFrame.
+        frame: Any = Frame([lambda: batch_of(FIRST), lambda: batch_of(SECOND)], micro(0, run=run), SCHEMA)
+        sink(frame, 0)
+        assert frame.finished == [0, 1]
+    assert place.content() == place.expected([[*FIRST, *SECOND]])
+    with pytest.raises(ArgumentInvalid, match=r"a call by `writeStream\.foreachBatch`"):
+        sink(frame, 1)
+
+
 def test_a_batch_without_rows_is_a_batch(place: Place) -> None:
     sink = place.sink()
     sink.commit(batch_of([]), micro(0))

@@ -18,6 +18,7 @@ from headwater.log import open as open_log
 from headwater.sinks import PostgresSink, Retry
 from headwater.sinks.postgres_binary import encoders
 from headwater.sinks.postgres_table import read_target
+from tests.laws import costly
 from tests.servers import Postgres, free_port
 from tests.sinks.places import SHORT, micro
 
@@ -86,6 +87,7 @@ def test_values_go_as_bytes_where_they_can_and_are_the_same_as_text(postgres: Po
     assert found == [tuple(EVERY_TYPE[name][2] for name in exact), tuple([None] * len(exact))]
 
 
+@costly(3)
 @given(texts=st.lists(st.one_of(st.none(), st.text(st.characters(exclude_characters="\0", codec="utf-8")))))
 def test_any_text_comes_back(postgres: Postgres, texts: list[str | None]) -> None:
     url = postgres.conninfo()

@@ -15,6 +15,12 @@ from tests.sources.planner import Checkpoint
 from tests.sources.reading import Run
 
 
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task freezes in a worker would stay in this process until its end."""
+    monkeypatch.setattr("gc.freeze", lambda: None)
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:

@@ -124,10 +124,19 @@ def test_an_append_ends_the_sleep_of_a_stream_without_news(
 ) -> None:
     run = checkpoint.start(plan(orders))
     run.trigger()
-    monkeypatch.setattr(module, "WAIT_SECONDS", 120)
+    asleep, wait = threading.Event(), EmbeddedLog.wait
+
+    # Any: whatever `wait` takes.
+    def told(log: EmbeddedLog, *arguments: Any, **options: Any) -> Any:
+        asleep.set()
+        return wait(log, *arguments, **options)
+
+    monkeypatch.setattr(EmbeddedLog, "wait", told)
+    monkeypatch.setattr(module, "WAIT_SECONDS", 3600)  # longer than `until` waits
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(run.trigger()))
+    thread = threading.Thread(target=lambda: found.append(run.trigger()), daemon=True)
     thread.start()
+    until(asleep.is_set, "the stream sleeps")
     orders.append("orders", [{"id": 5}], partition=0)
     until(lambda: found, "the stream has seen the append")
     thread.join()
