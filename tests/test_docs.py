@@ -39,7 +39,6 @@ CORE = (
     "README.md",
     "docs/how-to/read-topics-with-spark.md",
     "docs/how-to/verify-and-repair.md",
-    "docs/tutorials/a-first-app.md",
 )
 #: What needs Spark, in Python; and commands that run an app: they own their session, and end it.
 SPARK = re.compile(r"\bsession\(|\bAppTest\(")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.alerts.standing import RESOLVED_SECONDS, Reading, Standing, step
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
+from tests.laws import costly
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def test_the_history_is_what_the_definition_says(glances: list[Glance], for_seco
     assert records == expected(glances, for_seconds=for_seconds)
 
 
+@costly(2)
 @given(glances=series(), for_seconds=st.sampled_from([0.0, 5.0, 61.0]))
 def test_a_restart_at_any_point_changes_nothing(glances: list[Glance], for_seconds: float) -> None:
     numbers, heard = Numbers(), Heard()

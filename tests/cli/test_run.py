@@ -98,6 +98,7 @@ def stops(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     sys.modules.pop("shop", None)
 
 
+@pytest.mark.core
 def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli, stops: list[SparkSession]) -> None:
     Path("shop.py").write_text(APP)
     with hw.open("data") as log:
