@@ -45,6 +45,8 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
 #: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
 WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
+#: Where a page looks the same but for its colours, the second is opened for its picture alone.
+LOOKS = (False, True) if WANTS_PICTURES else (False,)
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 # It ends a hang; a machine may be slow.

@@ -23,6 +23,7 @@ os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
 import httpx
 from fastapi import FastAPI
 from nicegui import Client, background_tasks, core, events, ui
+from nicegui import context as page_context
 from nicegui.elements.mixins.disableable_element import DisableableElement
 from nicegui.elements.mixins.value_element import ValueElement
 from nicegui.functions.download import download
@@ -30,12 +31,14 @@ from nicegui.functions.navigate import Navigate
 from nicegui.functions.notify import notify
 from nicegui.testing import User
 from nicegui.testing.user_navigate import UserNavigate
+from nicegui.testing.user_notify import UserNotify
 
 from headwater.alerts import Watcher
 from headwater.console import PATH, console_for_server
 from headwater.console.alerting import alerts
 from headwater.console.context import context
 from headwater.console.parts import live
+from headwater.console.parts.graph import GraphView
 from headwater.console.parts.rows import RowList
 from headwater.console.parts.table import Table
 from headwater.log import EmbeddedLog
@@ -57,6 +60,7 @@ class SimulatedConsole:
         self.app = app
         self._loop = loop
         self._clients: list[httpx.AsyncClient] = []
+        self._pages: list[SimulatedPage] = []
         #: What went wrong in a page after it was sent.
         self.errors: list[BaseException] = []
 
@@ -77,6 +81,7 @@ class SimulatedConsole:
     def visit(self, token: str = "") -> SimulatedPage:
         """A new visitor, who has logged in if there is a token."""
         page = SimulatedPage(self)
+        self._pages.append(page)
         if token:
             answer = self.run(page.user.http_client.post(f"{PATH}/login", data={"token": token}))
             assert answer.status_code == 303, answer.text
@@ -86,6 +91,11 @@ class SimulatedConsole:
         """A page as a new visitor sees it."""
         return self.visit(token).open(path)
 
+    def page_of(self, client: Client) -> SimulatedPage:
+        """Whose page it is."""
+        known = [page for page in self._pages if client.id in page.user.opened]
+        return next(iter(known or [page for page in self._pages if page.user.is_opening]))
+
     async def close(self) -> None:
         for client in self._clients:
             await client.aclose()
@@ -94,22 +104,50 @@ class SimulatedConsole:
 
 
 class _Navigate(UserNavigate):
-    """Keeps where a page leads: the login, for one, is no page of NiceGUI's."""
+    """Leads the visitor of the page that asks for it; NiceGUI would lead the one who has done something last.
+
+    Where a page leads is kept: the login, for one, is no page of NiceGUI's.
+    """
+
+    def __init__(self, user: _User, console: SimulatedConsole) -> None:
+        super().__init__(user)
+        self._console = console
+        self.went_to = ""
 
     # Any: as NiceGUI declares it.
     def to(self, target: Any, new_tab: bool = False) -> None:
-        self.went_to = str(target)
-        if not self.went_to.endswith("/login"):
-            super().to(target, new_tab)
+        own = self._console.page_of(page_context.client).navigate
+        own.went_to = str(target)
+        if not own.went_to.endswith("/login"):
+            super(_Navigate, own).to(target, new_tab)
 
-    went_to = ""
+
+class _Notify(UserNotify):
+    """Tells the visitor of the page that has something to say."""
+
+    def __init__(self, console: SimulatedConsole) -> None:
+        super().__init__()
+        self._console = console
+
+    # Any: as NiceGUI declares it.
+    def __call__(self, message: str, **_: Any) -> None:
+        self._console.page_of(page_context.client).notices.append(message)
 
 
 class _User(User):
     """NiceGUI's user, who reads a page when it is whole: it may be sent while a part of it is still read from the disk."""
 
+    #: The ids of all pages that were opened.
+    opened: frozenset[str] = frozenset()
+    is_opening = False
+
     async def open(self, path: str, *, clear_forward_history: bool = True) -> Client:
-        client = await super().open(path, clear_forward_history=clear_forward_history)
+        self.is_opening = True
+        try:
+            client = await super().open(path, clear_forward_history=clear_forward_history)
+            self.opened |= {client.id}
+        finally:
+            self.is_opening = False
         for one in list(background_tasks.running_tasks):
             if one.get_name().startswith("wait for result of page"):
                 await asyncio.wait([one])
@@ -136,8 +174,10 @@ class SimulatedPage:
     def __init__(self, console: SimulatedConsole) -> None:
         self._console = console
         self.user = _User(console.http())
-        self.navigate = _Navigate(self.user)
-        self.user.navigate = self.navigate
+        self.navigate = _Navigate(self.user, console)
+        #: What was said in the corner.
+        self.notices: list[str] = []
+        self.user.navigate, self.user.notify = self.navigate, _Notify(console)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -150,14 +190,12 @@ class SimulatedPage:
         """The address of the page, below the console's own."""
         return self.user.back_history[-1].removeprefix(PATH)
 
-    @property
-    def notices(self) -> list[str]:
-        """What was said in the corner."""
-        return self.user.notify.messages
-
     def text(self, within: str = "") -> str:
         """All that is in sight, one line for each element; or what is inside of the part of this name."""
         return self._do(lambda: _text_of(self._part(within)))
+
+    def _text_if_there(self, within: str) -> str:
+        return self._do(lambda: "\n".join(_text_of(one) for one in self._parts(within)[:1]))
 
     def later(self) -> SimulatedPage:
         """Some seconds later: what is measured is measured again, and the page shows it."""
@@ -176,13 +214,13 @@ class SimulatedPage:
     def sees(self, *texts: str, within: str = "") -> SimulatedPage:
         """Wait until all these texts are in sight."""
         for text in texts:
-            self._wait(lambda text=text: text in self.text(within), f"to see {text!r}", within)  # type: ignore[misc]
+            self._wait(lambda text=text: text in self._text_if_there(within), f"to see {text!r}")  # type: ignore[misc]
         return self
 
     def sees_not(self, *texts: str, within: str = "") -> SimulatedPage:
         """Wait until none of these texts is in sight."""
         for text in texts:
-            self._wait(lambda text=text: text not in self.text(within), f"not to see {text!r}", within)  # type: ignore[misc]
+            self._wait(lambda text=text: text not in self.text(within), f"not to see {text!r}")  # type: ignore[misc]
         return self
 
     def hears(self, text: str) -> SimulatedPage:
@@ -237,6 +275,16 @@ class SimulatedPage:
         """The places of the rows of a topic that are in sight."""
         return self._do(lambda: [str(one["i"]) for one in self._one(RowList).props["rows"]])
 
+    # Any: as the drawing's script gets them.
+    def graph(self) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+        """The nodes of a drawing by id, and its edges."""
+        found = self._do(lambda: self._one(GraphView).props)
+        return {str(one["id"]): one for one in found["nodes"]}, list(found["edges"])
+
+    def pick_node(self, id: str) -> SimulatedPage:
+        self._do(lambda: _fire(self._client, self._one(GraphView), "pick", id))
+        return self
+
     def chart(self, label: str) -> str:
         """What a chart draws, as text."""
         return self._do(lambda: str(self._named(label, ui.echart).props["options"]))
@@ -267,12 +315,15 @@ class SimulatedPage:
             if isinstance(found, ui.switch | ui.checkbox):
                 found.value = not found.value
             _fire(self._client, found, "click")
+            for menu in _menus(found):  # in a browser, a menu opens and closes itself
+                menu.set_value(not menu.value)
 
         self._do(click)
         return self
 
     def write(self, label: str, text: str) -> SimulatedPage:
         """Write into a field, or choose in a select, in place of what is there."""
+        self._wait(lambda: self._do(lambda: bool(self._fields(label))), f"for the field {label!r}")
 
         def put() -> None:
             self._field(label).value = text
@@ -282,7 +333,7 @@ class SimulatedPage:
 
     def submit(self, label: str) -> SimulatedPage:
         """Press Enter in a field."""
-        self._do(lambda: _fire(self._client, self._field(label), "keydown.enter"))
+        self._do(lambda: _fire(self._client, self._field(label), "keydown.enter", self._field(label).value))
         return self
 
     # Any: what the table's script sends.
@@ -332,20 +383,20 @@ class SimulatedPage:
 
         return self._console.run(there())
 
-    def _wait(self, holds: Callable[[], bool], what: str, within: str = "") -> None:
+    def _wait(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + SECONDS_MAX
         while not holds():
-            assert time.monotonic() < deadline, f"waited in vain {what}; the page was:\n{self.text(within)}"
+            assert time.monotonic() < deadline, f"waited in vain {what}; the page was:\n{self.text()}"
             time.sleep(PAUSE_SECONDS)
 
-    def _part(self, name: str) -> ui.element:
+    def _parts(self, name: str) -> list[ui.element]:
         if not name:
-            return self._layout
-        found = [
-            one
-            for one in _seen(self._layout)
-            if name in (_label(one), one.props.get("id")) and not isinstance(one, ui.button)
-        ]
+            return [self._layout]
+        named = [one for one in _seen(self._layout) if name in (_label(one), one.props.get("id"))]
+        return [one for one in named if not isinstance(one, ui.button)]
+
+    def _part(self, name: str) -> ui.element:
+        found = self._parts(name)
         assert found, f"nothing is called {name!r}"
         return found[0]
 
@@ -372,13 +423,14 @@ class SimulatedPage:
         return [one for one in _seen(within) if _can_be_pressed(one) and name in (_label(one), _own_text(one))]
 
     # Any: a value element of any type.
-    def _field(self, label: str) -> ValueElement[Any]:
+    def _fields(self, label: str) -> list[ValueElement[Any]]:
         within = self._dialog() or self._layout
-        found = [one for one in _seen(within) if isinstance(one, ValueElement) and _is_called(one, label)]
-        assert found, (
-            f"no field is called {label!r}: {[_label(one) for one in _seen(within) if isinstance(one, ValueElement)]}"
-        )
-        return found[0]
+        return [one for one in _seen(within) if isinstance(one, ValueElement) and _is_called(one, label)]
+
+    # Any: as above.
+    def _field(self, label: str) -> ValueElement[Any]:
+        [found, *_] = self._fields(label)
+        return found
 
 
 # -- what an element shows --------------------------------------------------------------------------------------------
@@ -476,6 +528,13 @@ def _is_called(element: ui.element, label: str) -> bool:
 def _can_be_pressed(element: ui.element) -> bool:
     is_control = isinstance(element, ui.button | ui.switch | ui.checkbox | ui.menu_item) or element.tag == "button"
     return is_control or any(one.type.partition(".")[0] == "click" for one in element._event_listeners.values())
+
+
+def _menus(element: ui.element) -> list[ui.menu]:
+    """The menu that a button opens, or that an item closes."""
+    inside = [one for slot in element.slots.values() for one in slot.children]
+    around = list(element.ancestors()) if isinstance(element, ui.menu_item) else []
+    return [one for one in (*inside, *around) if isinstance(one, ui.menu)]
 
 
 def _is_enabled(element: ui.element) -> bool:

@@ -13,7 +13,7 @@ import headwater
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
-from tests.console.conftest import WANTS_PICTURES, Running, Served, Visit
+from tests.console.conftest import LOOKS, WANTS_PICTURES, Running, Served, Visit
 from tests.console.simulated import SimulatedConsole, simulated
 
 SCHEMA = "customer string, amount long"
@@ -125,7 +125,7 @@ def test_light_dark_phone_and_keys(shared: Served, prefix: str, visit: Visit) ->
     expect(phone.get_by_role("link", name="Home")).to_be_in_viewport()
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", LOOKS)
 def test_home_of_a_company_at_work(running: Running, visit: Visit, dark: bool) -> None:
     visitor = visit(running.address, dark=dark)
     page = visitor.open("/")

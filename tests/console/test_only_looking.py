@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import headwater
+from headwater.alerts import Delivery, Rule, Watcher
+from headwater.console.context import context
 from headwater.log import EmbeddedLog
 from headwater.log.deadletters import DeadLetter, append_dead_letters
 from headwater.server.tokens import Tokens
@@ -66,3 +68,25 @@ def test_a_statement_needs_the_right_to_read_what_it_reads(page: SimulatedPage) 
     page.write("Statement", "SELECT count(*) AS n FROM log.orders").press("Run").sees("1 row ·").sees_first(
         "Answer", "20"
     )
+
+
+def test_rules_of_alerts_are_shown_to_those_who_may_read_everything_without_what_is_secret(
+    shop: tuple[SimulatedConsole, str],
+) -> None:
+    console, narrow = shop
+    log = context().log
+    hook = "https://example.org/hooks/s3cret"
+    Watcher(log).put(Rule(name="slow", kind="lag", group="orders-readers", threshold=5, webhooks=(hook,)))
+    Watcher(log, sender=_Sent()).test("slow")
+    page = console.open("/alerts", Tokens(log.path).create("all", ["read:*"])).sees("slow", "https://example.org/…")
+    assert not page.is_there("New rule")
+    page.open("/alerts/slow").sees("5 rows", within="Fires at")
+    for name in ("Edit", "Remove", "Pause", "Snooze", "Send a test"):
+        assert not page.is_there(name)
+    assert "s3cret" not in page.text()
+    console.open("/alerts", narrow).sees("ScopeMissing")
+
+
+class _Sent:
+    def send(self, delivery: Delivery, *, now_us: int) -> Delivery:  # noqa: ARG002
+        return delivery.sent()

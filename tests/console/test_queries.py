@@ -15,7 +15,7 @@ from headwater.log import EmbeddedLog
 from headwater.runtime.status import QueryStatus
 from headwater.runtime.trouble import Trouble
 from headwater.server.tokens import Tokens
-from tests.console.conftest import Running, Visit
+from tests.console.conftest import LOOKS, Running, Visit
 from tests.console.elsewhere import running_elsewhere
 from tests.console.simulated import SimulatedConsole, simulated
 from tests.console.staged import APP, Stage, graph_of, runner_of
@@ -200,7 +200,7 @@ def test_a_query_that_is_not_there_is_told_in_a_sentence(console: SimulatedConso
     console.open("/queries/nobody").sees("QueryNotFound", "nobody")
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", LOOKS)
 def test_a_real_query_has_phases_a_plan_and_a_watermark(running: Running, visit: Visit, dark: bool) -> None:
     visitor = visit(running.address, dark=dark)
     look = "dark" if dark else "light"

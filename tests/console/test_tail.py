@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from playwright.sync_api import Page, expect
 
-import headwater
-from headwater.log import EmbeddedLog
-from tests.console.conftest import Visit, serving
+from tests.console.conftest import Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedLog, str]]:
-    path: Path = tmp_path_factory.mktemp("shop") / "log"
-    with headwater.open(path) as log, serving(path) as address:
-        assert isinstance(log, EmbeddedLog)
-        yield log, address
-
-
-def status(page: Page) -> str:
-    return page.locator(".toolbar [role=status]").inner_text()
 
 
 def seen(page: Page) -> list[str]:
@@ -34,7 +18,7 @@ def seen(page: Page) -> list[str]:
     found: list[str] = page.evaluate(
         """async () => {
             const box = document.querySelector(".hw-rows .scroll"), seen = new Set();
-            for (let at = 0; at <= box.scrollHeight; at += 300) {
+            for (let at = 0; at <= box.scrollHeight; at += 450) {
                 box.scrollTop = at;
                 await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
                 document.querySelectorAll("[data-row]").forEach((row) => seen.add(row.dataset.row));
@@ -45,30 +29,31 @@ def seen(page: Page) -> list[str]:
     return found
 
 
-def test_a_burst_of_a_thousand_rows_is_a_thousand_rows(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=3, partitions=2, name="burst")
-    page = visit(address).open("/topics/burst/tail")
+def test_a_burst_of_a_thousand_rows_is_a_thousand_rows(shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    make_orders(log, count=3, partitions=2, name=f"{prefix}burst")
+    page = visit(address).open(f"/topics/{prefix}burst/tail")
     expect(page.locator("[data-row]")).to_have_count(3)
-    add_orders(log, range(3, 1_003), name="burst")
+    add_orders(log, range(3, 1_003), name=f"{prefix}burst")
     expect(page.get_by_text("1,003 rows shown")).to_be_visible()
     assert "skipped" not in page.locator(".toolbar").inner_text()
-    ends = log.end_offsets("burst")
+    ends = log.end_offsets(f"{prefix}burst")
     assert sorted(seen(page)) == sorted(f"{number}/{offset}" for number in ends for offset in range(ends[number]))
     assert page.locator("[data-row]").count() < 100
 
 
-def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=5, name="resting")
+@pytest.mark.core
+def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    make_orders(log, count=5, name=f"{prefix}resting")
     visitor = visit(address)
-    page = visitor.open("/topics/resting/tail")
+    page = visitor.open(f"/topics/{prefix}resting/tail")
     expect(page.locator("[data-row]")).to_have_count(5)
     expect(page.locator('[data-row="0/0"]')).to_contain_text(str(BIG))
     expect(page.locator('[data-row="0/0"] .ev')).to_have_text("11-15 09:30:00.000")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
-    add_orders(log, range(5, 12), name="resting")
+    add_orders(log, range(5, 12), name=f"{prefix}resting")
     expect(page.get_by_text("7 have come meanwhile")).to_be_visible()
     expect(page.locator("[data-row]")).to_have_count(5)
     page.get_by_role("button", name="Resume").click()
@@ -76,15 +61,15 @@ def test_pausing_keeps_rows_and_counts_and_resuming_goes_on(shop: tuple[Embedded
     expect(page.get_by_text("12 rows shown")).to_be_visible()
 
 
-def test_stopping_keeps_rows_and_gives_the_controls_back(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=5, partitions=2, name="halted")
-    page = visit(address).open("/topics/halted/tail")
+def test_stopping_keeps_rows_and_gives_the_controls_back(shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    make_orders(log, count=5, partitions=2, name=f"{prefix}halted")
+    page = visit(address).open(f"/topics/{prefix}halted/tail")
     expect(page.locator("[data-row]")).to_have_count(5)
     expect(page.locator(".toolbar .q-field--disabled")).to_have_count(2)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".toolbar .q-field--disabled")).to_have_count(0)
-    add_orders(log, range(5, 8), name="halted")
+    add_orders(log, range(5, 8), name=f"{prefix}halted")
     page.locator("[data-row]").first.click()
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
     expect(page.locator("[data-row]")).to_have_count(5)
@@ -92,15 +77,15 @@ def test_stopping_keeps_rows_and_gives_the_controls_back(shop: tuple[EmbeddedLog
     expect(page.locator("[data-row]")).to_have_count(8)
 
 
-def test_more_than_can_be_shown_is_counted_and_said(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=10, name="flood")
+def test_more_than_can_be_shown_is_counted_and_said(shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    make_orders(log, count=10, name=f"{prefix}flood")
     visitor = visit(address)
-    page = visitor.open("/topics/flood/tail")
+    page = visitor.open(f"/topics/{prefix}flood/tail")
     expect(page.locator("[data-row]")).to_have_count(10)
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
-    add_orders(log, range(10, 20_010), name="flood")
+    add_orders(log, range(10, 20_010), name=f"{prefix}flood")
     expect(page.get_by_text("20,000 have come meanwhile")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("18,500 skipped", exact=True)).to_be_visible()
@@ -118,18 +103,19 @@ ALL_COUNTED = """(rows) => {
 }"""
 
 
-def test_a_million_rows_pass_and_each_is_shown_or_counted(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    log.create("river", "number long, name string", partitions=2)
-    log.append("river", [{"number": -1, "name": "source"}])
-    page = visit(address).open("/topics/river/tail")
+@pytest.mark.parametrize("rows", [200_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_many_rows_pass_and_each_is_shown_or_counted(rows: int, shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    log.create(f"{prefix}river", "number long, name string", partitions=2)
+    log.append(f"{prefix}river", [{"number": -1, "name": "source"}])
+    page = visit(address).open(f"/topics/{prefix}river/tail")
     expect(page.locator("[data-row]")).to_have_count(1)
-    for start in range(0, 1_000_000, 50_000):
+    for start in range(0, rows, 50_000):
         numbers = pa.array(range(start, start + 50_000))
-        log.append("river", pa.table({"number": numbers, "name": pc.cast(numbers, pa.string())}))
-    page.wait_for_function(ALL_COUNTED, arg=1_000_001, timeout=120_000)
-    ends = log.end_offsets("river")
-    assert sum(ends.values()) == 1_000_001
+        log.append(f"{prefix}river", pa.table({"number": numbers, "name": pc.cast(numbers, pa.string())}))
+    page.wait_for_function(ALL_COUNTED, arg=rows + 1, timeout=120_000)
+    ends = log.end_offsets(f"{prefix}river")
+    assert sum(ends.values()) == rows + 1
     found = seen(page)
     assert {f"{number}/{end - 1}" for number, end in ends.items()} & set(found)  # the newest row is there
     assert sum(not row.startswith("gap") for row in found) <= 2_000
@@ -140,24 +126,24 @@ def test_a_million_rows_pass_and_each_is_shown_or_counted(shop: tuple[EmbeddedLo
 
 
 def test_a_topic_deleted_while_one_looks_is_one_sentence_and_the_rows_stay(
-    shop: tuple[EmbeddedLog, str], visit: Visit
+    shared: Served, prefix: str, visit: Visit
 ) -> None:
-    log, address = shop
-    make_orders(log, count=4, name="doomed")
-    page = visit(address).open("/topics/doomed/tail")
+    log, address = shared.log, shared.address
+    make_orders(log, count=4, name=f"{prefix}doomed")
+    page = visit(address).open(f"/topics/{prefix}doomed/tail")
     expect(page.locator("[data-row]")).to_have_count(4)
-    log.delete("doomed")
+    log.delete(f"{prefix}doomed")
     expect(page.get_by_role("status").filter(has_text=re.compile("doomed"))).to_be_visible()
     expect(page.locator("[data-row]")).to_have_count(4)
     expect(page.get_by_role("button", name="Start")).to_be_visible()
 
 
-def test_it_looks_well_in_light_and_dark(shop: tuple[EmbeddedLog, str], visit: Visit) -> None:
-    log, address = shop
-    make_orders(log, count=60, partitions=3, name="payments")
+def test_it_looks_well_in_light_and_dark(shared: Served, prefix: str, visit: Visit) -> None:
+    log, address = shared.log, shared.address
+    make_orders(log, count=60, partitions=3, name=f"{prefix}payments")
     for dark in (False, True):
         visitor = visit(address, dark=dark)
-        page = visitor.open("/topics/payments/tail")
+        page = visitor.open(f"/topics/{prefix}payments/tail")
         expect(page.get_by_text("50 rows shown")).to_be_visible()
         page.locator("[data-row]").nth(2).click()
         expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
