@@ -5,13 +5,17 @@ What an operator says of Spark's expressions is not tried here: arguments of agg
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -24,6 +28,26 @@ from headwater.operators.keyed.runs import HASH
 from headwater.operators.windowed.prepared import ALL
 
 Make = Callable[[pa.Schema], Contract]
+
+
+def state_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for state, in memory where there is one: laws write thousands of files, and what a disk does with them is
+    tested elsewhere."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(dir=memory if Path(memory).is_dir() else None)
+
+
+@contextmanager
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with no tables. Opening it takes longer than a query over a few rows, so it is opened once."""
+    with _opened().cursor() as connection:
+        yield connection
+
+
+@cache
+def _opened() -> duckdb.DuckDBPyConnection:
+    atexit.register(_opened.cache_clear)  # before the interpreter goes: DuckDB tells of connections that are left
+    return duckdb.connect(config={"threads": 1})
 
 
 def with_arguments(
@@ -57,7 +81,7 @@ def streamed(
     """The output of each batch; batch number `replay` is done twice, as after a crash. Sides are put into `sides`."""
     contract = replace(make(batches[0].schema), partitions=partitions)
     outputs = []
-    with tempfile.TemporaryDirectory() as folder:
+    with state_folder() as folder:
         for number, rows in enumerate(batches):
             now = processing_us[number] if processing_us is not None else None
             for _ in range(2 if number == replay else 1):

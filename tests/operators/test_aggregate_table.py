@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -19,7 +18,7 @@ from headwater.operators.agg import Aggregate
 from headwater.operators.aggregate_table import ROW_KEY
 from headwater.operators.tables.aggregating import ORDER
 from headwater.operators.tables.follow import Follow
-from tests.operators.batches import bounded, streamed, table_of, with_arguments
+from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
 from tests.operators.changing import Change, cut, rows_of, table_after, topic
 
 SALES = pa.schema([("id", pa.int64()), ("shop", pa.string()), ("amount", pa.int64()), ("day", pa.int64())])
@@ -70,7 +69,7 @@ def aggregated(operator: AggregateTable, batches: Sequence[pa.Table], **how: Any
 def by_sql(batches: Batches, query: str) -> list[tuple[Any, ...]]:
     last = table_after([change for batch in batches for change in batch])
     rows = [dict(zip(SALES.names, (*key, *rest), strict=True)) for key, rest in last.items()]
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("sales", pa.Table.from_pylist(rows, SALES))
         return sorted(connection.sql(query).fetchall(), key=repr)
 

@@ -60,7 +60,7 @@ def delayed(seed: int, kind: str, seconds: int) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("kind", ["exponential", "even"])
-@pytest.mark.parametrize(("seed", "every"), [(1, 5), (2, 15)])
+@pytest.mark.parametrize(("seed", "every"), [(1, 10), (2, 15)])
 def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: int, every: int) -> None:
     rows = sorted(delayed(seed, kind, 1_200), key=lambda row: row[1])
     batches: dict[int, list[Row]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, due_
 from headwater.operators.keyed.engine import PartitionEngine, run_bounded, seen_in, sorted_rows
 from headwater.operators.keyed.files import LocalFolder, open_folder
 from headwater.operators.keyed.runs import HASH
+from tests.operators.batches import state_folder
 
 ROWS = pa.schema(
     [
@@ -96,7 +96,7 @@ def test_any_split_and_any_replay_give_the_totals_of_the_whole(
     batches: list[list[tuple[str, int]]], replays: set[int], collide: bool
 ) -> None:
     hashes = dict.fromkeys("abcde", 7) if collide else None
-    with tempfile.TemporaryDirectory() as folder:
+    with state_folder() as folder:
         latest: dict[str, int] = {}
         for number, rows in enumerate(batches):
             # A fresh engine each time: nothing may live in memory alone.
@@ -175,7 +175,7 @@ def test_keys_that_lose_their_state_are_counted_from_the_beginning(batches: list
 
     held: dict[str, int] = {}
     gone = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with state_folder() as folder:
         for number, rows in enumerate(batches):
             engine = PartitionEngine(contract(step=positive), LocalFolder(Path(folder)), slot=0)
             run(engine, number, table(rows))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import Enrich
 from headwater.operators.joining.inputs import Columns
 from headwater.operators.keyed import BatchTime, Contract
-from tests.operators.batches import bounded, streamed
+from tests.operators.batches import bounded, duck, streamed
 
 SECOND = 1_000_000
 DAY = 86_400
@@ -54,7 +53,7 @@ def table(rows: Sequence[Numbered]) -> pa.Table:
 def as_of(rows: Sequence[Numbered], *, how: str) -> list[tuple[Any, ...]]:
     """Each sale with the rate that held, by DuckDB; of two from the same time the one that was written later."""
     facts = table(rows)
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("facts", facts)
         found = connection.sql(
             f"""

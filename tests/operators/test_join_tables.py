@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid, ChangelogInvalid
 from headwater.operators import JoinTables
 from headwater.operators.tables.join_plan import Joined, JoinPlan
-from tests.operators.batches import table_of
+from tests.operators.batches import duck, table_of
 from tests.operators.changing import Change, cut, joined, rows_of, table_after, topic
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.int64())])
@@ -47,7 +46,7 @@ def final(batches: Batches, schema: pa.Schema) -> pa.Table:
 
 
 def by_sql(query: str, **tables: pa.Table) -> list[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
+    with duck() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return sorted(connection.sql(query).fetchall(), key=repr)

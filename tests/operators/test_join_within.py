@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from headwater.errors import ArgumentInvalid, JoinUnbounded
 from headwater.operators import JoinWithin
 from headwater.operators.joining.inputs import Columns
 from headwater.operators.keyed import Contract
-from tests.operators.batches import bounded, streamed
+from tests.operators.batches import bounded, duck, streamed
 
 SECOND = 1_000_000
 END_OF_TIME = 100_000
@@ -65,7 +64,7 @@ def expected(rows: Sequence[Numbered], *, before: int, after: int, how: str) -> 
     )
     join = {"anti": "LEFT", "outer": "FULL"}.get(how, how.upper())
     where = "WHERE r.n IS NULL" if how == "anti" else ""
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("l", left)
         connection.register("r", right)
         found = connection.sql(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from headwater.operators import TopN
 from headwater.operators.tables.follow import Follow
 from headwater.operators.top_n import KNOWN
 from headwater.operators.windowed.prepared import ALL
-from tests.operators.batches import streamed, table_of
+from tests.operators.batches import duck, streamed, table_of
 from tests.operators.changing import Change, cut, rows_of, table_after, topic
 
 GAMES = pa.schema([("player", pa.int64()), ("team", pa.string()), ("score", pa.int64()), ("age", pa.int64())])
@@ -46,7 +45,7 @@ def ranked(operator: TopN, batches: Sequence[pa.Table], **how: Any) -> list[pa.T
 def by_sql(batches: Batches, *, by: str, n: int) -> list[tuple[Any, ...]]:
     last = table_after([change for batch in batches for change in batch])
     rows = [dict(zip(GAMES.names, (*key, *rest), strict=True)) for key, rest in last.items()]
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("games", pa.Table.from_pylist(rows, GAMES))
         found = connection.sql(
             f"""SELECT *, row_number() OVER ({by} ORDER BY score DESC NULLS LAST, age NULLS LAST, player) AS place

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
-from tests.operators.batches import bounded, streamed, table_of, with_arguments
+from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
 
 COMPUTE = {"total": agg.sum("amount"), "n": agg.count(), "first": agg.first("amount"), "all": agg.collect("amount")}
 SECOND = 1_000_000
@@ -42,7 +41,7 @@ def expected(rows: Sequence[Row], windows: Sequence[tuple[int, int]]) -> set[tup
     """Each user's rows in each window, by DuckDB."""
     found = table(rows)
     spans = pa.table({"s": [start for start, _ in windows], "e": [end for _, end in windows]})
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("rows", found)
         connection.register("spans", spans)
         result = connection.sql(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ from headwater.errors import AggregateInvalid, ArgumentInvalid, NumberTooLarge
 from headwater.operators import agg
 from headwater.operators.agg.computation import ARGUMENT, Computation, check_compute
 from headwater.operators.agg.groups import Groups, Order
+from tests.operators.batches import duck
 
 #: Our aggregate of the column `v`, and the same in DuckDB; rows are in the order of `at`, then `position`.
 NUMBERS: dict[str, tuple[agg.Aggregate, str]] = {
@@ -82,7 +82,7 @@ def expected(wanted: dict[str, str], rows: Sequence[Row], kind: pa.DataType) -> 
         }
     )
     columns = ", ".join(f'{text} AS "{name}"' for name, text in wanted.items())
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("rows", table)
         found = connection.sql(f"SELECT g, {columns} FROM rows GROUP BY g").to_arrow_table().to_pylist()
     return {row.pop("g"): row for row in found}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import ComparedTo, agg
 from headwater.operators.keyed import Stepped
 from tests.operators.analytics.readings import LATE_BY, Reading, arrivals, batches_of, same, table
-from tests.operators.batches import bounded, streamed
+from tests.operators.batches import bounded, duck, streamed
 
 COMPUTE = {"n": agg.count(), "mean": agg.mean("celsius")}
 SQL = """
@@ -38,7 +37,7 @@ SQL = """
 
 def compared(rows: Sequence[Reading], every: int, period: int, periods: int) -> dict[tuple[str, int], dict[str, Any]]:
     earlier = "w.s IN (" + ", ".join(f"now.s - {period * number}" for number in range(1, periods + 1)) + ")"
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("rows", table(rows, {}))
         query = SQL.format(every=every, period=period, earlier=earlier)
         answer = connection.sql(query).to_arrow_table().to_pylist()

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +26,7 @@ from tests.operators.analytics.readings import (
     same,
     table,
 )
-from tests.operators.batches import bounded, streamed
+from tests.operators.batches import bounded, duck, streamed
 
 COMPUTE = {
     "n": agg.count(),
@@ -104,7 +103,7 @@ def test_each_row_comes_once_with_what_its_period_amounts_to(
 def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int) -> None:
     operator = Rolling(period=period, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None)
     rows = [row for batch in batches for row in batch]
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("rows", table(rows, {}))
         answer = connection.sql(SQL.format(period=period)).to_arrow_table().to_pylist()
     wanted = {row.pop("_offset"): row for row in answer}

@@ -6,7 +6,6 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -26,7 +25,7 @@ from tests.operators.analytics.readings import (
     same,
     table,
 )
-from tests.operators.batches import bounded, streamed
+from tests.operators.batches import bounded, duck, streamed
 
 SQL = """
     SELECT _offset, regr_slope(celsius, epoch(rows."at")) OVER past AS slope,
@@ -105,7 +104,7 @@ def test_each_row_has_the_line_through_its_period(
 def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> None:
     operator = Trend(of="celsius", on="at", by="sensor", period=period, late_by=LATE_BY, ahead=None)
     rows = [row for batch in batches for row in batch]
-    with duckdb.connect() as connection:
+    with duck() as connection:
         connection.register("rows", table(rows, {}))
         answer = connection.sql(SQL.format(period=period)).to_arrow_table().to_pylist()
     found = of_rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from headwater.operators.match.arrays import with_columns
 from headwater.operators.match.expression import Rule
 from headwater.operators.match.operator import Match
 from headwater.operators.match.plan import planned
-from tests.operators.batches import _placed, bounded
+from tests.operators.batches import _placed, bounded, state_folder
 from tests.operators.match import naive
 
 Row = dict[str, Any]
@@ -52,7 +51,7 @@ class Laws:
         tables = [self.table(batch) for batch in batches]
         contract = replace(self.make(tables[0].schema), partitions=partitions)
         outputs: list[pa.Table] = []
-        with tempfile.TemporaryDirectory() as folder:
+        with state_folder() as folder:
             for number, rows in enumerate(tables):
                 for _ in range(2 if number == replay else 1):
                     done = [

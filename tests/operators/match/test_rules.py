@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,7 +23,7 @@ from headwater.operators.match.expression import Rule
 from headwater.operators.match.rules_step import as_json
 from headwater.operators.match.sql import render
 from tests.laws import costly
-from tests.operators.batches import _placed, bounded
+from tests.operators.batches import _placed, bounded, state_folder
 from tests.operators.match import naive
 from tests.operators.match.laws import SCHEMA as PLAIN
 from tests.operators.match.laws import Row, arrivals, comparable, ended, keyed
@@ -68,7 +67,7 @@ class Running:
     def __init__(self, *, partitions: int = 2, **given: Any) -> None:
         operator = MatchRules(rules=RULES, on="at", by="key", ahead=None, **given)
         self.contract = replace(operator.contract(SCHEMA), partitions=partitions)
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = state_folder()
         self.batch = 0
 
     def __enter__(self) -> Running:
