@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 # Before NiceGUI is imported: it would write its files into the current folder.
 os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
@@ -32,6 +33,7 @@ from nicegui.functions.notify import notify
 from nicegui.testing import User
 from nicegui.testing.user_navigate import UserNavigate
 from nicegui.testing.user_notify import UserNotify
+from nicegui.timer import Timer
 
 from headwater.alerts import Watcher
 from headwater.console import PATH, console_for_server
@@ -556,6 +558,17 @@ def _fire(client: Client, element: ui.element, event: str, arguments: Any = None
 _is_on = False
 
 
+_run_in_loop = Timer._run_in_loop
+
+
+async def _wait_for_later(timer: Timer) -> None:
+    """What a page does every few seconds it does once, and then when a test says so: `SimulatedPage.later`."""
+    if timer.interval < 1.0:
+        await _run_in_loop(timer)
+    elif timer._immediate and await timer._can_start() and timer.active:
+        await timer._invoke_callback()
+
+
 # Any: stands in for a runner, as far as the console asks one.
 @contextmanager
 def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
@@ -563,32 +576,36 @@ def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None =
     global _is_on
     assert not _is_on, "another console is open in this process"
     _is_on = True
-    # Pages arrive with all that they show, however slow the machine is.
-    waited, live.FIRST_LOOKS_SECONDS_MAX = live.FIRST_LOOKS_SECONDS_MAX, SECONDS_MAX
+    tokens = Tokens(log.path, clock=log.clock)
+    # Without the API's own routes: they take most of the time, and have tests of their own.
+    with patch("headwater.server.application._own", lambda *_: []):
+        app = application(log, settings=Settings(), tokens=tokens, watcher=watcher, **console_for_server(runner))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="simulated-console", daemon=True)
-    thread.start()
-    tokens = Tokens(log.path, clock=log.clock)
-    app = application(log, settings=Settings(), tokens=tokens, watcher=watcher, **console_for_server(runner))
     console = SimulatedConsole(app, loop)
-    # It looks once, and then when a test says so.
-    context().history.start = context().history.look  # type: ignore[method-assign]
     lifespan = app.router.lifespan_context(app)
-    console.run(_entered(lifespan))
-    core.app.on_exception(console.errors.append)
-    try:
-        yield console
-    finally:
-        core.app._exception_handlers.remove(console.errors.append)
-        console.run(console.close())
-        console.run(_left(lifespan))
-        console.run(_cancelled())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-        live.FIRST_LOOKS_SECONDS_MAX = waited
-        _is_on = False
-        ui.navigate, ui.notify, ui.download = Navigate(), notify, download
+    with (
+        # Pages arrive with all that they show, however slow the machine is.
+        patch.object(live, "FIRST_LOOKS_SECONDS_MAX", SECONDS_MAX),
+        # It is measured once, and then when a test says so.
+        patch.object(context().history, "start", context().history.look),
+        patch.object(Timer, "_run_in_loop", _wait_for_later),
+    ):
+        thread.start()
+        console.run(_entered(lifespan))
+        core.app.on_exception(console.errors.append)
+        try:
+            yield console
+        finally:
+            core.app._exception_handlers.remove(console.errors.append)
+            console.run(console.close())
+            console.run(_left(lifespan))
+            console.run(_cancelled())
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+            ui.navigate, ui.notify, ui.download = Navigate(), notify, download
+            _is_on = False
     for error in console.errors:
         raise error
 

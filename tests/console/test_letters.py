@@ -96,7 +96,7 @@ def test_a_redrive_begins_with_a_dry_run_puts_back_once_and_parks_what_was_tried
     assert shop.read("carts").count() == 0  # a dry run changes nothing
     page.press("Redrive 12, park 4")
     until(lambda: "Redriven: 16 of 16" in page.later().text(), "all are redriven")
-    page.sees("Redriven: 16 of 16, 1 refused. Begun by local.")
+    page.later().sees("Redriven: 16 of 16, 1 refused. Begun by local.")
     assert 'aria-valuenow="100"' in page.markup()
     for tile, number in (("Open", "1"), ("Redriven", "12"), ("Parked", "4")):
         page.sees(number, within=tile)

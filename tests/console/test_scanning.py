@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headwater
+from headwater.console import matching
 from headwater.console.matching import ConditionMatcher, TextMatcher
 from headwater.console.paging import page_after, page_before
 from headwater.console.records import Record
@@ -199,7 +200,10 @@ def test_a_pattern_and_a_condition_find_rows(log: EmbeddedLog) -> None:
         "number in (select n from range(1000000000000) t(n) where n < 0)",
     ],
 )
-def test_a_condition_that_is_wrong_or_harmful_is_refused_in_one_sentence(log: EmbeddedLog, condition: str) -> None:
+def test_a_condition_that_is_wrong_or_harmful_is_refused_in_one_sentence(
+    log: EmbeddedLog, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "CONDITION_SECONDS_MAX", 0.2)
     filled(log, [[(0, "ada")]])
     with pytest.raises(ArgumentInvalid, match="condition"):
         matcher = ConditionMatcher(log.topic("names"), condition)
