@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
+from benchmarks.peers import PeerUnavailable, installed
 from benchmarks.spark.workbench import CORES, Workbench, tree_cpu_seconds, warm_up, workbench
 from headwater.sinks import PostgresSink
 from tests.servers import Postgres, postgres_server
@@ -39,6 +40,8 @@ def sink_postgres(bench: Bench) -> list[Result]:
     """
     bench_spark = workbench(bench)
     rows = bench.size(1_000_000, 50_000)
+    with suppress(PeerUnavailable):  # Debian does not put the programs of PostgreSQL on the path; the server finds them
+        installed("postgres", package="postgresql")
     with bench.scratch("postgres") as folder, postgres_server(settings={"fsync": "on"}) as server:
         text = _fill(folder, rows)
         peer = _jdbc(bench, bench_spark, server)
