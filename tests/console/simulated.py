@@ -316,7 +316,7 @@ class SimulatedPage:
             [found, *_] = self._pressable(name)
             if isinstance(found, ui.switch | ui.checkbox):
                 found.value = not found.value
-            _fire(self._client, found, "click")
+            _fire(self._client, found, "click", found.props.get("data-preview"))
             for menu in _menus(found):  # in a browser, a menu opens and closes itself
                 menu.set_value(not menu.value)
 
@@ -336,6 +336,12 @@ class SimulatedPage:
     def submit(self, label: str) -> SimulatedPage:
         """Press Enter in a field."""
         self._do(lambda: _fire(self._client, self._field(label), "keydown.enter", self._field(label).value))
+        return self
+
+    # Any: what a script sends.
+    def send(self, name: str, event: str, arguments: Any) -> SimulatedPage:
+        """What a browser sends that may be behind: an event of what has this name, with its arguments."""
+        self._do(lambda: _fire(self._client, self._pressable(name)[0], event, arguments))
         return self
 
     # Any: what the table's script sends.
@@ -592,7 +598,8 @@ def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None =
         patch.object(Timer, "_run_in_loop", _wait_for_later),
     ):
         thread.start()
-        console.run(_entered(lifespan))
+        with patch("gc.get_objects", list):  # NiceGUI looks among all objects for a server, and there is none
+            console.run(_entered(lifespan))
         core.app.on_exception(console.errors.append)
         try:
             yield console

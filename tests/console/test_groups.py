@@ -89,6 +89,16 @@ def test_a_reset_shows_what_it_does_then_does_exactly_that_and_is_written_down(
     assert audit[-1]["target"] == "billing orders 0:1000→400 1:100→400"
 
 
+def test_a_reset_whose_preview_was_not_seen_moves_nothing(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+    shop.groups.seek("unseen", "orders", {0: 1_000, 1: 100})
+    page = console.open("/groups/unseen").press("Reset").sees("Reads 1,100 rows again.")
+    page.write("Where to", "end").sees("Passes 900 rows over.")
+    page.send("Reset group", "click", "1")  # what the browser sends that shows the first preview
+    page.write("Where to", "by").sees("Reads 200 rows again.")
+    assert shop.committed("unseen", "orders") == {0: 1_000, 1: 100}
+    page.press("Reset group").hears("unseen: reads 200 rows again.")
+
+
 def test_a_place_that_means_nothing_is_told_and_cannot_be_used(shop: EmbeddedLog, console: SimulatedConsole) -> None:
     shop.groups.seek("lost", "orders", "earliest")
     page = console.open("/groups/lost").press("Reset").sees("Stays where it is.")

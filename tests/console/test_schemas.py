@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.parts.draft import FORCE_HELP
-from headwater.console.schemas import TopicSchemas, lines_between, schema_of
+from headwater.console.schemas import FORCE_HELP, TopicSchemas, lines_between, schema_of
 from headwater.errors import HeadwaterError, SchemaInvalid
 from headwater.log import EmbeddedLog
 from headwater.schema import format_schema

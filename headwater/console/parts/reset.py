@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from headwater.console.context import context
 from headwater.console.parts.layout import block, button, select
@@ -61,6 +62,7 @@ class Reset:
     def __init__(self, visit: Visit, group: str, after: Callable[[str], Awaitable[Any]]) -> None:
         self._visit, self._group, self._after = visit, group, after
         self._preview = Preview(choice=None, steps=[], alive=[])
+        self._previews = 0
         with ui.dialog().props('aria-label="Reset"') as self._dialog, block("card stack"):
             ui.html(f"<h2>Reset {escape(group)}</h2>", sanitize=False)
             with block("row-flex"):
@@ -81,7 +83,9 @@ class Reset:
             self._sentence = ui.label("").classes("strong").props('role="status"')
             with block("row-flex end"):
                 button("Cancel", self._dialog.close, kind="ghost")
-                self._do = button("Reset group", self._reset, kind="primary")
+                self._do = button("Reset group", kind="primary")
+                # Which preview the browser shows comes with the click: one that has come meanwhile was not seen.
+                self._do.on("click", self._reset, js_handler="(e) => emit(e.currentTarget.dataset.preview)")
 
     async def open(self) -> None:
         found = await attempt(lambda: context().log.groups.describe(self._group))
@@ -155,6 +159,8 @@ class Reset:
 
     def _show(self, preview: Preview) -> None:
         self._preview = preview
+        self._previews += 1
+        self._do.props(f'data-preview="{self._previews}"')
         self._alive.set_visibility(bool(preview.alive))
         self._who.set_text(f"It cannot be moved while it is read for. Stop these first: {names_of(preview.alive)}.")
         self._sentence.set_text(preview.trouble or told(preview.steps))
@@ -174,9 +180,10 @@ class Reset:
 
     # -- the act ------------------------------------------------------------------------------------------------------
 
-    async def _reset(self) -> None:
+    async def _reset(self, event: GenericEventArguments) -> None:
         preview = self._preview
-        if preview.choice != self._choice():  # pressed before the preview of a new choice was there
+        is_seen = str(event.args) == str(self._previews)
+        if not is_seen or preview.choice != self._choice():  # pressed before the preview of a new choice was there
             return
         steps = await attempt(lambda: self._reset_now(preview))
         if steps is None:
