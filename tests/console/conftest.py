@@ -33,9 +33,10 @@ from playwright.sync_api import (
 )
 
 import headwater
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, JavaMissing
 from headwater.log import EmbeddedLog
 from headwater.runtime.client import Client, find_runner
+from headwater.runtime.java import find_java
 from tests.console import company
 from tests.console.bank import make_bank
 from tests.console.simulated import SimulatedConsole, simulated
@@ -55,12 +56,14 @@ expect.set_options(timeout=30_000)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what fixtures of this folder start. All tests with a browser share one process, and with it the one Chromium."""
+    """Mark what fixtures of this folder start. All such tests share one process, and with it Chromium and the servers."""
     for item in items:
-        fixtures = getattr(item, "fixturenames", ()) if item.path.parent == Path(__file__).parent else ()
+        if item.path.parent != Path(__file__).parent:
+            continue
+        fixtures = getattr(item, "fixturenames", ())
         if "browser" in fixtures or "running" in fixtures:
             item.add_marker("process")  # a browser looks at a server
-        if "browser" in fixtures and "running" not in fixtures:
+        if item.get_closest_marker("process") and "running" not in fixtures:
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
@@ -320,6 +323,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
     All tests share it. Feed it as you like; a test that stops a query starts it again.
     """
+    try:
+        find_java()
+    except JavaMissing as error:
+        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("company")
     home = folder / "data" / "apps" / company.NAME
     words = [sys.executable, "-m", "headwater.cli", "--log", str(folder / "data"), "run", str(Path(company.__file__))]
