@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
@@ -151,23 +151,27 @@ class Stream:
     def _advance(self) -> None:
         """Let the query do one batch, until it is held at the end of it."""
         if self._query is None:
-            self._is_held = self._is_stopping = False
-            RUNNING.append(self)
-            self._query = (
-                killed_once(self.build(*(self.source(name) for name in self.topics)), self.folder / "kill")
-                .writeStream.foreachBatch(self._collect)
-                .option("checkpointLocation", str(self.folder / "checkpoint"))
-                .start()
-            )
+            self._query = self._started()
         else:
             self._release(stopping=False)
-        deadline = time.monotonic() + SECONDS_MAX
+        query, deadline = self._query, time.monotonic() + SECONDS_MAX
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_held, timeout=0.2):
-                if not self._query.isActive:
-                    ended, self._query = self._query, None
-                    ended.awaitTermination()  # raises what ended it
+                if not query.isActive:
+                    self._query = None
+                    query.awaitTermination()  # raises what ended it
                 assert time.monotonic() < deadline, f"no batch in {SECONDS_MAX} seconds"
+
+    def _started(self) -> StreamingQuery:
+        self._is_held = self._is_stopping = False
+        RUNNING.append(self)
+        rows = self.build(*(self.source(name) for name in self.topics))
+        return (
+            killed_once(rows, self.folder / "kill")
+            .writeStream.foreachBatch(self._collect)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .start()
+        )
 
     def _checkpoint(self, *names: object) -> Path:
         return self.folder.joinpath("checkpoint", *map(str, names))

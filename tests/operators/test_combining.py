@@ -24,6 +24,7 @@ from headwater.operators.keyed.plan import applied_operators
 from headwater.operators.keyed.runs import HASH
 from headwater.operators.windowed import WindowStep
 from headwater.operators.windowed.pushed import Combine
+from tests.laws import costly
 from tests.operators.batches import _placed, streamed, with_arguments
 from tests.operators.registry.windows import ORDERS
 from tests.operators.streaming import Stream
@@ -69,6 +70,7 @@ def flat(outputs: Sequence[pa.Table]) -> list[list[str]]:
     return [sorted(map(repr, output.to_pylist())) for output in outputs]
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),

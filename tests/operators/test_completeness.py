@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
 from headwater.operators.windowed.delays import EDGES, counted, share_seen
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
 
@@ -89,6 +90,7 @@ def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: i
 # -- as a changelog ---------------------------------------------------------------------------------------------------
 
 
+@costly(3)
 @given(
     batches=arrivals(late_by=10),
     size=st.integers(1, 30),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import CountWindow, agg
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, numbered, table
 
@@ -47,6 +48,7 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return results([row for one in tables for row in one.to_pylist()])
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 6),
@@ -64,6 +66,7 @@ def test_full_windows_come_once_in_the_order_of_event_time(
     assert shown([bounded(operator.contract, table(rows))[0]]) == wanted
 
 
+@costly(3)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 6),
@@ -85,6 +88,7 @@ def test_a_changelog_also_tells_of_windows_that_are_filling(
     assert results(list(whole.values())) == found
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=50),
     size=st.integers(1, 6),

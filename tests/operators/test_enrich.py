@@ -15,6 +15,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import Enrich
 from headwater.operators.joining.inputs import Columns
 from headwater.operators.keyed import BatchTime, Contract
+from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed
 
 SECOND = 1_000_000
@@ -117,6 +118,7 @@ def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int
     return [ordered_rows[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
+@costly(2)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=0),
     how=st.sampled_from(["left", "inner"]),
@@ -134,6 +136,7 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
             assert {row[1] for row in seen([output])} == {row[4] for row in flat([batch]) if row[0] == 0}
 
 
+@costly(2)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid, JoinUnbounded
 from headwater.operators import Join
 from headwater.operators.keyed import BatchTime, Contract
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed
 from tests.operators.test_join_within import COLUMNS, SECOND, Numbered, Row, expected, numbered, ordered, seen, table
 
@@ -35,6 +36,7 @@ def rows_of(batches: Sequence[Sequence[Numbered]]) -> list[Numbered]:
     return [row for batch in batches for row in batch]
 
 
+@costly(2)
 @given(batches=BATCHES, replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_while_all_is_remembered_the_join_is_that_of_sql(batches: Batches, replay: int, partitions: int) -> None:
     rows = numbered(batches, close=False)

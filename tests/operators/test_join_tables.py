@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid, ChangelogInvalid
 from headwater.operators import JoinTables
 from headwater.operators.tables.join_plan import Joined, JoinPlan
+from tests.laws import costly
 from tests.operators.batches import duck, table_of
 from tests.operators.changing import Change, cut, joined, rows_of, table_after, topic
 
@@ -63,6 +64,7 @@ def orders_plan(how: Any, emit: Any = "net") -> JoinPlan:
     )
 
 
+@costly(2)
 @given(
     orders=order_changes(),
     customers=customer_changes(),
@@ -126,6 +128,7 @@ def follow_changes(draw: st.DrawFn) -> Batches:
     return cut(draw, draw(st.lists(st.tuples(keys, st.none() | st.tuples(st.integers(0, 2))), max_size=20)))
 
 
+@costly(2)
 @given(tweets=order_changes(), follows=follow_changes(), how=HOWS, emit=EMITS, replay=st.integers(0, 4))
 def test_many_meet_many(tweets: Batches, follows: Batches, how: Any, emit: Any, replay: int) -> None:
     """Tweets and follows: an author has many tweets and many followers."""

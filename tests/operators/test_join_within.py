@@ -15,6 +15,7 @@ from headwater.errors import ArgumentInvalid, JoinUnbounded
 from headwater.operators import JoinWithin
 from headwater.operators.joining.inputs import Columns
 from headwater.operators.keyed import Contract
+from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed
 
 SECOND = 1_000_000
@@ -112,6 +113,7 @@ def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[
     return [arrived[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(arrived)], strict=True)]
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=9),
     before=st.integers(0, 20),

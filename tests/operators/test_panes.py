@@ -30,6 +30,7 @@ from headwater.operators.panes import (
     rows,
 )
 from headwater.operators.panes.windows import no_rows
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of, with_arguments
 from tests.operators.test_triggers import TRIGGERS
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, expected, flat, numbered, table, windows_of
@@ -108,6 +109,7 @@ def run(operator: Panes, batches: list[list[Row]], seconds: int, replay: int, pa
     )
 
 
+@costly(2)
 @given(**HOW)
 def test_the_last_accumulating_pane_is_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -125,6 +127,7 @@ def test_the_last_accumulating_pane_is_what_sql_says(
     assert {flat(panes[-1]) for panes in spread([whole]).values()} == wanted
 
 
+@costly(2)
 @given(**HOW)
 def test_discarding_panes_add_up_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -140,6 +143,7 @@ def test_discarding_panes_add_up_to_what_sql_says(
     assert {merged(panes) for panes in spread([whole]).values()} == wanted
 
 
+@costly(2)
 @given(**HOW)
 def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -154,6 +158,7 @@ def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     assert {flat(row) for row in table_of([whole], ["user", "window_start"]).values()} == wanted
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     early=st.none() | TRIGGERS,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Session
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import COMPUTE, Row, arrivals, flat, numbered, seen, table
 
@@ -34,6 +35,7 @@ def sessions(rows: Sequence[Row], gap: int, *, inclusive: bool = True) -> set[tu
     }
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     gap=st.integers(1, 15),
@@ -56,6 +58,7 @@ def test_final_sessions_come_once_and_are_those_of_the_definition(
     assert set(seen([whole])) == set(found)
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=20),
     gap=st.integers(1, 15),

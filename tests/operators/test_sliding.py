@@ -19,6 +19,7 @@ from headwater.operators.agg import Aggregate
 from headwater.operators.agg.computation import Computation, order_of
 from headwater.operators.agg.groups import Groups
 from headwater.operators.windowed import ranges, slides
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of, with_arguments
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
 
@@ -56,6 +57,7 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return results([row for one in tables for row in one.to_pylist()])
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),
@@ -87,6 +89,7 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
     assert shown([whole]) == wanted
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 30),
@@ -174,6 +177,7 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
     return found, [row["amount"] for one in sides.get("late", []) for row in one.to_pylist()]
 
 
+@costly(3)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 20), lateness=st.integers(0, 9))
 def test_however_late_rows_come_a_window_comes_once_and_what_is_told_is_taken_back_before_it_changes(
     batches: list[list[Row]], size: int, lateness: int

@@ -29,6 +29,7 @@ from headwater.operators.panes import (
     every,
     rows,
 )
+from tests.laws import costly
 from tests.operators.batches import streamed, with_arguments
 from tests.operators.test_windows import SECOND, Row, table
 
@@ -411,6 +412,7 @@ def test_panes_are_those_of_the_model(
     assert sum(one.num_rows for one in sides.get("late", [])) == model.dropped
 
 
+@costly(3)
 @given(given_batches=batches(3), trigger=TRIGGERS, lateness=st.sampled_from([0, 20]))
 def test_retracting_panes_take_back_what_accumulating_ones_said(
     given_batches: list[tuple[list[Row], int]], trigger: Trigger, lateness: int

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
+from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
 
 COMPUTE = {"total": agg.sum("amount"), "n": agg.count(), "first": agg.first("amount"), "all": agg.collect("amount")}
@@ -89,6 +90,7 @@ def numbered(batches: Sequence[Sequence[Row]], *, by: tuple[str, ...] | str = "u
     return tables
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),
@@ -111,6 +113,7 @@ def test_final_results_come_once_and_are_those_of_sql(
     assert set(seen([whole])) == set(found)
 
 
+@costly(2)
 @given(
     batches=arrivals(late_by=0) | arrivals(late_by=20),
     size=st.integers(1, 30),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater.errors import ArgumentInvalid
 from headwater.operators import ComparedTo, agg
 from headwater.operators.keyed import Stepped
+from tests.laws import costly
 from tests.operators.analytics.readings import LATE_BY, Reading, arrivals, batches_of, same, table
 from tests.operators.batches import bounded, duck, streamed
 
@@ -60,6 +61,7 @@ def in_two_steps(operator: ComparedTo, batches: Sequence[pa.Table], **how: Any) 
     return streamed(operator.contract, streamed(operator.windows().contract, batches, **how), **how)
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     every=st.sampled_from([1, 5, 10]),

@@ -14,6 +14,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import Rolling, agg
 from headwater.operators.analytics import quantiles, rolling
 from headwater.operators.keyed import Stepped
+from tests.laws import costly
 from tests.operators.analytics.readings import (
     LATE_BY,
     Model,
@@ -83,6 +84,7 @@ def of_period(period: int, closed: str) -> Model:
     return model
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -99,6 +101,7 @@ def test_each_row_comes_once_with_what_its_period_amounts_to(
     check(operator, batches, of_period(period, closed), replay=replay, partitions=partitions)
 
 
+@costly(2)
 @given(batches=arrivals(), period=st.integers(1, 40))
 def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int) -> None:
     operator = Rolling(period=period, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None)
@@ -113,6 +116,7 @@ def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int)
         assert same(found[place], values)
 
 
+@costly(3)
 @given(batches=arrivals(), quiet=st.sampled_from([None, 20]))
 def test_a_watermark_of_each_key_lets_rows_out_with_their_own_key(batches: list[list[Reading]], quiet: Any) -> None:
     operator = Rolling(

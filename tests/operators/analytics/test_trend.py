@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Trend
+from tests.laws import costly
 from tests.operators.analytics.readings import (
     LATE_BY,
     Model,
@@ -86,6 +87,7 @@ def trend(period: int, horizon: int) -> Model:
     return model
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     period=st.integers(1, 60),
@@ -100,6 +102,7 @@ def test_each_row_has_the_line_through_its_period(
     check(operator, batches, trend(period, horizon), replay=replay, partitions=partitions)
 
 
+@costly(2)
 @given(batches=arrivals(), period=st.integers(1, 60))
 def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> None:
     operator = Trend(of="celsius", on="at", by="sensor", period=period, late_by=LATE_BY, ahead=None)

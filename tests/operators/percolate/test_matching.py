@@ -15,6 +15,7 @@ from headwater.operators.percolate import matching
 from headwater.operators.percolate.index import Index
 from headwater.operators.percolate.query import parse_json, parse_string
 from headwater.operators.percolate.query.tree import Query
+from tests.laws import costly
 from tests.operators.percolate.strategies import FIELDS, MAKING, NAIVE, Written, batch_of, documents, now_us, queries
 
 Rows = list[dict[str, Any]]
@@ -35,6 +36,7 @@ def expected(stored: dict[str, Query], rows: Rows) -> dict[tuple[int, str], floa
     return {key: score for key, score in scores.items() if score is not None}
 
 
+@costly(2)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: Rows) -> None:
     stored = {str(number): one.tree for number, one in enumerate(some)}
@@ -43,6 +45,7 @@ def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: 
     assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
+@costly(3)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: list[Written], rows: Rows) -> None:
     stored = {str(number): one.tree for number, one in enumerate(some)}
@@ -53,6 +56,7 @@ def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: lis
         assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
+@costly(2)
 @given(one=queries, rows=st.lists(documents, min_size=1, max_size=5))
 def test_both_languages_say_the_same(one: Written, rows: Rows) -> None:
     assert parse_json(one.json, MAKING) == one.tree
@@ -61,6 +65,7 @@ def test_both_languages_say_the_same(one: Written, rows: Rows) -> None:
         assert expected({"": told}, rows) == pytest.approx(expected({"": one.tree}, rows))
 
 
+@costly(3)
 @given(
     changes=st.lists(
         st.lists(st.tuples(st.sampled_from("abcdef"), st.one_of(st.none(), queries, queries)), max_size=5), max_size=6

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from headwater.operators import CorrectClock, Guard, Process
 from headwater.operators.keyed import BatchTime
 from headwater.operators.keyed.inspect import states
-from tests.operators.registry.entry import Entry, Rows
-from tests.operators.registry.windows import ORDERED, ORDERS, flat, orders
+from tests.operators.registry.entry import Entry, Rows, flat
+from tests.operators.registry.windows import ORDERED, ORDERS, orders
 from tests.operators.streaming import Stream
 
 # -- a step with two inputs ------------------------------------------------------------------------------------------------

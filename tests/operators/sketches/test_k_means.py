@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater.errors import AggregateInvalid, ArgumentInvalid
 from headwater.operators import KMeans
 from headwater.operators.windowed.prepared import ALL
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed
 
 SECOND = 1_000_000
@@ -57,6 +58,7 @@ def test_clusters_that_are_far_apart_are_found(seed: int) -> None:
     assert distances.mean() < 1.5
 
 
+@costly(2)
 @given(
     seed=st.integers(0, 1_000),
     cuts=st.lists(st.integers(0, 400), min_size=1, max_size=6),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headwater.errors import AggregateInvalid, ArgumentInvalid
 from headwater.operators import AggregateTable, Hopping, Session, Sliding, Tumbling, agg
 from headwater.operators.agg import Aggregate
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, with_arguments
 from tests.operators.test_windows import END_OF_TIME, Row, arrivals
 from tests.operators.test_windows import table as rows_table
@@ -50,6 +51,7 @@ WINDOWS = {
 }
 
 
+@costly(3)
 @given(batches=arrivals(late_by=7), replay=st.integers(0, 5), partitions=st.integers(1, 3))
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_a_stream_gives_what_the_batch_gives(kind: str, batches: list[list[Row]], replay: int, partitions: int) -> None:
