@@ -14,6 +14,9 @@ from headwater.log import EmbeddedLog
 from headwater.runtime.home import Home
 from headwater.runtime.status import QueryStatus
 
+#: How soon such an app notices that it is to end.
+POLL_SECONDS = 0.01
+
 
 @dataclass
 class Elsewhere:
@@ -62,7 +65,7 @@ def running_elsewhere(log: EmbeddedLog, name: str, *queries: QueryStatus) -> Ite
 
     home = Home(log.path / "apps" / name)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, home.held(name):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[POLL_SECONDS], daemon=True).start()
         home.announce(f"http://127.0.0.1:{server.server_port}")
         try:
             yield app

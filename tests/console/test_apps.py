@@ -54,7 +54,7 @@ def test_a_query_is_told_apart_from_that_of_the_same_name_in_another_app(log: Em
 
 
 def test_an_app_that_hangs_holds_up_nobody_and_is_named(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ASK_SECONDS_MAX", 3.0)
+    monkeypatch.setattr(module, "ASK_SECONDS_MAX", 2.0)
     apps = Apps(log)
     history = History(log, apps)
     with (
