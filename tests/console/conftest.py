@@ -138,13 +138,6 @@ class Visitor:
         self.page.wait_for_selector("main.hw-page")
         return self.page
 
-    def log_in(self, token: str) -> None:
-        """Give a token at the door, and come to Home."""
-        self.page.goto(f"{self.address}/console/login")
-        self.page.get_by_label("Token").fill(token)
-        self.page.get_by_role("button", name="Log in").click()
-        self.page.wait_for_selector("main.hw-page")
-
     def picture(self, name: str, *, full: bool = False) -> None:
         """Keep what is on the screen for the documentation, if HEADWATER_PICTURES is set; the mouse is out of the way."""
         self.look(name)
