@@ -1,4 +1,4 @@
-"""Operators in real streaming queries: topics of four partitions, a batch for each list of rows, a worker that is killed,
+"""Operators in real streaming queries: topics of three partitions, a batch for each list of rows, a worker that is killed,
 and a query that is restarted."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = Sequence[dict[str, Any]]
 #: One batch: the rows of each topic.
 Batch = Mapping[str, Rows]
 Build = Callable[..., DataFrame]
-PARTITIONS = 4
+PARTITIONS = 3
 SECONDS_MAX = 120
 #: Streams whose queries may run: the fixture in `conftest.py` stops them after each test.
 RUNNING: list[Stream] = []
