@@ -37,10 +37,12 @@ KINDS = ("browser", "spark", "process")
 FIXTURES = {
     "spark": "spark",
     "browser": "browser",
-    "running": "spark",
+    "running": "process",
     "postgres": "process",
     "redis_url": "process",
 }
+#: The marks under which each kind may be started: a command may run Spark, and a browser looks at a server.
+ALLOWED = {"spark": ("spark", "process"), "process": ("process", "browser"), "browser": ("browser",)}
 TIERS = {"test": "quick", "slow": "full", "night": "explore"}
 #: Programs that answer a question about the machine and end.
 HARMLESS = ("uname", "ldconfig", "gcc", "cc", "ld", "git", "lsb_release", "mount", "umount", "file", "getconf")
@@ -69,8 +71,9 @@ def pytest_configure(config: pytest.Config) -> None:
 # -- which tests run, and where ---------------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+# A wrapper, because xdist reads the groups in a hook of its own that also wants to be first.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     tier = config.getoption("--tier")
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -87,6 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
     # Groups are handed out in this order: what takes longest must not begin last.
     items[:] = sorted(kept, key=_turn)
+    return (yield)
 
 
 def is_in(item: pytest.Item, tier: str | None) -> bool:
@@ -109,6 +113,8 @@ def group_of(item: pytest.Item) -> str:
     """Tests of one group run in one process, one after the other."""
     if "running" in getattr(item, "fixturenames", ()):
         return "company"
+    if marked(item, "browser"):
+        return "browser"
     if marked(item, "spark") and not marked(item, "process"):
         return "spark"
     return item.path.relative_to(item.config.rootpath).as_posix()
@@ -171,8 +177,7 @@ def pytest_runtest_protocol() -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     result = yield
     for kind, command in _started or ():
-        # A JVM or a browser is a process too, and a command of ours may start either.
-        if not marked(item, kind) and not (kind != "process" and marked(item, "process")):
+        if not any(marked(item, mark) for mark in ALLOWED[kind]):
             pytest.fail(f"this test starts `{command}`: mark it @pytest.mark.{kind}", pytrace=False)
     return result
 

@@ -54,19 +54,6 @@ PHONE = {"width": 390, "height": 844}
 expect.set_options(timeout=30_000)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what fixtures of this folder start. All such tests share one process, and with it Chromium and the servers."""
-    for item in items:
-        if item.path.parent != Path(__file__).parent:
-            continue
-        fixtures = getattr(item, "fixturenames", ())
-        if "browser" in fixtures or "running" in fixtures:
-            item.add_marker("process")  # a browser looks at a server
-        if item.get_closest_marker("process") and "running" not in fixtures:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 class Chromium:
     """The one Chromium of a test process, and the event loop that drives it.
 

@@ -137,6 +137,7 @@ def test_browsers_are_told_what_to_refuse(console: SimulatedConsole) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.xdist_group("browser")  # the server of the browser tests
 def test_without_a_login_there_is_no_socket_and_nothing_is_laid_into_the_folder(address: str, folder: Path) -> None:
     with pytest.raises(InvalidStatus), connect(address.replace("http", "ws", 1) + SOCKET):
         pass
@@ -149,6 +150,7 @@ def test_without_a_login_there_is_no_socket_and_nothing_is_laid_into_the_folder(
 
 
 @pytest.mark.process
+@pytest.mark.xdist_group("browser")  # the server of the browser tests
 def test_other_sites_get_neither_a_socket_nor_a_form(address: str, folder: Path) -> None:
     token = Tokens(folder).create("visited")
     answer = httpx.post(f"{address}/console/login", data={"token": token}, trust_env=False)
