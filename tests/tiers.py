@@ -41,6 +41,8 @@ FIXTURES = {
     "postgres": "process",
     "redis_url": "process",
 }
+#: Examples in docstrings cannot carry a mark.
+DOCTESTS = {"headwater.testing.crash.run_until_killed": ("process", "core")}
 #: The marks under which each kind may be started: a command may run Spark, and a browser looks at a server.
 ALLOWED = {"spark": ("spark", "process"), "process": ("process", "browser"), "browser": ("browser",)}
 TIERS = {"test": "quick", "slow": "full", "night": "explore"}
@@ -81,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in FIXTURES:
                 item.add_marker(FIXTURES[fixture])
+        for mark in DOCTESTS.get(item.name, ()):
+            item.add_marker(mark)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("law")
         if not marked(item, "xdist_group"):

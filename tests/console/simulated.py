@@ -240,14 +240,15 @@ class SimulatedPage:
         rows = self._do(lambda: self._table(table).props["rows"])
         return "\n".join(part for row in rows if re.match(pattern, _row_text(row)) for part in _drawn(row))
 
-    def underlined(self) -> list[str]:
-        """What is marked as wrong in an editor."""
+    def underlines(self, *texts: str) -> SimulatedPage:
+        """Wait until these are marked as wrong in an editor, and nothing else."""
 
         def find() -> list[str]:
             editor = self._one(ui.codemirror)
             return [editor.value[one["from"] : one["to"]] for one in editor.decorations]
 
-        return self._do(find)
+        self._wait(lambda: self._do(find) == [*texts], f"{texts} to be underlined")
+        return self
 
     def rows(self, table: str) -> list[str]:
         """The rows of a table, as a screen reader reads them."""

@@ -74,7 +74,7 @@ def test_more_rows_than_the_limit_are_not_hidden(console: SimulatedConsole) -> N
     ],
 )
 def test_an_error_is_shown_at_its_spot(console: SimulatedConsole, statement: str, wrong: list[str], told: str) -> None:
-    assert ask(console, statement).sees(told).underlined() == wrong
+    ask(console, statement).sees(told).underlines(*wrong)
 
 
 def test_a_spot_is_found_in_long_lines_and_after_others(log: EmbeddedLog) -> None:
