@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_in(item: pytest.Item, tier: str | None) -> bool:
-    """Whether a tier runs a test; without a tier, a test that was asked for by its name runs whatever it takes."""
+    """Whether a tier runs a test; without a tier, all run but the long ones."""
     is_long, is_law = marked(item, "long"), marked(item, "law")
     is_quick = not kinds_of(item) or marked(item, "core")
     if tier == "night":
