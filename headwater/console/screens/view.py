@@ -30,6 +30,8 @@ from headwater.schema.notation import format_type
 from headwater.views.duck_types import quoted
 
 Tab = Literal["rows", "chart", "definition"]
+#: The first row of the page, the column and the direction of its order; or what is drawn.
+Chosen = tuple[int, str, bool] | Choice | None
 TABS = {"Rows": "rows", "Chart": "chart", "Definition": "definition"}
 
 
@@ -42,7 +44,10 @@ class Found:
     status: QueryStatus | None
     page: pa.Table | None = None
     points: pa.Table | None = None
-    first: int = 0
+    #: Which rows, in which order, or which chart: what the visitor had chosen when the look began.
+    chosen: Chosen
+    #: The state of the view: as long as it stays, so do its rows.
+    state: tuple[object, ...]
 
 
 @screen("/views/{name}", under="/views")
@@ -64,7 +69,6 @@ class One:
         # The key stands in front: it is what a row is found by.
         self._schema = pa.schema([given.field(one) for one in (*key, *(n for n in given.names if n not in key))])
         self._key = key
-        self._seen: tuple[object, ...] = ()
         self._found: Found | None = None
         self._head()
         if tab == "rows":
@@ -114,7 +118,6 @@ class One:
             self._pages = Pages(self._again)
 
     async def _again(self) -> None:
-        self._seen = ()
         self.show(await read(self.look))
 
     async def _order(self, column: str) -> None:
@@ -126,39 +129,44 @@ class One:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
+    def _chosen(self) -> Chosen:
+        if self._tab == "rows":
+            return self._pages.first, self._sort, self._down
+        return self._plot.choice if self._tab == "chart" else None
+
     def look(self) -> Found:
+        chosen = self._chosen()
         status = next((one for one in context().history.statuses if one.name == self.name), None)
         known, runs = self._found, self._about["app"] in context().apps.running()
         # Nothing changes in what its app has left, so its store is not opened again and again: an app may want to start.
-        if known is not None and self._seen and not runs and not known.about["running"]:
+        if known is not None and known.chosen == chosen and not runs and not known.about["running"]:
             return known
         with context().apps.view(self.name) as asked:
             about = {**self._about, **asked.describe(), "running": runs}
-            seen = (about["version"], about["offsets"], about["applied_at_us"])
-            if known is not None and seen == self._seen:
+            state = (about["version"], about["offsets"], about["applied_at_us"])
+            if known is not None and (known.chosen, known.state) == (chosen, state):
                 return replace(known, about=about, status=status)
             rows = int(asked.sql(f"SELECT count(*) AS n FROM {quoted(self.name)}").column("n")[0].as_py())
-            first = self._pages.first if self._tab == "rows" else 0
-            page = asked.sql(self._statement()) if self._tab == "rows" else None
-            choice = self._plot.choice if self._tab == "chart" else None
-            points = None if choice is None else asked.sql(_points(self.name, self._schema, choice))
-        self._seen = seen
-        return Found(about=about, rows=rows, status=status, page=page, points=points, first=first)
+            page = asked.sql(self._statement(*chosen)) if isinstance(chosen, tuple) else None
+            points = asked.sql(_points(self.name, self._schema, chosen)) if isinstance(chosen, Choice) else None
+        return Found(about=about, rows=rows, status=status, page=page, points=points, chosen=chosen, state=state)
 
-    def _statement(self) -> str:
+    def _statement(self, first: int, sort: str, down: bool) -> str:
         names = self._schema.names
         order = [
-            f"{quoted(names[int(self._sort)])} {'DESC' if self._down else 'ASC'} NULLS LAST",
+            f"{quoted(names[int(sort)])} {'DESC' if down else 'ASC'} NULLS LAST",
             *map(quoted, self._key),
         ]
         return (
             f"SELECT {', '.join(map(quoted, names))} FROM {quoted(self.name)} ORDER BY {', '.join(order)} "
-            f"LIMIT {self._pages.size} OFFSET {self._pages.first}"
+            f"LIMIT {self._pages.size} OFFSET {first}"
         )
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
     def show(self, found: Found) -> None:
+        if found.chosen != self._chosen():  # the visitor has chosen something else meanwhile, and another look is at it
+            return
         self._found, about, status = found, found.about, found.status
         text, tone = freshness(about)
         self._rows.set(count(found.rows))
@@ -184,11 +192,11 @@ class One:
     def _show_rows(self, found: Found) -> None:
         assert found.page is not None
         texts = rows_of(found.page)
-        window = (found.first, self._sort, self._down)
-        same, self._window = window == self._window, window
+        assert isinstance(found.chosen, tuple)
+        same, self._window = found.chosen == self._window, found.chosen
         now: dict[str, list[str | None]] = {}
         made = []
-        for one in self._pages.part(Window(found.rows, found.first, texts)):
+        for one in self._pages.part(Window(found.rows, found.chosen[0], texts)):
             key = orjson.dumps(one[: len(self._key)]).decode()
             # A row that was not here before is fresh as a whole, unless the visitor has just turned the page.
             made.append(Row(shown(one, self._before.get(key, []) if same else None), key=key))
