@@ -89,7 +89,7 @@ def _listed(session: Session) -> list[Record]:
     address, token = session.config.log.rstrip("/"), session.config.token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        secure = address.startswith("https:")
+        secure = not address.lower().startswith("http:")
         answer = httpx.get(f"{address}/v1/views", headers=headers, timeout=SECONDS_MAX, verify=secure)
     except httpx.TransportError as error:
         raise ServerUnreachable(address=address, why=str(error) or type(error).__name__) from error

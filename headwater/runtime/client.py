@@ -50,7 +50,9 @@ class Client:
                 params=given,
                 headers={"Authorization": f"Bearer {self.runner.token}"},
                 timeout=self._seconds_max,
-                verify=self.runner.address.startswith("https:"),  # or each call reads the machine's certificates
+                verify=not self.runner.address.lower().startswith(
+                    "http:"
+                ),  # or each call reads the machine's certificates
                 trust_env=False,  # a proxy has no way to this machine's own loopback
             )
         except httpx.TransportError as error:

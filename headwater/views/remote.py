@@ -45,7 +45,7 @@ class RemoteView:
             headers=headers,
             params=whose,
             timeout=_PATIENCE_SECONDS,
-            verify=address.startswith("https:"),  # or each view reads the machine's certificates
+            verify=not address.lower().startswith("http:"),  # or each view reads the machine's certificates
         )
 
     def __repr__(self) -> str:

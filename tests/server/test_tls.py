@@ -57,8 +57,9 @@ def test_rows_go_over_https_to_whom_the_client_trusts(
             remote.append("t", [{"id": 1}])
         with open_log(address) as stranger, pytest.raises(ServerUnreachable, match="certificate"):
             stranger.topics()
-        with pytest.raises(StoreUnreachable, match="certificate"):
-            RemoteView("spend", address=address).describe()
+        for spelt in (address, address.replace("https", "HTTPS")):
+            with pytest.raises(StoreUnreachable, match="certificate"):
+                RemoteView("spend", address=spelt).describe()
         listed = run(["view", "list", "--log", address])
         assert (listed, "certificate" in capsys.readouterr().err) == (1, True)
     assert log.read("t").count() == 1

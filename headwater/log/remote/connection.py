@@ -37,7 +37,7 @@ class Connection:
             base_url=self.address,
             headers=headers,
             timeout=PATIENCE_SECONDS,
-            verify=_trusted(certificates) if self.address.startswith("https:") else False,
+            verify=False if self.address.lower().startswith("http:") else _trusted(certificates),
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
         )
         self.closed = False
