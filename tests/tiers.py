@@ -119,7 +119,7 @@ def group_of(item: pytest.Item) -> str:
         return "company"
     if marked(item, "browser"):
         return "browser"
-    if marked(item, "spark") and not marked(item, "process"):
+    if marked(item, "spark"):
         return "spark"
     return item.path.relative_to(item.config.rootpath).as_posix()
 

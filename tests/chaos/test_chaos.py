@@ -59,7 +59,7 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
 
 @pytest.mark.process
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
 def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(kills: int) -> None:
     words = [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", str(kills)]
     done = subprocess.run([*words, "--seed", str(SEED), "--quiet"], capture_output=True, text=True, cwd=ROOT)

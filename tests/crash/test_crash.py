@@ -37,8 +37,9 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
 
 @pytest.mark.process
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(40, marks=pytest.mark.long)])
 def test_nothing_acknowledged_is_lost_at_any_point(rounds: int) -> None:
+    # A single round would leave points out, for a crash is at a random visit, which a run may not come to.
     # In a process of its own: it forks, which is not safe beside the threads of other tests.
     words = [sys.executable, "-m", "tests.crash.run", "--runs", str(rounds * len(POINTS)), "--seed", str(SEED)]
     done = subprocess.run([*words, "--quiet"], capture_output=True, text=True, cwd=ROOT)
