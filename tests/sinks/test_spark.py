@@ -125,7 +125,6 @@ def test_a_dataframe_is_written_whole_or_not_at_all(spark: SparkSession, log: Em
     assert staged_files(log) == []
 
 
-@pytest.mark.xdist_group("spark")
 def test_several_sinks_compute_a_batch_once_and_a_replay_feeds_only_those_that_lack_it(
     spark: SparkSession,
     log: EmbeddedLog,
