@@ -1,6 +1,6 @@
 """Java classes and packages that were resolved once, kept for the life of the JVM.
 
-py4j resolves `jvm.org.apache.spark.…` anew on every use, one name after the other. For a name that is a package, Java
+py4j resolves `jvm.org.apache.spark.…` again on every use, one name after the other. For a name that is a package, Java
 looks in every jar, once for each star import: 280 jars for Spark, in each batch of each query. A resolved name never
 changes its meaning, so that it can be kept on the Python object it was asked from.
 """
