@@ -73,6 +73,13 @@ def test_a_batch_repeated_after_its_commit_is_not_doubled_and_still_runs_to_its_
     assert staged_files(log) == []
 
 
+def test_a_task_of_a_batch_that_is_committed_stages_nothing(log: EmbeddedLog) -> None:
+    deliver("format", log, parts_of(range(10)), micro(0))
+    with in_task(micro(0, run="r2")):
+        stream_writer(log).write(iter([rows_of([1])]))
+    assert staged_files(log) == []
+
+
 @both_ways
 def test_a_batch_without_rows_is_committed(log: EmbeddedLog, way: str) -> None:
     deliver(way, log, parts_of([]), micro(0))
