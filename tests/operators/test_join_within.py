@@ -155,6 +155,17 @@ def test_both_ends_of_the_window_belong_to_it() -> None:
     assert seen(outputs) == [("a", 0, 2), ("a", 0, 3)]
 
 
+def test_a_row_waits_as_long_as_a_row_at_the_end_of_its_window_is_not_late() -> None:
+    """The watermark stands at the end of the window, the key has a step there, and its partner comes after that."""
+    batches = [
+        table([(0, "a", 0, 0), (0, "b", 10, 1), (1, "b", 10, 2)]),
+        table([(0, "a", 10, 3)]),
+        table([(1, "a", 10, 4)]),
+    ]
+    outputs = streamed(make(join(before=0, after=10, how="left")), batches)
+    assert seen(outputs) == [("a", 0, 4), ("a", 3, 4), ("b", 1, 2)]
+
+
 def test_an_input_that_was_never_heard_of_holds_time_until_it_is_idle() -> None:
     operator = join(within=10, how="left", idle=60)
     shown = [table([(0, "a", 100 + 100 * place, place)]) for place in range(4)]
