@@ -168,15 +168,16 @@ def test_rows_are_encoded_while_others_are_synced(orders: EmbeddedLog, monkeypat
 
     def slow_flush(topic: str) -> None:
         syncing.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         flush(topic)
 
     monkeypatch.setattr(orders, "flush", slow_flush)
     with orders.producer("orders", linger_seconds=0) as producer:
         producer.send({"id": 0})
-        assert syncing.wait(20)
+        assert syncing.wait(120)
         producer.send({"id": 1})
-        until(lambda: orders.handle("orders").partition(0).tail().offset == 2)  # written, though nothing is synced yet
+        state = orders.handle("orders").partition(0).state
+        until(lambda: (tail := state.written(0)) is not None and tail.offset == 2)  # though nothing is synced yet
         assert stored(orders) == []
         go_on.set()
         producer.flush()
@@ -476,7 +477,7 @@ def test_a_budget_of_bytes_bounds_what_the_disk_has_not_confirmed(
     flush = orders.flush
 
     def slow_flush(topic: str) -> None:
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         flush(topic)
 
     monkeypatch.setattr(orders, "flush", slow_flush)
