@@ -95,6 +95,15 @@ def test_no_queries_and_no_documents_are_no_trouble() -> None:
     assert pa.RecordBatch.from_pylist([], schema=batch_of([]).schema).num_rows == 0
 
 
+@pytest.mark.parametrize("bounds", ["[1 TO 7]", "[7 TO 9]", "[7 TO 7]", "{6 TO 7]", "{7 TO 9]", "[1 TO 7}"])
+def test_the_ends_of_a_range_that_stands_beside_a_term(bounds: str) -> None:
+    stored = {"asked": parse_string(f"tags:red AND price:{bounds}", MAKING)}
+    rows: Rows = [{"tags": ["red"], "price": price} for price in (6.0, 7.0, 8.0)]
+    index = Index(FIELDS)
+    index.change(list(stored.items()))
+    assert found_by(index, rows) == pytest.approx(expected(stored, rows))
+
+
 def tried(stored: list[str], row: dict[str, Any]) -> int:
     index = Index(FIELDS)
     index.change([(str(number), parse_string(one, MAKING)) for number, one in enumerate(stored)])
