@@ -417,11 +417,10 @@ class _Checker:
                         found.setdefault(offset, row)
         keys: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for offset in sorted(found):
-            operation = self._operations.get(found[offset] // IDS_PER_ACT)
-            for part in () if operation is None else operation.act.parts:
-                if operation is not None and found[offset] in part.ids:
-                    key = part.keys[part.ids.index(found[offset])]
-                    keys[key].append((offset, operation.invoked_ns))
+            owner = self._operations.get(found[offset] // IDS_PER_ACT)
+            for part in [] if owner is None else owner.act.parts:
+                if owner is not None and found[offset] in part.ids:
+                    keys[part.keys[part.ids.index(found[offset])]].append((offset, owner.invoked_ns))
         return keys
 
     def _scan(self, place: Place, span: Span, read: Read, newest: Mapping[str, list[tuple[int, int]]]) -> None:
@@ -477,8 +476,8 @@ class _Checker:
                 if operation.ok_ns is not None:
                     moments[where].append((operation.invoked_ns, operation.ok_ns, offset, False))
         for positions in self._positions:
-            for partition, offset in positions.offsets.items() if positions.group else ():
-                where = (positions.group, Place(positions.topic, partition))
+            for number, offset in positions.offsets.items() if positions.group else ():
+                where = (positions.group, Place(positions.topic, number))
                 text = f"group {positions.group} is at {offset} in {where[1]}, which was never committed"
                 self._is("group positions", offset in tried[where], text)
                 moments[where].append((positions.began_ns, positions.ended_ns, offset, True))

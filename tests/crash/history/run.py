@@ -71,7 +71,7 @@ class Processes:
         self._home = home
         self._random = random.Random(seed)
         self._plant = plant
-        self._lives: dict[int, Life] = dict.fromkeys(range(slots), None)  # type: ignore[arg-type]
+        self._lives: dict[int, Life | None] = dict.fromkeys(range(slots))
         self._born = Counter[int]()
         self._points = list(POINTS)
         self.kills: Counter[str] = Counter()
