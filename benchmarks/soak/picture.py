@@ -8,7 +8,7 @@ from html import escape
 
 from benchmarks.soak.samples import BY_NAME, Sample
 
-WIDTH, LEFT, RIGHT, TOP = 920, 70, 250, 46
+WIDTH, LEFT, RIGHT, TOP = 960, 70, 290, 46
 PANEL, GAP = 150, 44
 PANELS = (
     ("memory, MiB", ("jvm", "committed", "alive", "non_heap", "driver", "workers")),
@@ -55,7 +55,7 @@ def _panel(samples: Sequence[Sample], name: str, measures: Sequence[str], *, top
         )
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = LEFT + share * (right - LEFT)
-        text = f"{end * share / 60:.3g} min"
+        text = f"{end * share / 60:.1f} min"
         lines.append(f'  <text class="soft" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
     for place, measure in enumerate(measures):
         points = " ".join(
