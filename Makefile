@@ -36,7 +36,7 @@ demo: $(DEV) ## Watch a small company at work, live in terminal and browser (ARG
 bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 	@$(BIN)/python -m benchmarks.$(NAME) $(ARGS)
 
-crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100")
+crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100", ARGS="--history --minutes 15")
 	@$(BIN)/python -m tests.crash.run $(ARGS)
 
 chaos: $(DEV) ## Kill a query, and a whole App, at every step of their batches, and recompute their outputs (ARGS="--what app --kills 50")

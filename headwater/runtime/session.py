@@ -21,6 +21,14 @@ LOG = "spark.headwater.log"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+#: Jobs, stages, tasks and SQL executions whose plans, graphs and metrics the JVM keeps; Spark's own bounds are a thousand,
+#: and a hundred thousand tasks, which a query of small batches reaches within minutes.
+_RETAINED = {
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "40",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+}
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -49,8 +57,7 @@ def session(
     if SparkContext._active_spark_context is not None:
         return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
     folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
-    settings = _settings(master or f"local[{_cores()}]", folder, log)
-    settings |= {key: _text(value) for key, value in (conf or {}).items()}
+    settings = spark_settings(master or f"local[{_cores()}]", folder, log, conf or {})
     if SparkContext._gateway is None:  # otherwise the JVM outlived an earlier session, and has its options
         settings |= _java_options(settings, quiet=quiet, archive=archive)
     builder = SparkSession.builder.appName(name)
@@ -114,7 +121,8 @@ def _shared_environment(spark: SparkSession) -> Iterator[None]:
         context.environment = before
 
 
-def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str]:
+def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mapping[str, Any]) -> dict[str, str]:
+    """What a session is started with: settings that suit streams on one machine, and those of the caller, which win."""
     settings = {
         "spark.master": master,
         STATE: str(state),
@@ -133,7 +141,9 @@ def _settings(master: str, state: Path, log: str | Path | None) -> dict[str, str
     if _is_local(master):
         settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
-    return settings
+    settings |= {key: _text(value) for key, value in conf.items()}
+    # Spark keeps what its web page would show also where there is none.
+    return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}
 
 
 def _address(log: str | Path) -> str:

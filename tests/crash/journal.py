@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ class Act:
     sequence: int | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     topic: str = ""
+    starts: dict[str, int] = field(default_factory=dict)
+    expected_offset: int | None = None
+    expected_key_offset: int | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -48,6 +52,7 @@ class Outcome:
 
     act: Act
     acknowledged: bool = False
+    refused: bool = False
     ranges: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     prepared: str = ""
     resolving: str = ""
@@ -56,14 +61,19 @@ class Outcome:
 
 
 class Journal:
-    """Append-only, one `write` per line: a line is there whole or not at all, also after `kill -9`."""
+    """Append-only, one `write` per line, so that lines survive `kill -9`.
+
+    A line within a page of memory is there whole or not at all; a longer one may be cut, and is then the last of its
+    process. Each line says when it was written, by a clock that all processes of the machine share.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def tell(self, kind: str, **facts: Any) -> None:
-        os.write(self._descriptor, orjson.dumps({"kind": kind, **facts}, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+        line = {"kind": kind, **facts, "at_ns": time.monotonic_ns()}
+        os.write(self._descriptor, orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS) + b"\n")
 
     def tried(self, act: Act, *, at_us: int) -> None:
         self.tell("tried", act=asdict(act), at_us=at_us)
@@ -71,13 +81,24 @@ class Journal:
     def acknowledged(self, act: Act, ranges: dict[str, dict[int, tuple[int, int]]] | None = None) -> None:
         self.tell("acknowledged", number=act.number, ranges=ranges or {})
 
+    def refused(self, act: Act, *, actual: int) -> None:
+        """The log has said no, for a reason that the act allows for; nothing of it happened."""
+        self.tell("refused", number=act.number, actual=actual)
+
     def saw(self, reader: str, turn: int, topic: str, rows: Sequence[tuple[int, int, int]]) -> None:
         self.tell("saw", reader=reader, turn=turn, topic=topic, rows=rows)
 
 
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a journal; the last one may have been cut by the end of its process, and then says nothing."""
+    lines = path.read_bytes().split(b"\n")
+    for line in lines[:-1]:
+        yield orjson.loads(line)
+
+
 @dataclass
 class Story:
-    """A journal read back."""
+    """A journal read back, or several of one writer in the order of their processes."""
 
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     sights: list[dict[str, Any]] = field(default_factory=list)
@@ -85,10 +106,11 @@ class Story:
     now_us: int = 0
 
     @classmethod
-    def read(cls, path: Path) -> Story:
+    def read(cls, *paths: Path) -> Story:
         story = cls()
-        for line in path.read_bytes().splitlines():
-            story._learn(orjson.loads(line))
+        for path in paths:
+            for line in lines_of(path):
+                story._learn(line)
         return story
 
     def _learn(self, line: dict[str, Any]) -> None:
@@ -101,6 +123,8 @@ class Story:
             case "acknowledged":
                 outcome = self.outcomes[line["number"]]
                 outcome.acknowledged, outcome.ranges = True, line["ranges"]
+            case "refused":
+                self.outcomes[line["number"]].refused = True
             case "prepared" | "resolving" | "resolved":
                 setattr(self.outcomes[line["number"]], line["kind"], line["value"])
             case "saw":

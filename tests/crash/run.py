@@ -2,6 +2,7 @@
 
     python -m tests.crash.run --runs 1000 --seed 1     1,000 crashes, each at another step or with another loss
     python -m tests.crash.run --only 1000042           one of them again, with its folder kept
+    python -m tests.crash.run --history --minutes 15   many processes, killed again and again: see tests/crash/history
 
 A warmed parent forks one child per crash, so that a run takes a fraction of the time that an interpreter needs to start.
 """
@@ -337,6 +338,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which series of runs")
     parser.add_argument("--only", type=int, help="one run, by the seed that a failure printed")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--history", action="store_true", help="histories of many processes; has its own --help")
+    if "--history" in (sys.argv[1:] if arguments is None else arguments):
+        from tests.crash.history import run as history
+
+        return history.main(arguments)
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
         tally = series([chosen.only], keep=True, quiet=True)

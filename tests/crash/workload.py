@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headwater.clock import ManualClock
-from headwater.errors import OffsetExpired, TopicNotFound
+from headwater.errors import KeyConflict, OffsetConflict, OffsetExpired, TopicNotFound
 from headwater.log import EmbeddedLog, open
 from tests.crash.journal import IDS_PER_ACT, Act, Journal, Outcome, Part, Story
 from tests.crash.scenarios import Scenario
@@ -177,7 +178,7 @@ class Writer:
 
     def _try(self, act: Act, do: Any) -> None:
         self._journal.tried(act, at_us=self._log.clock.now_us())
-        self._journal.acknowledged(act, do())
+        attempt(self._journal, act, do)
 
     def _rolled_back(self, act: Act) -> None:
         self._journal.tried(act, at_us=self._log.clock.now_us())
@@ -281,6 +282,16 @@ def rows_of(part: Part, writer: str) -> list[dict[str, Any]]:
 Ranges = dict[str, dict[int, tuple[int, int]]]
 
 
+def attempt(journal: Journal, act: Act, do: Callable[[], Ranges]) -> None:
+    """Do an act and note its answer; a conditional one may be refused."""
+    try:
+        ranges = do()
+    except (OffsetConflict, KeyConflict) as error:
+        journal.refused(act, actual=error.actual)
+    else:
+        journal.acknowledged(act, ranges)
+
+
 def append(log: EmbeddedLog, act: Act, *, durable: bool = True) -> Ranges:
     (part,) = act.parts
     done = log.append(
@@ -290,6 +301,8 @@ def append(log: EmbeddedLog, act: Act, *, durable: bool = True) -> Ranges:
         producer=act.producer,
         sequence=act.sequence,
         durable=durable,
+        expected_offset=act.expected_offset,
+        expected_key_offset=act.expected_key_offset,
     )
     if not durable:
         log.flush(part.topic)
@@ -346,10 +359,10 @@ def retry_unacknowledged(log: EmbeddedLog, journal: Journal, story: Story) -> No
         act = outcome.act
         if outcome.prepared and outcome.resolving and not outcome.resolved:
             _resolve_again(log, journal, outcome)
-        if outcome.acknowledged or act.sequence is None or outcome.resolving or outcome.prepared:
+        settled = outcome.acknowledged or outcome.refused or outcome.resolving or outcome.prepared
+        if settled or act.sequence is None:
             continue
-        ranges = append(log, act) if act.kind == "append" else commit(log, act)
-        journal.acknowledged(act, ranges)
+        attempt(journal, act, lambda act=act: append(log, act) if act.kind == "append" else commit(log, act))  # type: ignore[misc]
 
 
 def _resolve_again(log: EmbeddedLog, journal: Journal, outcome: Outcome) -> None:

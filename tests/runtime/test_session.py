@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import headwater
 from headwater.runtime.archive import Archive
 from headwater.runtime.java import find_java
+from headwater.runtime.session import spark_settings
 from tests.waiting import until
 
 SMOKE = """
@@ -71,6 +72,16 @@ def test_its_settings_suit_streams_on_one_machine(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in wanted} == wanted
     assert "RocksDB" in str(spark.conf.get("spark.sql.streaming.stateStore.providerClass"))
     assert "FileSystemBased" in str(spark.conf.get("spark.sql.streaming.checkpointFileManagerClass"))
+
+
+def test_what_nobody_can_look_at_is_not_kept(tmp_path: Path) -> None:
+    settings = spark_settings("local[2]", tmp_path, None, {"spark.ui.retainedJobs": 7})
+    assert (settings["spark.sql.ui.retainedExecutions"], settings["spark.ui.retainedJobs"]) == ("20", "7")
+
+
+def test_a_session_with_sparks_web_page_keeps_what_the_page_shows(tmp_path: Path) -> None:
+    settings = spark_settings("local[2]", tmp_path, None, {"spark.ui.enabled": True})
+    assert not [name for name in settings if "retained" in name]
 
 
 @pytest.mark.long
