@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+from headwater.errors import DiskFull, FilesExhausted, ReadOnly, StorageError, SyncFailed
 from headwater.log.embedded.faults import reach
+
+#: Of the files that a process may open, one in so many is for partitions, and one in so many for topics: the rest is
+#: for segments that readers have mapped, and for whatever else the program does.
+FILES_PER_PARTITION = 10
+FILES_PER_TOPIC = 10
 
 
 class OpenFile:
@@ -15,7 +25,7 @@ class OpenFile:
     __slots__ = ("descriptor", "reserved")
 
     def __init__(self, path: Path, flags: int) -> None:
-        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        self.descriptor = open_descriptor(path, flags)
         #: Up to where space was reserved through this file.
         self.reserved = 0
 
@@ -23,6 +33,42 @@ class OpenFile:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def open_descriptor(path: Path, flags: int) -> int:
+    """Open a file; where the process may open no more, raise an error that says so."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise FilesExhausted(path=str(path), limit=files_max()) from error
+        raise
+
+
+def files_max() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else soft
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say in our words what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def storage_error(error: OSError, path: Path) -> StorageError:
+    """The error of ours for what the system refused to do with `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(path=str(path))
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return ReadOnly(path=str(path))
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return FilesExhausted(path=str(path), limit=files_max())
+    return SyncFailed(path=str(path), why=str(error))
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.errors import ProducerFenced
+from headwater.errors import FileCorrupt, ProducerFenced
 from headwater.log.embedded.files import replace_file
 from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
 from headwater.log.embedded.locks import FileLock
@@ -97,8 +97,8 @@ class Registry:
         seen = self._seen.get(name)
         if seen is None or seen[0] != stat.st_ino:
             checksum, _, body = path.read_bytes().partition(b"\n")
-            if int(checksum, 16) != crc32c(body):
-                raise OSError(f"{path} does not match its sum")
+            if checksum != b"%08x" % crc32c(body):
+                raise FileCorrupt(path=str(path), why="it does not match its sum")
             seen = self._seen[name] = (stat.st_ino, orjson.loads(body))
         return seen[1]
 
@@ -127,7 +127,7 @@ class PartitionProducers:
     def saved_behind(folder: Path, offset: int) -> bool:
         """Whether a snapshot tells of everything before `offset`."""
         return any(
-            int(path.name[:20]) >= offset and _read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
+            int(path.name[:20]) >= offset and read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
         )
 
     def any(self) -> bool:
@@ -193,7 +193,7 @@ class PartitionProducers:
         """Go on from the newest snapshot that is ahead of what is known."""
         for path in reversed(self._snapshots()):
             base = int(path.name[:20])
-            if self._segment < base <= tail.segment and (saved := _read_snapshot(path)) is not None:
+            if self._segment < base <= tail.segment and (saved := read_snapshot(path)) is not None:
                 for producer, batches in saved.items():
                     self._batches[int(producer)] = deque((Batch(*batch) for batch in batches), maxlen=BATCHES_KEPT)
                 self._segment, self._position = base, SEGMENT_HEADER_BYTES
@@ -211,7 +211,7 @@ class PartitionProducers:
             batches.append(batch)
 
 
-def _read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
+def read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
     """What a snapshot says; None where it is damaged, or was removed while we looked."""
     try:
         checksum, _, body = path.read_bytes().partition(b"\n")

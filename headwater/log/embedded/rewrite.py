@@ -29,7 +29,15 @@ from headwater.log.embedded.frame import (
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
-from headwater.log.embedded.segment import Segment, SegmentMap, count_frames, segment_header, segment_path, walk
+from headwater.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentMap,
+    count_frames,
+    frames_to,
+    segment_header,
+    segment_path,
+)
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topics import TopicHandle
 
@@ -127,6 +135,7 @@ class Output:
                     base=self.base,
                     created_us=self.partition.clock.now_us(),
                     topic=topic,
+                    size=SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts),
                 )
             )
             for draft, offset, appended_at_us, producer in self.drafts:
@@ -147,11 +156,10 @@ class Output:
         reach("compaction.unlinked")
 
 
-def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment) -> Iterator[Piece]:
-    """The frames of a segment, each sum checked, with all system columns written out."""
+def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> Iterator[Piece]:
+    """The frames of a sealed segment up to `offset_next`, each sum checked, with all system columns written out."""
     mapped = SegmentMap(segment.path)
-    position = 0
-    for position, header in walk(mapped.view):
+    for position, header in frames_to(mapped, segment, offset_next):
         payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
         if header.payload_size and not payload_is_whole(header, payload):
             raise FrameCorrupt(
@@ -164,17 +172,7 @@ def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment) -> It
             yield Piece(header.schema_version, pa.RecordBatch.from_pylist([]), header.offset_base, header)
             continue
         yield Piece(header.schema_version, _full(handle, partition, header, payload), header.offset_next)
-        position += header.size
-        mapped.forget_before(position)
-    if mapped.length > 64 and position < mapped.length - HEADER_BYTES and not _ends_well(mapped):
-        raise FrameCorrupt(path=str(segment.path), position=position, offset=-1, why="frames end before the file does")
-
-
-def _ends_well(mapped: SegmentMap) -> bool:
-    end = 64
-    for position, header in walk(mapped.view):
-        end = position + header.size
-    return end == mapped.length
+        mapped.forget_before(position + header.size)
 
 
 def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
@@ -200,13 +198,13 @@ def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset
     mapped = SegmentMap(segment.path)
     if count_frames(mapped.view) * SMALL_FRAME_BYTES <= mapped.length:
         return False
-    headers = [header for _, header in walk(mapped.view)]
+    headers = [header for _, header in frames_to(mapped, segment, offset_next)]
     rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
     if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
         return False
     keep_producers(partition, headers, offset_next)
     output = Output(handle, partition, segment.base)
-    for piece in pieces_of(handle, partition, segment):
+    for piece in pieces_of(handle, partition, segment, offset_next):
         output.add(piece)
     output.publish(offset_next, [segment])
     return True
