@@ -7,16 +7,29 @@ import errno
 import os
 import resource
 import uuid
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
-from headwater.errors import DiskFull, FilesExhausted, ReadOnly, StorageError, SyncFailed
+import orjson
+from google_crc32c import value as crc32c
+
+from headwater.errors import (
+    DiskFull,
+    FileCorrupt,
+    FilesExhausted,
+    FormatUnknown,
+    ReadOnly,
+    StorageError,
+    SyncFailed,
+)
 from headwater.log.embedded.faults import reach
 
-#: Of the files that a process may open, one in so many is for partitions, and one in so many for topics: the rest is
-#: for segments that readers have mapped, and for whatever else the program does.
-FILES_PER_PARTITION = 10
-FILES_PER_TOPIC = 10
+#: A process keeps a partition, and a topic, open for so many of the files that it may open. A partition takes up to
+#: five and a topic two; the rest is for segments that readers have mapped, and for whatever else the program does.
+FILES_EACH = 12
 
 
 class OpenFile:
@@ -51,6 +64,36 @@ def files_max() -> int:
     return 2**20 if soft == resource.RLIM_INFINITY else soft
 
 
+class Resting(Protocol):
+    """What holds files open that it can open again."""
+
+    def rest(self) -> None: ...
+
+
+class OpenPlaces:
+    """The partitions of this process that hold files open; the one opened longest ago lets go when there are too many.
+
+    It works without a lock, since a process may be forked at any moment: each step is one that Python does at once.
+    """
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[int, weakref.ref[Resting]] = OrderedDict()
+
+    def opened(self, place: Resting) -> None:
+        """Called by a place that opens a file."""
+        self._places[id(place)] = weakref.ref(place)
+        with contextlib.suppress(KeyError):  # another thread may just have dropped it
+            self._places.move_to_end(id(place))
+            while len(self._places) > max(1, files_max() // FILES_EACH):
+                _, reference = self._places.popitem(last=False)
+                dropped = reference()
+                if dropped is not None and dropped is not place:
+                    dropped.rest()
+
+
+open_places = OpenPlaces()
+
+
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Say in our words what the disk refuses."""
@@ -69,6 +112,28 @@ def storage_error(error: OSError, path: Path) -> StorageError:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return FilesExhausted(path=str(path), limit=files_max())
     return SyncFailed(path=str(path), why=str(error))
+
+
+def dump_checked(body: dict[str, Any]) -> bytes:
+    """A JSON object that people can read, with a sum over its other fields."""
+    return orjson.dumps({**body, "crc": f"{crc32c(orjson.dumps(body)):08x}"}, option=orjson.OPT_INDENT_2)
+
+
+def load_checked(path: Path, *, format_known: int) -> dict[str, Any]:
+    """What `dump_checked` wrote. Files of earlier releases have no sum, and are believed without."""
+    try:
+        body = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise FileCorrupt(path=str(path), why=f"it is not JSON ({error})") from error
+    if not isinstance(body, dict) or "format" not in body:
+        raise FileCorrupt(path=str(path), why="it does not say its format")
+    if body["format"] != format_known:
+        raise FormatUnknown(path=str(path), found=str(body["format"]), known=f"format {format_known}")
+    told = body.pop("crc", None)
+    if told is not None and told != f"{crc32c(orjson.dumps(body)):08x}":
+        why = "it does not match its sum: it is damaged, or was changed by hand and still has its field `crc`"
+        raise FileCorrupt(path=str(path), why=why)
+    return body
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:

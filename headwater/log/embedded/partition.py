@@ -34,7 +34,14 @@ from headwater.errors import (
 )
 from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
-from headwater.log.embedded.files import OpenFile, replace_file, storage_error, storage_errors, sync_folder
+from headwater.log.embedded.files import (
+    OpenFile,
+    open_places,
+    replace_file,
+    storage_error,
+    storage_errors,
+    sync_folder,
+)
 from headwater.log.embedded.frame import Draft, padding
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.producers import Batch as ProducerBatch
@@ -484,6 +491,7 @@ class Partition:
                 os.fdatasync(file.descriptor)
                 sync_folder(self.folder)
         self._files[base] = file
+        open_places.opened(self)
 
     def create_gap(self, base: int, offset_next: int) -> None:
         """Cover offsets that are known to be lost, so that readers pass over them. The caller holds the append lock."""
@@ -504,6 +512,7 @@ class Partition:
         if file is None:
             file = OpenFile(segment_path(self.folder, segment), os.O_RDONLY if self.read_only else os.O_RDWR)
             self._files[segment] = file
+            open_places.opened(self)
         return file
 
     def index_of(self, mapped: SegmentMap, limit: int) -> SegmentIndex:
@@ -550,6 +559,12 @@ class Partition:
         self._files = {}
         for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
             lock.close()
+
+    def rest(self) -> None:
+        """Let go of the files that are not in use just now; the next use opens them again."""
+        self._files = {}
+        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+            lock.rest()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's files without touching its locks."""

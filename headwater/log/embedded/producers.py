@@ -19,7 +19,7 @@ import orjson
 from google_crc32c import value as crc32c
 
 from headwater.errors import FileCorrupt, ProducerFenced
-from headwater.log.embedded.files import replace_file
+from headwater.log.embedded.files import replace_file, storage_errors
 from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
@@ -78,7 +78,8 @@ class Registry:
                     past = {**past, before["holder"]: epoch} if "holder" in before else past
                     body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
                 data = orjson.dumps(body)
-                replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
+                with storage_errors(self._folder):
+                    replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
         finally:
             lock.close()
         return epoch + 1

@@ -24,7 +24,7 @@ import pyarrow as pa
 from google_crc32c import value as crc32c
 
 from headwater.errors import FormatUnknown, FrameCorrupt
-from headwater.log.embedded.files import open_descriptor
+from headwater.log.embedded.files import open_descriptor, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Header, read_header, size_at
 
 MAGIC = b"HEADWATR"
@@ -166,7 +166,8 @@ class SegmentMap:
             self.inode = os.fstat(descriptor).st_ino
             if self.length < SEGMENT_HEADER_BYTES:
                 check_segment_header(path, os.pread(descriptor, SEGMENT_HEADER_BYTES, 0))
-            self._map = mmap.mmap(descriptor, self.length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            with storage_errors(path):  # a mapping keeps the file open
+                self._map = mmap.mmap(descriptor, self.length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         finally:
             os.close(descriptor)
         self.path = path

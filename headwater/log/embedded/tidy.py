@@ -23,7 +23,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import compaction, rewrite
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import make_folder, replace_file, sync_folder
+from headwater.log.embedded.files import make_folder, replace_file, storage_error, sync_folder
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
@@ -289,6 +289,9 @@ class Tidier:
         except HeadwaterError as error:
             # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
             self.errors.append(error)
-        except (OSError, ValueError):
+        except OSError as error:
+            if not handle.deleted and not log.closed:
+                self.errors.append(storage_error(error, partition.folder))
+        except ValueError:
             if not handle.deleted and not log.closed:
                 raise
