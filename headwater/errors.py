@@ -15,7 +15,7 @@
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
-        ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
+        ├── FrameCorrupt, SegmentMissing, FileCorrupt, FilesExhausted, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
 Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts.
 """
@@ -909,6 +909,26 @@ class SegmentMissing(StorageError):
     offset: int
     problem = "Partition {partition} has lost the segment that held offset {offset}."
     remedy = "Restore the file from a copy, or run `headwater log repair` to continue without these rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class FileCorrupt(StorageError):
+    """A small file that describes the log or a topic is damaged or gone. It holds no rows."""
+
+    path: str
+    why: str
+    problem = "The file {path} cannot be used: {why}."
+    remedy = "Restore it from a copy; no row was changed. docs/reference/log-format.md says what stands in it."
+
+
+@dataclass(eq=False, kw_only=True)
+class FilesExhausted(StorageError):
+    """This process, or the machine, may not open more files."""
+
+    path: str
+    limit: int
+    problem = "{path} cannot be opened: this process may have {limit} files open, and has them."
+    remedy = "Raise the limit with `ulimit -n`, lower `open_partitions_max`, or use fewer topics in one process."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -26,16 +26,16 @@ def compact(
     handle: TopicHandle, partition: Partition, sealed: Sequence[Segment], offset_next: int, *, now_us: int
 ) -> int:
     """Rewrite sealed segments; returns how many rows were dropped."""
+    sealed_to = list(zip(sealed, [*(segment.base for segment in sealed[1:]), offset_next], strict=True))
     kept, total = last_offsets(
-        handle, partition, sealed, tombstones_before_us=now_us - round(handle.topic.tombstone_seconds_max * 1e6)
+        handle, partition, sealed_to, tombstones_before_us=now_us - round(handle.topic.tombstone_seconds_max * 1e6)
     )
     if len(kept) == total:
         return 0
-    ends = [*(segment.base for segment in sealed[1:]), offset_next]
-    run: list[Segment] = []
+    run: list[tuple[Segment, int]] = []
     size = 0
-    for segment, end in zip(sealed, ends, strict=True):
-        run.append(segment)
+    for segment, end in sealed_to:
+        run.append((segment, end))
         size += segment.path.stat().st_size
         if size >= handle.topic.segment_bytes_max or end == offset_next:
             _rewrite(handle, partition, run, end, kept)
@@ -44,13 +44,13 @@ def compact(
 
 
 def last_offsets(
-    handle: TopicHandle, partition: Partition, sealed: Sequence[Segment], *, tombstones_before_us: int
+    handle: TopicHandle, partition: Partition, sealed: Sequence[tuple[Segment, int]], *, tombstones_before_us: int
 ) -> tuple[Int64s, int]:
-    """The offsets to keep, sorted, and how many rows there are now."""
+    """The offsets to keep, sorted, and how many rows there are now. With each segment comes the offset of its end."""
     key = handle.topic.key
     tables = []
-    for segment in sealed:
-        for piece in pieces_of(handle, partition, segment):
+    for segment, end in sealed:
+        for piece in pieces_of(handle, partition, segment, end):
             if piece.punctuation is None:
                 tables.append(
                     pa.Table.from_batches([piece.rows]).select([*key, "_offset", "_tombstone", "_appended_at"])
@@ -67,16 +67,20 @@ def last_offsets(
     return np.setdiff1d(kept, offsets[dead], assume_unique=True), len(offsets)
 
 
-def _rewrite(handle: TopicHandle, partition: Partition, run: Sequence[Segment], offset_next: int, kept: Int64s) -> None:
-    output = Output(handle, partition, run[0].base)
-    for segment in run:
-        keep_producers(partition, [header for _, header in walk(SegmentMap(segment.path).view)], offset_next)
-        for piece in pieces_of(handle, partition, segment):
+def _rewrite(
+    handle: TopicHandle, partition: Partition, run: Sequence[tuple[Segment, int]], offset_next: int, kept: Int64s
+) -> None:
+    output = Output(handle, partition, run[0][0].base)
+    for segment, end in run:
+        mapped = SegmentMap(segment.path)
+        headers = (header for _, header in walk(mapped.view))
+        output.flags |= keep_producers(partition, mapped.flags, headers, offset_next)
+        for piece in pieces_of(handle, partition, segment, end):
             if piece.punctuation is None:
                 offsets = np.asarray(piece.rows.column("_offset"))
                 piece.rows = piece.rows.filter(pa.array(np.isin(offsets, kept, assume_unique=True)))
             output.add(piece)
-    output.publish(offset_next, run)
+    output.publish(offset_next, [segment for segment, _ in run])
 
 
 def is_dirty(sealed: Sequence[Segment]) -> bool:

@@ -9,17 +9,15 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import orjson
-
 from headwater.clock import Clock, SystemClock
 from headwater.config import Config
 from headwater.errors import (
     Closed,
-    FormatUnknown,
+    FileCorrupt,
     LogNotFound,
     ReadOnly,
 )
-from headwater.log.embedded.files import replace_file
+from headwater.log.embedded.files import dump_checked, load_checked, replace_file, storage_error
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.staging import Area
@@ -130,18 +128,20 @@ class Core:
     def _make_or_check(self, create: bool) -> str:
         mark = self.path / "headwater.json"
         if not mark.exists():
+            if any((self.path / "topics").glob("*/topic.json")) and not mark.exists():
+                raise FileCorrupt(path=str(mark), why="it is gone, but the topics of a log are there")
             if self.read_only or not create or (self.path.exists() and not self.path.is_dir()):
                 raise LogNotFound(path=str(self.path))
             try:
                 for name in ("topics", "groups", "producers", "transactions"):
                     (self.path / name).mkdir(parents=True, exist_ok=True)
                 body = {"format": FORMAT, "id": uuid.uuid4().hex, "created_us": self.clock.now_us()}
-                replace_file(mark, orjson.dumps(body, option=orjson.OPT_INDENT_2), durable=True)
-            except PermissionError as error:
-                raise ReadOnly(path=str(self.path)) from error
-        body = orjson.loads(mark.read_bytes())
-        if body.get("format") != FORMAT:
-            raise FormatUnknown(path=str(mark), found=str(body.get("format")), known=f"format {FORMAT}")
+                replace_file(mark, dump_checked(body), durable=True)
+            except OSError as error:
+                raise storage_error(error, self.path) from error
+        body = load_checked(mark, format_known=FORMAT)
+        if not isinstance(body.get("id"), str):
+            raise FileCorrupt(path=str(mark), why="it does not say the id of the log")
         if not self.read_only and not os.access(self.path / "topics", os.W_OK):
             raise ReadOnly(path=str(self.path))
         return str(body["id"])

@@ -20,6 +20,7 @@ CRASH_POINTS = (
     "roll.synced",
     "roll.created",
     "roll.published",
+    "retention.recorded",
     "retention.marked",
     "retention.unlinked",
     "compaction.written",

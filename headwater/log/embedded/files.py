@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
+import orjson
+from google_crc32c import value as crc32c
+
+from headwater.errors import (
+    DiskFull,
+    FileCorrupt,
+    FilesExhausted,
+    FormatUnknown,
+    ReadOnly,
+    StorageError,
+    SyncFailed,
+)
 from headwater.log.embedded.faults import reach
+
+#: A process keeps a partition, and a topic, open for so many of the files that it may open. A partition takes up to
+#: five and a topic two; the rest is for segments that readers have mapped, and for whatever else the program does.
+FILES_EACH = 12
 
 
 class OpenFile:
@@ -15,7 +38,7 @@ class OpenFile:
     __slots__ = ("descriptor", "reserved")
 
     def __init__(self, path: Path, flags: int) -> None:
-        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        self.descriptor = open_descriptor(path, flags)
         #: Up to where space was reserved through this file.
         self.reserved = 0
 
@@ -23,6 +46,94 @@ class OpenFile:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def open_descriptor(path: Path, flags: int) -> int:
+    """Open a file; where the process may open no more, raise an error that says so."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise FilesExhausted(path=str(path), limit=files_max()) from error
+        raise
+
+
+def files_max() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else soft
+
+
+class Resting(Protocol):
+    """What holds files open that it can open again."""
+
+    def rest(self) -> None: ...
+
+
+class OpenPlaces:
+    """The partitions of this process that hold files open; the one opened longest ago lets go when there are too many.
+
+    It works without a lock, since a process may be forked at any moment: each step is one that Python does at once.
+    """
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[int, weakref.ref[Resting]] = OrderedDict()
+
+    def opened(self, place: Resting) -> None:
+        """Called by a place that opens a file."""
+        self._places[id(place)] = weakref.ref(place)
+        with contextlib.suppress(KeyError):  # another thread may just have dropped it
+            self._places.move_to_end(id(place))
+            while len(self._places) > max(1, files_max() // FILES_EACH):
+                _, reference = self._places.popitem(last=False)
+                dropped = reference()
+                if dropped is not None and dropped is not place:
+                    dropped.rest()
+
+
+open_places = OpenPlaces()
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say in our words what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def storage_error(error: OSError, path: Path) -> StorageError:
+    """The error of ours for what the system refused to do with `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(path=str(path))
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return ReadOnly(path=str(path))
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return FilesExhausted(path=str(path), limit=files_max())
+    return SyncFailed(path=str(path), why=str(error))
+
+
+def dump_checked(body: dict[str, Any]) -> bytes:
+    """A JSON object that people can read, with a sum over its other fields."""
+    return orjson.dumps({**body, "crc": f"{crc32c(orjson.dumps(body)):08x}"}, option=orjson.OPT_INDENT_2)
+
+
+def load_checked(path: Path, *, format_known: int) -> dict[str, Any]:
+    """What `dump_checked` wrote. Files of earlier releases have no sum, and are believed without."""
+    try:
+        body = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise FileCorrupt(path=str(path), why=f"it is not JSON ({error})") from error
+    if not isinstance(body, dict) or "format" not in body:
+        raise FileCorrupt(path=str(path), why="it does not say its format")
+    if body["format"] != format_known:
+        raise FormatUnknown(path=str(path), found=str(body["format"]), known=f"format {format_known}")
+    told = body.pop("crc", None)
+    if told is not None and told != f"{crc32c(orjson.dumps(body)):08x}":
+        why = "it does not match its sum: it is damaged, or was changed by hand and still has its field `crc`"
+        raise FileCorrupt(path=str(path), why=why)
+    return body
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:

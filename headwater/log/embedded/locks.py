@@ -62,6 +62,15 @@ class FileLock:
         with self._thread:  # not while another thread holds the lock: closing the file would let others in
             self._file = None
 
+    def rest(self) -> None:
+        """Let go of the file as `close` does, unless the lock is held just now; never waits."""
+        if self._thread.acquire(blocking=False):
+            try:
+                if self._depth == 0:
+                    self._file = None
+            finally:
+                self._thread.release()
+
     def abandon(self) -> None:
         """In a forked child: forget that the parent may hold the lock. The parent keeps it."""
         self._thread = threading.RLock()

@@ -8,23 +8,41 @@ Order of the durable steps of an append, each a named crash point:
 
 A process killed between two steps leaves a file longer than *written*. The next writer sees that by the file's size
 and recovers: whole frames are kept, a torn one is cut and set aside.
+
+Whoever opens a partition compares the recorded tail with the files once: a state file that was restored from an older
+copy would otherwise hide rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
-from headwater.errors import Closed, DiskFull, ProducerFenced, ReadOnly, SyncFailed, TopicNotFound
+from headwater.errors import (
+    Closed,
+    FileCorrupt,
+    FrameCorrupt,
+    ProducerFenced,
+    ReadOnly,
+    SegmentMissing,
+    SyncFailed,
+    TopicNotFound,
+)
 from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
-from headwater.log.embedded.files import OpenFile, sync_folder
+from headwater.log.embedded.files import (
+    OpenFile,
+    open_places,
+    replace_file,
+    storage_error,
+    storage_errors,
+    sync_folder,
+)
 from headwater.log.embedded.frame import Draft, padding
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.producers import Batch as ProducerBatch
@@ -35,9 +53,10 @@ from headwater.log.embedded.segment import (
     SegmentIndex,
     SegmentMap,
     list_segments,
+    recorded_starts,
     segment_header,
-    segment_name,
     segment_path,
+    start_path,
 )
 from headwater.log.embedded.space import RESERVED_FROM_BYTES, give_back, reserve
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
@@ -49,6 +68,8 @@ if TYPE_CHECKING:
 IOV_MAX = 1000
 INDEXES_KEPT = 16
 COPY_BYTES = 1024 * 1024
+#: How often a guest looks at a tail that does not fit its file: a writer at work changes both within microseconds.
+LOOKS_MAX = 20
 
 
 class Identity(NamedTuple):
@@ -107,7 +128,10 @@ class Partition:
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
         self._closed = False
+        #: Whether the recorded tail has been compared with the files.
+        self._looked = False
         self._virtual: Tail | None = None
+        self._start: int | None = None
         self._indexes: dict[tuple[str, int], SegmentIndex] = {}
         self._index_lock = threading.Lock()
 
@@ -132,30 +156,54 @@ class Partition:
 
     def visible(self) -> Tail:
         """How far readers may read. Recovers first where the last writer did not end well."""
-        tail = self.state.visible(self.number) if self.synced else self.state.written(self.number)
-        if tail is not None and tail.boot == boot_mark():
-            return tail
-        # After a power cut the tails of two partitions may be of different ages. Each is brought to its true end before
-        # it is believed, so that no transaction shows in one and not in the other.
-        if self.read_only and tail is not None and self.synced:
+        tail = self.recorded()
+        if tail is not None and tail.boot == boot_mark() and self._looked and self._virtual is None:
             return tail
         if self.read_only:
-            return self._visible_to_a_guest()
+            return self._visible_to_a_guest(tail)
+        if tail is not None and tail.boot == boot_mark():
+            return self._visible_at_first_look(tail)
+        # After a power cut the tails of two partitions may be of different ages. Each is brought to its true end before
+        # it is believed, so that no transaction shows in one and not in the other.
         if not self.folder.is_dir():
+            if tail is not None and tail.offset > self.start() and self.synced:
+                raise SegmentMissing(partition=self.name, offset=self.start())
             return Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
         with self.append_lock:
             self.check_alive()
             recovery.recover(self)
-        found = self.state.visible(self.number) if self.synced else self.state.written(self.number)
-        return found or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+        self._looked = True
+        return self.recorded() or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+
+    def recorded(self) -> Tail | None:
+        """How far readers may read by the state file alone; None where it says nothing."""
+        return self.state.visible(self.number) if self.synced else self.state.written(self.number)
 
     def start(self) -> int:
-        """The oldest offset that can be read."""
-        start = self.state.start(self.number)
-        if start is not None:
-            return start
-        chain, _ = list_segments(self.folder)
-        return chain[0].base if chain else self.floor
+        """The oldest offset that can be read. It moves by retention's own record alone, never by a file that is gone."""
+        if self._start is None:
+            self._start = max([self.floor, *recorded_starts(self.folder)])
+        recorded = self.state.start(self.number)
+        return self._start if recorded is None else max(self._start, recorded)
+
+    def set_start(self, offset: int) -> None:
+        """Record that the partition begins at `offset` from now on. The caller holds the tidy lock.
+
+        The record stands twice, and is durable on return: in the state file, which every process looks at, and as the
+        name of a file beside the segments, which tells it where the state file is lost or old.
+        """
+        earlier = recorded_starts(self.folder)
+        if offset not in earlier:
+            with storage_errors(self.folder):
+                os.close(os.open(start_path(self.folder, offset), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        sync_folder(self.folder)
+        reach("retention.recorded")
+        if offset > (self.state.start(self.number) or 0):
+            self.state.set_start(self.number, offset)
+        self.state.sync()
+        for old in earlier:
+            if old < offset:
+                start_path(self.folder, old).unlink(missing_ok=True)
 
     def segments(self) -> list[Segment]:
         return list_segments(self.folder)[0]
@@ -170,10 +218,54 @@ class Partition:
         if self.synced:
             self.sync_to(tail.offset)
 
-    def _visible_to_a_guest(self) -> Tail:
-        if self._virtual is None:
-            self._virtual = recovery.last_valid(self) or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
-        return self._virtual
+    def _visible_at_first_look(self, tail: Tail) -> Tail:
+        """How far readers may read, after the recorded tail was compared with the files."""
+        written = self.state.written(self.number)
+        if self.folder.is_dir() and (written is None or not self._fits(written)):
+            try:
+                with self.append_lock:
+                    self.check_alive()
+                    self.tail()
+            except (FrameCorrupt, SegmentMissing):
+                if self._goes_beyond(tail):
+                    raise
+                # Acknowledged rows are gone: whoever comes to their place is told, the others can be read.
+        self._looked = True
+        return self.recorded() or tail
+
+    def _fits(self, written: Tail) -> bool:
+        """Whether the last segment is the one that *written* names, and ends where it says."""
+        chain, _ = list_segments(self.folder)
+        if not chain or chain[-1].base != written.segment or chain[-1].rewritten:
+            return False
+        try:
+            return chain[-1].path.stat().st_size == written.position
+        except FileNotFoundError:
+            return False
+
+    def _goes_beyond(self, tail: Tail) -> bool:
+        """Whether there may be rows behind `tail`."""
+        chain, _ = list_segments(self.folder)
+        return bool(chain) and chain[-1].base > tail.segment
+
+    def _visible_to_a_guest(self, tail: Tail | None) -> Tail:
+        """How far a reader may read who may not recover: nothing is written, the true end is only looked for."""
+        if tail is not None and tail.boot != boot_mark() and not self.synced:
+            tail = None  # never synced: a power cut may have taken what it speaks of
+        if not self._looked:
+            if tail is None or tail.boot != boot_mark() or not self._fits_soon():
+                self._virtual = recovery.last_valid(self, tail)
+            self._looked = True
+        ends = [end for end in (tail, self._virtual) if end is not None]
+        return max(ends, key=lambda end: end.offset, default=Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0))
+
+    def _fits_soon(self) -> bool:
+        for _ in range(LOOKS_MAX):
+            written = self.state.written(self.number)
+            if written is not None and self._fits(written):
+                return True
+            os.sched_yield()
+        return False
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -267,14 +359,32 @@ class Partition:
                 size = os.fstat(file.descriptor).st_size
             except FileNotFoundError:
                 size = -1
-            if size == tail.position:
+            if size == tail.position and (self._looked or self._is_last(tail)):
+                self._looked = True
                 # A process that died while it rolled has left the next segment behind: finish that first, for rows
                 # written here would have offsets that are looked for there.
-                begun = tail.offset > tail.segment and os.access(
-                    f"{self._folder_name}/{segment_name(tail.offset)}", os.F_OK
-                )
-                return self.roll(tail) if begun else tail
-        return recovery.recover(self)
+                begun = self._size_of_next(tail)
+                if begun is None:
+                    return tail
+                if begun <= SEGMENT_HEADER_BYTES:
+                    return self.roll(tail)
+        tail = recovery.recover(self)
+        self._looked = True
+        return tail
+
+    def _is_last(self, tail: Tail) -> bool:
+        """Whether no segment lies behind `tail` but the one that a roll begins."""
+        chain, _ = list_segments(self.folder)
+        return bool(chain) and not chain[-1].rewritten and chain[-1].base in (tail.segment, tail.offset)
+
+    def _size_of_next(self, tail: Tail) -> int | None:
+        """The size of the segment that begins at `tail`, behind the one that ends there; None where there is none."""
+        if tail.offset == tail.segment:
+            return None
+        try:
+            return os.stat(f"{self._folder_name}/{tail.offset:020d}.log").st_size
+        except FileNotFoundError:
+            return None
 
     def sync_to(self, offset: int) -> None:
         """Return when all rows before `offset` are as durable as the topic promises.
@@ -355,11 +465,12 @@ class Partition:
         reach("roll.synced")
         self.create_segment(tail.offset)
         reach("roll.created")
-        if self._producers is None and PartitionProducers.exist(self.folder):
-            self._check_producers(tail)
-        if self._producers is not None:
-            self._producers.catch_up(tail)
-            self._producers.save(tail.offset)
+        with contextlib.suppress(FileCorrupt):  # what producers wrote is no longer known: the next of them is told
+            if self._producers is None and PartitionProducers.exist(self.folder):
+                self._check_producers(tail)
+            if self._producers is not None:
+                self._producers.catch_up(tail)
+                self._producers.save(tail.offset)
         fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
         self.publish(fresh)
         if self.synced:
@@ -382,6 +493,20 @@ class Partition:
                 os.fdatasync(file.descriptor)
                 sync_folder(self.folder)
         self._files[base] = file
+        open_places.opened(self)
+
+    def create_gap(self, base: int, offset_next: int) -> None:
+        """Cover offsets that are known to be lost, so that readers pass over them. The caller holds the append lock."""
+        header = segment_header(
+            partition=self.number,
+            base=base,
+            created_us=self.clock.now_us(),
+            topic=int(self.topic.id[:15], 16),
+            size=SEGMENT_HEADER_BYTES,
+        )
+        path = segment_path(self.folder, base, offset_next)
+        with storage_errors(path):
+            replace_file(path, header, durable=True)
 
     def file(self, segment: int) -> OpenFile:
         """The open file of the segment that begins at offset `segment`. Keep it in a variable while it is used."""
@@ -389,6 +514,7 @@ class Partition:
         if file is None:
             file = OpenFile(segment_path(self.folder, segment), os.O_RDONLY if self.read_only else os.O_RDWR)
             self._files[segment] = file
+            open_places.opened(self)
         return file
 
     def index_of(self, mapped: SegmentMap, limit: int) -> SegmentIndex:
@@ -414,11 +540,14 @@ class Partition:
         self.state.clear(self.number)
         self._files = {}
 
-    def restart_behind(self, offset: int) -> None:
-        """Go on in a fresh segment at `offset`, where the one that held the rows before it is lost. For repair."""
+    def skip(self, offset: int, offset_next: int, *, last: bool) -> None:
+        """Pass over offsets whose rows are lost; where they were the `last`, appends go on behind them. For repair."""
         with self.append_lock:
-            self.create_segment(offset)
-            self.publish(Tail(boot_mark(), offset, SEGMENT_HEADER_BYTES, offset, 0))
+            if offset < offset_next:
+                self.create_gap(offset, offset_next)
+            if last:
+                self.create_segment(offset_next)
+                self.publish(Tail(boot_mark(), offset_next, SEGMENT_HEADER_BYTES, offset_next, 0))
 
     def check_alive(self) -> None:
         """Refuse to write to a topic that has been deleted, or to a closed log."""
@@ -432,6 +561,12 @@ class Partition:
         self._files = {}
         for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
             lock.close()
+
+    def rest(self) -> None:
+        """Let go of the files that are not in use just now; the next use opens them again."""
+        self._files = {}
+        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+            lock.rest()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's files without touching its locks."""
@@ -466,7 +601,7 @@ class Partition:
                 self._store_rest(descriptor, buffers, tail.position, written)
         except OSError as error:
             self.take_back(tail)
-            raise _translated(error, segment_path(self.folder, tail.segment)) from error
+            raise storage_error(error, segment_path(self.folder, tail.segment)) from error
 
     @staticmethod
     def _store_rest(descriptor: int, buffers: list[object], position: int, written: int) -> None:
@@ -536,20 +671,3 @@ def append_together(places: Sequence[tuple[Partition, Sequence[Draft]]], identit
             partition.publish_written(start, end, identity)
     reach("append.published")
     return written
-
-
-@contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Say in our words what the disk refuses."""
-    try:
-        yield
-    except OSError as error:
-        raise _translated(error, path) from error
-
-
-def _translated(error: OSError, path: Path) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(path=str(path))
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return ReadOnly(path=str(path))
-    return SyncFailed(path=str(path), why=str(error))

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.errors import ProducerFenced
-from headwater.log.embedded.files import replace_file
-from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
+from headwater.errors import FileCorrupt, ProducerFenced
+from headwater.log.embedded.files import replace_file, storage_errors
+from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
 from headwater.log.embedded.locks import FileLock
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
+from headwater.log.embedded.segment import FLAG_PRODUCERS, SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
 from headwater.log.embedded.state import Tail
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Batch(NamedTuple):
 def producer_id(name: str) -> int:
     """The id in the frames of the producer called `name`: the same in every process and release."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
+
+
+def is_batch(header: Header) -> bool:
+    """Whether a frame is a batch of an idempotent producer, by whose number a repetition is known."""
+    return bool(header.producer) and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION
 
 
 class Registry:
@@ -78,7 +83,8 @@ class Registry:
                     past = {**past, before["holder"]: epoch} if "holder" in before else past
                     body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
                 data = orjson.dumps(body)
-                replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
+                with storage_errors(self._folder):
+                    replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
         finally:
             lock.close()
         return epoch + 1
@@ -97,8 +103,8 @@ class Registry:
         seen = self._seen.get(name)
         if seen is None or seen[0] != stat.st_ino:
             checksum, _, body = path.read_bytes().partition(b"\n")
-            if int(checksum, 16) != crc32c(body):
-                raise OSError(f"{path} does not match its sum")
+            if checksum != b"%08x" % crc32c(body):
+                raise FileCorrupt(path=str(path), why="it does not match its sum")
             seen = self._seen[name] = (stat.st_ino, orjson.loads(body))
         return seen[1]
 
@@ -111,9 +117,11 @@ class Registry:
 class PartitionProducers:
     """What idempotent producers have appended to one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool]) -> None:
+    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool], complete: bool = True) -> None:
         self._folder = folder
         self._is_committed = is_committed
+        #: Whether it is an error that some of it can no longer be known.
+        self._complete = complete
         self._batches: dict[int, deque[Batch]] = {}
         self._segment = -1
         self._position = SEGMENT_HEADER_BYTES
@@ -127,7 +135,7 @@ class PartitionProducers:
     def saved_behind(folder: Path, offset: int) -> bool:
         """Whether a snapshot tells of everything before `offset`."""
         return any(
-            int(path.name[:20]) >= offset and _read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
+            int(path.name[:20]) >= offset and read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
         )
 
     def any(self) -> bool:
@@ -170,11 +178,15 @@ class PartitionProducers:
         for segment in chain:
             stop = tail.position if segment.base == tail.segment else segment.path.stat().st_size
             start = self._position if segment.base == self._segment and not segment.rewritten else SEGMENT_HEADER_BYTES
-            if stop <= start:
+            if stop <= start and not segment.rewritten:
                 continue
-            view = SegmentMap(segment.path, length=stop).view
-            for _, header in walk(view, position=start, stop=stop):
-                if header.producer and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION:
+            mapped = SegmentMap(segment.path, length=stop)
+            if mapped.flags & FLAG_PRODUCERS and self._complete:
+                path = self._folder / f"{segment.offset_next:020d}{SUFFIX}"
+                why = "it is gone or damaged, and with it what producers wrote before their frames were joined"
+                raise FileCorrupt(path=str(path), why=why)
+            for _, header in walk(mapped.view, position=start, stop=stop):
+                if is_batch(header):
                     batch = Batch(header.epoch, header.sequence, header.offset_base, header.offset_next)
                     self._remember(header.producer, batch)
         self._segment, self._position = tail.segment, tail.position
@@ -193,7 +205,7 @@ class PartitionProducers:
         """Go on from the newest snapshot that is ahead of what is known."""
         for path in reversed(self._snapshots()):
             base = int(path.name[:20])
-            if self._segment < base <= tail.segment and (saved := _read_snapshot(path)) is not None:
+            if self._segment < base <= tail.segment and (saved := read_snapshot(path)) is not None:
                 for producer, batches in saved.items():
                     self._batches[int(producer)] = deque((Batch(*batch) for batch in batches), maxlen=BATCHES_KEPT)
                 self._segment, self._position = base, SEGMENT_HEADER_BYTES
@@ -211,7 +223,7 @@ class PartitionProducers:
             batches.append(batch)
 
 
-def _read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
+def read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
     """What a snapshot says; None where it is damaged, or was removed while we looked."""
     try:
         checksum, _, body = path.read_bytes().partition(b"\n")

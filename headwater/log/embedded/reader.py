@@ -11,7 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +42,9 @@ from headwater.schema import conform, stored_schema
 
 #: What follows the tail closely is read by one small call instead of a new mapping.
 SMALL_BYTES_MAX = 256 * 1024
+#: How often a reader lists a partition before it believes that a segment is missing: a listing that is taken while
+#: files are renamed and removed may show neither the old ones nor the new one.
+LISTINGS_MAX = 8
 CONSTANT_ROWS_MAX = 65_536
 SYSTEM_FIELDS = {
     "_partition": pa.field("_partition", pa.int32()),
@@ -71,7 +73,6 @@ class PartitionReader:
         #: The first offset of the frame handed out last that was still wanted: a frame may begin before it.
         self.since = offset
         self._archive = archive
-        self._chain: list[Segment] = []
         self._segment: Segment | None = None
         self._map: SegmentMap | None = None
         self._whole = False
@@ -97,6 +98,11 @@ class PartitionReader:
             yield from self._frames_of(segment, limit, end)
             if self._segment is None:
                 continue  # it was sealed and written anew while we looked
+            if limit is not None and self._position >= limit and self.offset < visible.offset:
+                raise self._damaged(
+                    segment,
+                    f"its frames end at offset {self.offset}, but rows up to {visible.offset} were acknowledged",
+                )
             if limit is not None or self.offset >= end:
                 return
             self._segment = None
@@ -121,11 +127,17 @@ class PartitionReader:
         while self._position < stop:
             at = self._position - start
             header = read_header(view, at)
+            if header is None and at + HEADER_BYTES > len(view):
+                raise self._damaged(segment, f"the file ends here, but rows up to byte {stop} were acknowledged")
             if header is None:
                 raise self._damaged(segment, "its header does not match its sum")
+            if header.offset_base > self.offset and not segment.rewritten:
+                raise self._damaged(segment, f"it holds offset {header.offset_base} where {self.offset} was due")
             if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
                 self.offset = max(self.offset, end)  # compaction has left nothing between
                 return
+            if at + header.size > len(view):
+                raise self._damaged(segment, "the file ends inside the frame")
             payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
             if header.payload_size and not payload_is_whole(header, payload):
                 raise self._damaged(segment, "its payload does not match its sum")
@@ -135,7 +147,7 @@ class PartitionReader:
             self.since, self.offset = self.offset, max(self.offset, header.offset_next)
             yield header, payload
         if limit is None:
-            self.offset = max(self.offset, self._next_base(segment))
+            self.offset = max(self.offset, self._end_of(segment))
 
     def _map_whole(self, segment: Segment) -> bool:
         """Map a sealed segment to its end: what was mapped while it grew is too short. False where it was rewritten."""
@@ -157,22 +169,23 @@ class PartitionReader:
         ):
             file = self.partition.file(segment.base)
             data = os.pread(file.descriptor, limit - self._position, self._position)
-            return pa.py_buffer(data), self._position, self._position + len(data)
+            return pa.py_buffer(data), self._position, limit
         if self._map is None or (limit is not None and self._map.length < limit):
             self._map = SegmentMap(segment.path)
         return self._map.buffer, 0, limit if limit is not None else self._map.length
 
     def _seek(self, visible: Tail) -> None:
         """Find the segment and the frame that hold the offset, or the first ones after it (compaction leaves gaps)."""
-        for _ in range(8):
-            self._chain = self._segments()
-            start = self._chain[0].base if self._archive is not None and self._chain else self.partition.start()
+        for _ in range(LISTINGS_MAX):
+            chain = self._segments()
+            start = chain[0].base if self._archive is not None and chain else self.partition.start()
             if self.offset < start:
                 raise OffsetExpired(partition=self.partition.name, asked=self.offset, oldest=start)
-            at = bisect_right(self._chain, self.offset, key=lambda segment: segment.base) - 1
-            if at < 0:
-                raise SegmentMissing(partition=self.partition.name, offset=self.offset)
-            segment = self._chain[at]
+            at = bisect_right(chain, self.offset, key=lambda segment: segment.base) - 1
+            if at < 0 or (chain[at].offset_next or self.offset + 1) <= self.offset:
+                os.sched_yield()
+                continue  # no segment covers the offset
+            segment = chain[at]
             try:
                 self._map = SegmentMap(segment.path)
                 limit = limit_of(segment, visible)
@@ -194,16 +207,30 @@ class PartitionReader:
         # A segment may stand in both places, where a power cut has brought back what was moved.
         return chain_of([*chain, *list_segments(self._archive)[0]])[0]
 
-    def _next_base(self, segment: Segment) -> int:
-        """Where the next segment begins: behind a gap that compaction or a power cut has left at this one's end."""
+    def _end_of(self, segment: Segment) -> int:
+        """Where a sealed segment that was read to its last byte ends. Raise where rows of it are missing.
+
+        A rewritten one may have a gap at its end; that all of its bytes are there was checked when it was mapped.
+        """
         if segment.offset_next is not None:
             return segment.offset_next
-        chain = self._segments()
-        for before, after in pairwise(chain):
-            if before.path == segment.path:
-                return after.base
-        # It was rewritten meanwhile, perhaps together with those behind it: only its own rows are known to be read.
-        return self.offset
+        chain: list[Segment] = []
+        at = 0
+        for _ in range(LISTINGS_MAX):
+            chain = self._segments()
+            at = bisect_left(chain, segment.base, key=lambda one: one.base)
+            if at == len(chain) or chain[at].path != segment.path:
+                # It was rewritten or deleted meanwhile, perhaps together with those behind it: only its own rows are
+                # known to be read.
+                return self.offset
+            if at + 1 < len(chain) and chain[at + 1].base <= self.offset:
+                return self.offset
+            os.sched_yield()
+        if at + 1 == len(chain):
+            raise SegmentMissing(partition=self.partition.name, offset=self.offset)
+        raise self._damaged(
+            segment, f"its frames end at offset {self.offset}, but the next segment begins at {chain[at + 1].base}"
+        )
 
     def _damaged(self, segment: Segment, why: str) -> FrameCorrupt:
         return FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)
@@ -493,10 +520,16 @@ def _offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa
     for segment in chain[max(0, at - 1) :]:
         mapped = SegmentMap(segment.path)
         limit = limit_of(segment, visible) or mapped.length
-        entries = partition.index_of(mapped, limit).entries()
+        index = partition.index_of(mapped, limit)
+        entries = index.entries()
         found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
         if found < len(entries):
             return max(_offset_in(mapped, entries[found].position, time_us, schema_of), partition.start())
+        if index.position_next < limit:
+            # The rows that are asked for may be behind the damage: no later ones may be taken for the first.
+            offset = entries[-1].offset_next if entries else segment.base
+            why = "its header does not match its sum"
+            raise FrameCorrupt(path=str(segment.path), position=index.position_next, offset=offset, why=why)
     return visible.offset
 
 
@@ -506,6 +539,9 @@ def _offset_in(mapped: SegmentMap, position: int, time_us: int, schema_of: Calla
     if header is None or not header.flags & FLAG_TIMES:
         return -1 if header is None else header.offset_base
     payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
+    if not payload_is_whole(header, payload):
+        why = "its payload does not match its sum"
+        raise FrameCorrupt(path=str(mapped.path), position=position, offset=header.offset_base, why=why)
     rows = decode(payload, payload_schema(schema_of(header.schema_version), header.flags))
     row = int(np.searchsorted(np.asarray(rows.column("_appended_at").view(pa.int64())), time_us))
     if header.flags & FLAG_OFFSETS:

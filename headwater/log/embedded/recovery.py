@@ -59,6 +59,7 @@ def recover(partition: Partition) -> Tail:
         return _nothing_left(partition)
     known = _known_good(partition, chain)
     tail = _scan_from(partition, chain, known)
+    _check_acknowledged(partition, tail)
     tail = _never_reuse(partition, tail)
     if partition.synced:
         partition.sync_segment(tail.segment)
@@ -69,14 +70,21 @@ def recover(partition: Partition) -> Tail:
     return tail
 
 
-def last_valid(partition: Partition) -> Tail | None:
+def last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
     """The same end, found without writing anything: for readers of a folder that they may not write."""
     chain, _ = list_segments(partition.folder)
     if not chain:
         return None
     segment = chain[-1]
-    scan = scan_segment(partition, segment, position=SEGMENT_HEADER_BYTES, offset=segment.base)
-    return Tail(boot_mark(), segment.base, scan.position, scan.offset, scan.appended_at_us)
+    if recorded is not None and recorded.segment == segment.base and not segment.rewritten:
+        if segment.path.stat().st_size <= recorded.position:
+            return recorded
+        position, offset, appended = recorded.position, recorded.offset, recorded.appended_at_us
+    else:
+        position, offset, appended = SEGMENT_HEADER_BYTES, segment.base, 0
+    scan = scan_segment(partition, segment, position=position, offset=offset, appended_at_us=appended)
+    end = scan.offset if segment.offset_next is None else max(scan.offset, segment.offset_next)
+    return Tail(boot_mark(), segment.base, scan.position, end, scan.appended_at_us)
 
 
 def scan_segment(
@@ -172,9 +180,9 @@ def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
     if good is None:
         return None
     for segment in chain:
+        if segment.offset_next is not None and segment.base <= good.segment < segment.offset_next:
+            return None  # the position is one of a file that this one replaced
         if segment.base == good.segment:
-            if segment.rewritten:
-                return None  # the position is one of the file that it replaced
             size = segment.path.stat().st_size
             if size < good.position:
                 raise FrameCorrupt(
@@ -184,9 +192,18 @@ def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
                     why=f"the file ends at byte {size}, but rows up to byte {good.position} were acknowledged",
                 )
             return good
-    if good.position > SEGMENT_HEADER_BYTES or good.offset > chain[-1].base:
-        raise SegmentMissing(partition=partition.name, offset=good.offset)
+    if good.position > SEGMENT_HEADER_BYTES and good.offset > partition.start():
+        raise SegmentMissing(partition=partition.name, offset=good.segment)
     return None
+
+
+def _check_acknowledged(partition: Partition, tail: Tail) -> None:
+    """Raise where the end that was found lies before rows that were acknowledged, and the machine did not go down."""
+    written = partition.state.written(partition.number)
+    visible = partition.state.visible(partition.number) if partition.synced else None
+    recorded = written if written is not None and written.boot == boot_mark() else visible
+    if recorded is not None and tail.offset < recorded.offset:
+        raise SegmentMissing(partition=partition.name, offset=tail.offset)
 
 
 def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -> Tail:
@@ -197,9 +214,14 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
     else:
         first = next(index for index, segment in enumerate(chain) if segment.base == known.segment)
         position, offset, appended = known.position, known.offset, known.appended_at_us
+    loses_files = known is None and not partition.synced
+    if loses_files and chain[0].base > partition.start():
+        partition.create_gap(partition.start(), chain[0].base)
     for index in range(first, len(chain)):
         segment = chain[index]
         if index > first:
+            if loses_files and offset < segment.base:
+                partition.create_gap(offset, segment.base)  # a power cut may take a file that was never synced
             position, offset = SEGMENT_HEADER_BYTES, max(offset, segment.base)
         scan = scan_segment(partition, segment, position=position, offset=offset, appended_at_us=appended)
         position, offset, appended = scan.position, scan.offset, scan.appended_at_us
@@ -221,6 +243,8 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
 
 def _never_began(partition: Partition, segment: Segment) -> bool:
     """Whether the file was made, but its maker died or lost power before its header was there."""
+    if segment.rewritten:
+        return False  # it was whole before it got its name
     size = segment.path.stat().st_size
     with segment.path.open("rb") as file:
         data = file.read(SEGMENT_HEADER_BYTES)
@@ -259,6 +283,8 @@ def _never_reuse(partition: Partition, tail: Tail) -> Tail:
     )
     if offset == tail.offset and not rewritten:
         return tail
+    if offset > tail.offset:
+        partition.create_gap(tail.offset, offset)
     partition.create_segment(offset)
     return Tail(boot_mark(), offset, SEGMENT_HEADER_BYTES, offset, tail.appended_at_us)
 
@@ -271,7 +297,9 @@ def _nothing_left(partition: Partition) -> Tail:
     if known is not None and known.offset > start:
         if partition.synced or known.boot == boot_mark():
             raise SegmentMissing(partition=partition.name, offset=known.offset)
-        start = known.offset  # a power cut took files that were never promised to survive one
+        # A power cut took files that were never promised to survive one.
+        partition.create_gap(start, known.offset)
+        start = known.offset
     if partition.synced:
         # The first rows: whoever made these folders may have died before their names were durable.
         sync_folder(partition.folder.parent.parent)

@@ -10,25 +10,28 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
+from headwater.errors import FileCorrupt, FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
 from headwater.log.embedded import recovery
 from headwater.log.embedded.files import sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.producers import PartitionProducers, Registry, read_snapshot
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
     SegmentMap,
+    Told,
     check_segment_header,
     list_segments,
     segment_header,
+    segment_path,
 )
 from headwater.log.embedded.state import Tail, boot_mark
 
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
 
 Progress = Callable[[int, int], None]
+
+SET_ASIDE = "set aside in the quarantine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,8 @@ class Finding:
     partition: int = -1
     position: int = -1
     offset: int = -1
+    #: Where rows are lost, the first offset behind them.
+    offset_next: int = -1
     kind: str
     why: str
     action: str = ""
@@ -98,23 +105,29 @@ class _Inspection:
         self._say = mend
         self._report = Report()
         self._total = 0
+        self._name = ""
+        self._versions: set[int] = set()
 
     def run(self) -> Report:
         names = self._names()
         self._total = sum(self._size_of(name) for name in names)
         if self._topic is None:
             self._leftovers()
+            self._producers()
         for name in names:
             self._report.topics += 1
+            self._name = name
             try:
-                partitions = self._log.handle(name).partitions()
+                handle = self._log.handle(name)
+                partitions = handle.partitions()
+                self._versions = set(handle.schemas)
             except (HeadwaterError, ValueError, KeyError) as error:
                 if not self._folder(name).exists():
                     continue  # its deletion was begun by a process that died, and has been finished just now
                 self._found(Finding(path=str(self._folder(name)), topic=name, kind="topic unreadable", why=str(error)))
                 continue
             for partition in partitions:
-                if partition.folder.is_dir():
+                if partition.folder.is_dir() or self._has_lost_its_folder(partition):
                     self._report.partitions += 1
                     self._partition(partition)
         return self._report
@@ -142,6 +155,22 @@ class _Inspection:
             action = self._action("removed", partial(shutil.rmtree, folder))
             self._found(Finding(path=str(folder), kind="half-made topic", why="its process died", action=action))
 
+    def _producers(self) -> None:
+        registry = Registry(self._log.path / "producers")
+        for name in registry.names():
+            try:
+                registry.epoch(name)
+            except FileCorrupt as error:
+                self._found(Finding(path=error.path, kind="damaged producer", why=error.why))
+
+    def _has_lost_its_folder(self, partition: Partition) -> bool:
+        visible = self._visible(partition)
+        if visible is None or visible.offset <= partition.start():
+            return False
+        if self._mend:
+            partition.make()
+        return True
+
     def _action(self, what: str, act: Callable[[], object]) -> str:
         if not self._say:
             return ""
@@ -151,7 +180,7 @@ class _Inspection:
         return what
 
     def _partition(self, partition: Partition) -> None:
-        if self._log.read_only:
+        if self._log.read_only or not partition.folder.is_dir():
             self._inspect(partition)
             return
         with partition.tidy_lock:  # no segment may go, or be written anew, while we look at it
@@ -159,18 +188,42 @@ class _Inspection:
 
     def _inspect(self, partition: Partition) -> None:
         self._rewrite_leftovers(partition)
+        self._snapshots(partition)
         chain, _ = list_segments(partition.folder)
         visible = self._visible(partition)
+        ends = []
         for index, segment in enumerate(chain):
             following = chain[index + 1].base if index + 1 < len(chain) else None
-            self._segment(partition, segment, visible, following)
-        self._gaps(partition, list_segments(partition.folder)[0], visible)
+            ends.append(self._segment(partition, segment, visible, following))
+        self._holes(partition, [segment.base for segment in chain], ends, visible)
         if self._mend:
             self._settle(partition)
 
     def _visible(self, partition: Partition) -> Tail | None:
-        state = partition.state
-        return state.visible(partition.number) if partition.synced else state.written(partition.number)
+        """How far rows were acknowledged, as far as that is known."""
+        recorded = partition.recorded()
+        if recorded is not None and not partition.synced and recorded.boot != boot_mark():
+            return None  # what was never synced may have gone with the power
+        return recorded
+
+    def _snapshots(self, partition: Partition) -> None:
+        for path in sorted(partition.folder.glob("*.producers")):
+            if read_snapshot(path) is None and path.exists():
+                why = "it does not match its sum; a batch that a producer sends again may be appended twice"
+                action = self._action("removed", partial(path.unlink, missing_ok=True))
+                self._found(self._finding(partition, path, kind="damaged producer index", why=why, action=action))
+        tail = partition.recorded()
+        if tail is None:
+            return
+        try:
+            PartitionProducers(partition.folder, is_committed=partition.is_committed).catch_up(tail)
+        except FileCorrupt as error:
+            action = self._action("written anew from what is known", partial(_save_producers, partition, tail))
+            self._found(
+                self._finding(partition, Path(error.path), kind="missing producer index", why=error.why, action=action)
+            )
+        except (FrameCorrupt, FormatUnknown, FileNotFoundError):
+            return  # a segment is damaged, which is reported below
 
     def _rewrite_leftovers(self, partition: Partition) -> None:
         _, superseded = list_segments(partition.folder)
@@ -179,41 +232,61 @@ class _Inspection:
             why = "a rewrite was published and its process died before it removed this"
             self._found(self._finding(partition, path, kind="leftover of a rewrite", why=why, action=action))
 
-    def _segment(self, partition: Partition, segment: Segment, visible: Tail | None, following: int | None) -> None:
+    def _segment(self, partition: Partition, segment: Segment, visible: Tail | None, following: int | None) -> int:
+        """Check one segment; returns the offset at which it ends, counting rows whose loss has been reported."""
         self._report.segments += 1
+        due = self._due(segment, visible, following)
+        size = segment.path.stat().st_size
+        told = Told()
         try:
             with segment.path.open("rb") as file:
-                check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
+                told = check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
         except FormatUnknown as error:
             self._found(self._finding(partition, segment.path, kind="unknown format", why=str(error)))
-            return
+            return due
         except FrameCorrupt as error:
-            self._segment_header(partition, segment, error, visible)
-            return
+            self._segment_header(partition, segment, error, visible, following)
+            if size < SEGMENT_HEADER_BYTES:
+                if segment.rewritten:
+                    self._lost(partition, segment.path, segment.base, due, "the file has lost all of its frames")
+                return due if segment.rewritten else segment.base
         # A segment that is not the last was sealed: all of it was acknowledged.
         limit = (
             None if following is not None or visible is None or visible.segment != segment.base else visible.position
         )
-        damaged = list(self._damaged(partition, segment, limit))
-        if damaged and self._mend and any(finding.kind == "damaged frame" for finding in damaged):
-            self._set_frames_aside(partition, segment)
+        damaged, end = self._damaged(partition, segment, limit, due)
+        if told.size and size != told.size:
+            damaged.append(self._resized(partition, segment, size, told.size, end, due))
+        if self._mend and any(finding.action == SET_ASIDE for finding in damaged):
+            self._set_frames_aside(partition, segment, told.flags)
         for finding in damaged:
             self._found(finding)
+        return due if segment.rewritten else end
+
+    @staticmethod
+    def _due(segment: Segment, visible: Tail | None, following: int | None) -> int:
+        """Where a segment must end by all that is known without its frames."""
+        if segment.offset_next is not None:
+            return segment.offset_next
+        if following is not None:
+            return following
+        return max(segment.base, visible.offset if visible is not None else 0)
 
     def _segment_header(
-        self, partition: Partition, segment: Segment, error: FrameCorrupt, visible: Tail | None
+        self,
+        partition: Partition,
+        segment: Segment,
+        error: FrameCorrupt,
+        visible: Tail | None,
+        following: int | None,
     ) -> None:
         size = segment.path.stat().st_size
-        never_used = size <= SEGMENT_HEADER_BYTES and (visible is None or visible.segment != segment.base)
-        kind = "unused segment" if never_used else "damaged segment header"
+        is_unused = size <= SEGMENT_HEADER_BYTES and following is None and not segment.rewritten
+        is_unused = is_unused and (visible is None or visible.segment != segment.base)
+        kind = "unused segment" if is_unused else "damaged segment header"
 
         def write() -> None:
-            header = segment_header(
-                partition=partition.number,
-                base=segment.base,
-                created_us=partition.clock.now_us(),
-                topic=int(partition.topic.id[:15], 16),
-            )
+            header = _header_of(partition, segment, max(size, SEGMENT_HEADER_BYTES) if segment.rewritten else 0)
             with segment.path.open("r+b") as file:
                 file.write(header)
                 os.fsync(file.fileno())
@@ -221,9 +294,26 @@ class _Inspection:
         action = self._action("written anew", write)
         self._found(self._finding(partition, segment.path, position=0, kind=kind, why=error.why, action=action))
 
-    def _damaged(self, partition: Partition, segment: Segment, limit: int | None) -> Iterator[Finding]:
-        """The places in a segment where frames are not whole, each with the rows that are lost there."""
-        mapped = SegmentMap(segment.path)
+    def _resized(self, partition: Partition, segment: Segment, size: int, told: int, end: int, due: int) -> Finding:
+        why = f"the file has {size} bytes, but was written with {told}"
+        lost = size < told and end < due
+        return self._finding(
+            partition,
+            segment.path,
+            position=min(size, told),
+            offset=end if lost else -1,
+            offset_next=due if lost else -1,
+            kind="damaged segment",
+            why=f"{why}; rows from offset {end} to {due - 1} may be lost" if lost else why,
+            action=self._action(SET_ASIDE, lambda: None),
+        )
+
+    def _damaged(
+        self, partition: Partition, segment: Segment, limit: int | None, due: int
+    ) -> tuple[list[Finding], int]:
+        """The places in a segment where frames are not whole, each with the rows that are lost there, and its end."""
+        findings: list[Finding] = []
+        mapped = SegmentMap(segment.path, checked=False)
         view = mapped.view
         position, offset = SEGMENT_HEADER_BYTES, segment.base
         acknowledged = mapped.length if limit is None else limit
@@ -232,39 +322,60 @@ class _Inspection:
             header = read_header(view, position)
             why = _why_not_whole(view, position, header)
             if not why and header is not None:
-                wrong = self._misplaced(partition, segment, header, offset)
+                wrong, action = self._misplaced(partition, segment, header, offset)
                 if wrong and position >= acknowledged:
-                    yield self._torn(partition, segment, position, offset, wrong)
-                    return
+                    findings.append(self._torn(partition, segment, position, offset, wrong))
+                    break
                 if wrong:
-                    yield self._finding(
-                        partition, segment.path, position=position, offset=offset, kind="misplaced frame", why=wrong
+                    findings.append(
+                        self._finding(
+                            partition,
+                            segment.path,
+                            position=position,
+                            offset=offset,
+                            offset_next=max(header.offset_base, offset),
+                            kind="misplaced frame",
+                            why=wrong,
+                            action=self._action(action, lambda: None) if action else "",
+                        )
                     )
+                self._schema_version(header)
                 self._report.frames += 1
                 self._report.rows += header.rows
                 self._step(header.size)
                 position += header.size
-                offset = header.offset_next
+                offset = max(offset, header.offset_next)
                 mapped.forget_before(position)
                 continue
             following = recovery.next_frame(view, position + 8)
             if position >= acknowledged or (
                 following is None and limit is None and self._may_be_torn(partition, segment)
             ):
-                yield self._torn(partition, segment, position, offset, why)
-                return
-            end, offset_end = (mapped.length, None) if following is None else (following[0], following[1].offset_base)
-            lost = "the rest of the segment" if offset_end is None else f"offsets {offset} to {offset_end - 1}"
-            yield self._finding(
-                partition,
-                segment.path,
-                position=position,
-                offset=offset,
-                kind="damaged frame",
-                why=f"{why}; {lost} cannot be read ({end - position} bytes)",
-                action=self._action("set aside in the quarantine", lambda: None),
+                findings.append(self._torn(partition, segment, position, offset, why))
+                break
+            end, offset_end = (mapped.length, due) if following is None else (following[0], following[1].offset_base)
+            lost = f"offsets {offset} to {offset_end - 1}" if offset_end > offset else "no offsets"
+            findings.append(
+                self._finding(
+                    partition,
+                    segment.path,
+                    position=position,
+                    offset=offset,
+                    offset_next=max(offset, offset_end),
+                    kind="damaged frame",
+                    why=f"{why}; {lost} cannot be read ({end - position} bytes)",
+                    action=self._action(SET_ASIDE, lambda: None),
+                )
             )
-            position, offset = end, offset if offset_end is None else offset_end
+            position, offset = end, max(offset, offset_end)
+        return findings, offset
+
+    def _schema_version(self, header: Header) -> None:
+        if header.rows and header.schema_version not in self._versions:
+            self._versions.add(header.schema_version)
+            why = f"rows were written with schema version {header.schema_version}, which it does not have"
+            path = str(self._folder(self._name).relative_to(self._log.path) / "topic.json")
+            self._found(Finding(path=path, topic=self._name, kind="topic unreadable", why=why))
 
     def _torn(self, partition: Partition, segment: Segment, position: int, offset: int, why: str) -> Finding:
         return self._finding(
@@ -286,62 +397,70 @@ class _Inspection:
         return chain[-1].base == segment.base and known is None
 
     @staticmethod
-    def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> str:
+    def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> tuple[str, str]:
+        """Why a whole frame may not stand here, and what is done about it."""
         if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
-            return "its transaction never committed"
+            return "its transaction never committed", ""
         if header.offset_base < offset or (header.offset_base > offset and not segment.rewritten):
-            return f"it holds offset {header.offset_base} where {offset} was due"
-        return ""
+            return f"it holds offset {header.offset_base} where {offset} was due", SET_ASIDE
+        return "", ""
 
-    def _set_frames_aside(self, partition: Partition, segment: Segment) -> None:
+    def _set_frames_aside(self, partition: Partition, segment: Segment, flags: int) -> None:
         """Write the segment anew without the damaged places; the old one goes to the quarantine whole."""
         partition.quarantine.mkdir(parents=True, exist_ok=True)
-        kept = partition.quarantine / f"{partition.topic.name}-{partition.number}-{segment.path.name}"
-        shutil.copyfile(segment.path, kept)
+        name = f"{partition.topic.name}-{partition.number}-{time.time_ns()}-{segment.path.name}"
+        shutil.copyfile(segment.path, partition.quarantine / name)
         later = [other.base for other in list_segments(partition.folder)[0] if other.base > segment.base]
-        last = min(later) if later else None
         with partition.append_lock:
-            _without_damage(partition, segment, last)
+            _without_damage(partition, segment, min(later, default=None), flags)
 
-    def _gaps(self, partition: Partition, chain: list[Segment], visible: Tail | None) -> None:
-        """Offsets that no segment covers."""
-        if visible is not None and chain and not any(segment.base == visible.segment for segment in chain):
-            missing = visible.segment
-            why = f"the segment that begins at offset {missing} is gone, with rows up to {visible.offset}"
-            self._found(
-                self._finding(
-                    partition,
-                    partition.folder,
-                    offset=missing,
-                    kind="missing segment",
-                    why=why,
-                    action=self._action("continued behind it", lambda: partition.restart_behind(visible.offset)),
-                )
+    def _holes(self, partition: Partition, bases: list[int], ends: list[int], visible: Tail | None) -> None:
+        """Offsets that no segment covers, between the recorded start and the acknowledged end."""
+        due = partition.start()
+        for base, end in zip(bases, ends, strict=True):
+            if due < base:
+                self._hole(partition, due, base, last=False)
+            due = max(due, end)
+        if visible is not None and due < visible.offset:
+            self._hole(partition, due, visible.offset, last=True)
+
+    def _hole(self, partition: Partition, offset: int, offset_next: int, *, last: bool) -> None:
+        why = f"no segment holds the offsets from {offset} to {offset_next - 1}: a file was cut, or is gone"
+        skip = partial(partition.skip, offset, offset_next, last=last)
+        self._lost(partition, partition.folder, offset, offset_next, why, self._action("skipped by readers", skip))
+
+    def _lost(
+        self, partition: Partition, path: Path, offset: int, offset_next: int, why: str, action: str = ""
+    ) -> None:
+        self._found(
+            self._finding(
+                partition, path, offset=offset, offset_next=offset_next, kind="missing rows", why=why, action=action
             )
-            return
-        for before, after in pairwise(chain):
-            end = before.offset_next if before.offset_next is not None else _end_of(before)
-            if end is not None and end < after.base and not before.rewritten:
-                why = f"no segment holds the offsets from {end} to {after.base - 1}"
-                self._found(self._finding(partition, after.path, offset=end, kind="missing rows", why=why))
+        )
 
     def _settle(self, partition: Partition) -> None:
         try:
             with partition.append_lock:
                 recovery.recover(partition)
         except (FrameCorrupt, SegmentMissing) as error:
-            # What was acknowledged is no longer there; it has been reported above. Go on at the true end.
+            # What was acknowledged is no longer there; it has been reported above. Go on behind it.
+            known = self._visible(partition)
             with partition.append_lock:
                 partition.forget_tails()
                 tail = recovery.recover(partition)
+            end = tail.offset
+            if known is not None and known.offset > end:
+                end = known.offset
+                partition.skip(tail.offset, end, last=True)
             self._found(
                 self._finding(
                     partition,
                     partition.folder,
                     offset=tail.offset,
+                    offset_next=end,
                     kind="acknowledged rows lost",
                     why=error.problem.format(**error.facts()),
-                    action=f"the partition goes on at offset {tail.offset}",
+                    action=f"the partition goes on at offset {end}",
                 )
             )
 
@@ -354,6 +473,7 @@ class _Inspection:
         why: str,
         position: int = -1,
         offset: int = -1,
+        offset_next: int = -1,
         action: str = "",
     ) -> Finding:
         try:
@@ -366,6 +486,7 @@ class _Inspection:
             partition=partition.number,
             position=position,
             offset=offset,
+            offset_next=offset_next,
             kind=kind,
             why=why,
             action=action,
@@ -388,46 +509,59 @@ def _why_not_whole(view: memoryview, position: int, header: Header | None) -> st
     return ""
 
 
-def _end_of(segment: Segment) -> int | None:
-    end = None
-    view = SegmentMap(segment.path).view
-    position = SEGMENT_HEADER_BYTES
-    while (header := read_header(view, position)) is not None:
-        end = header.offset_next
-        position += header.size
-    return end if end is not None else segment.base
+def _save_producers(partition: Partition, tail: Tail) -> None:
+    known = PartitionProducers(partition.folder, is_committed=partition.is_committed, complete=False)
+    known.catch_up(tail)
+    known.save(tail.segment)
 
 
-def _without_damage(partition: Partition, segment: Segment, offset_next: int | None) -> None:
+def _header_of(partition: Partition, segment: Segment, size: int, flags: int = 0) -> bytes:
+    return segment_header(
+        partition=partition.number,
+        base=segment.base,
+        created_us=partition.clock.now_us(),
+        topic=int(partition.topic.id[:15], 16),
+        size=size,
+        flags=flags,
+    )
+
+
+def _without_damage(partition: Partition, segment: Segment, following: int | None, flags: int) -> None:
     """Publish a copy of the segment with only its whole frames, under a name that says which offsets it covers."""
-    view = SegmentMap(segment.path).view
+    view = SegmentMap(segment.path, checked=False).view
     position, end = SEGMENT_HEADER_BYTES, segment.base
     temporary = segment.path.with_name(f".{segment.path.name}.repair.tmp")
     with temporary.open("wb") as file:
-        file.write(view[:SEGMENT_HEADER_BYTES])
+        file.write(bytes(SEGMENT_HEADER_BYTES))
         while position < len(view):
             header = read_header(view, position)
             if _why_not_whole(view, position, header) or header is None:
-                following = recovery.next_frame(view, position + 8)
-                if following is None:
+                next_frame = recovery.next_frame(view, position + 8)
+                if next_frame is None:
                     break
-                position = following[0]
+                position = next_frame[0]
                 continue
-            file.write(view[position : position + header.size])
+            if header.offset_base >= end:  # else it stands here a second time
+                file.write(view[position : position + header.size])
+                end = header.offset_next
             position += header.size
-            end = header.offset_next
+        size = file.tell()
+        file.seek(0)
+        file.write(_header_of(partition, segment, size, flags))
         file.flush()
         os.fsync(file.fileno())
-    visible = (
-        partition.state.visible(partition.number) if partition.synced else partition.state.written(partition.number)
-    )
-    bound = offset_next if offset_next is not None else max(end, visible.offset if visible is not None else end)
-    target = partition.folder / f"{segment.base:020d}-{bound:020d}.log"
+    visible = partition.recorded()
+    bound = segment.offset_next if segment.offset_next is not None else following
+    is_last = bound is None
+    if bound is None:
+        bound = max(end, visible.offset if visible is not None else end)
+    target = segment_path(partition.folder, segment.base, bound)
     os.replace(temporary, target)
+    sync_folder(partition.folder)
     if target != segment.path:
         segment.path.unlink()
-    sync_folder(partition.folder)
-    if offset_next is None:
+        sync_folder(partition.folder)
+    if is_last:
         # It was the last one: appends go on in a fresh segment behind it.
         partition.create_segment(bound)
         partition.publish(Tail(boot_mark(), bound, SEGMENT_HEADER_BYTES, bound, 0))

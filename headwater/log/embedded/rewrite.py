@@ -7,7 +7,7 @@ it covers. From then on the old files are superseded, whether or not they are st
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +27,18 @@ from headwater.log.embedded.frame import (
     payload_is_whole,
 )
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.producers import PartitionProducers
+from headwater.log.embedded.producers import PartitionProducers, is_batch
 from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
-from headwater.log.embedded.segment import Segment, SegmentMap, count_frames, segment_header, segment_path, walk
+from headwater.log.embedded.segment import (
+    FLAG_PRODUCERS,
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentMap,
+    count_frames,
+    frames_to,
+    segment_header,
+    segment_path,
+)
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topics import TopicHandle
 
@@ -59,6 +68,7 @@ class Output:
     drafts: list[tuple[Draft, int, int, int]] = field(default_factory=list)
     pending: list[Piece] = field(default_factory=list)
     bytes: int = 0
+    flags: int = 0
 
     def add(self, piece: Piece) -> None:
         if piece.punctuation is not None:
@@ -127,6 +137,8 @@ class Output:
                     base=self.base,
                     created_us=self.partition.clock.now_us(),
                     topic=topic,
+                    size=SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts),
+                    flags=self.flags,
                 )
             )
             for draft, offset, appended_at_us, producer in self.drafts:
@@ -147,11 +159,10 @@ class Output:
         reach("compaction.unlinked")
 
 
-def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment) -> Iterator[Piece]:
-    """The frames of a segment, each sum checked, with all system columns written out."""
+def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> Iterator[Piece]:
+    """The frames of a sealed segment up to `offset_next`, each sum checked, with all system columns written out."""
     mapped = SegmentMap(segment.path)
-    position = 0
-    for position, header in walk(mapped.view):
+    for position, header in frames_to(mapped, segment, offset_next):
         payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
         if header.payload_size and not payload_is_whole(header, payload):
             raise FrameCorrupt(
@@ -164,17 +175,7 @@ def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment) -> It
             yield Piece(header.schema_version, pa.RecordBatch.from_pylist([]), header.offset_base, header)
             continue
         yield Piece(header.schema_version, _full(handle, partition, header, payload), header.offset_next)
-        position += header.size
-        mapped.forget_before(position)
-    if mapped.length > 64 and position < mapped.length - HEADER_BYTES and not _ends_well(mapped):
-        raise FrameCorrupt(path=str(segment.path), position=position, offset=-1, why="frames end before the file does")
-
-
-def _ends_well(mapped: SegmentMap) -> bool:
-    end = 64
-    for position, header in walk(mapped.view):
-        end = position + header.size
-    return end == mapped.length
+        mapped.forget_before(position + header.size)
 
 
 def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
@@ -200,22 +201,24 @@ def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset
     mapped = SegmentMap(segment.path)
     if count_frames(mapped.view) * SMALL_FRAME_BYTES <= mapped.length:
         return False
-    headers = [header for _, header in walk(mapped.view)]
+    headers = [header for _, header in frames_to(mapped, segment, offset_next)]
     rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
     if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
         return False
-    keep_producers(partition, headers, offset_next)
     output = Output(handle, partition, segment.base)
-    for piece in pieces_of(handle, partition, segment):
+    output.flags = keep_producers(partition, mapped.flags, headers, offset_next)
+    for piece in pieces_of(handle, partition, segment, offset_next):
         output.add(piece)
     output.publish(offset_next, [segment])
     return True
 
 
-def keep_producers(partition: Partition, headers: Sequence[Header], offset_next: int) -> None:
-    """Save what idempotent producers wrote before their frames are joined with others'."""
-    if any(header.producer for header in headers):
-        save_producers(partition, offset_next)
+def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], offset_next: int) -> int:
+    """Save what idempotent producers wrote before their frames are joined with others'; returns flags that tell it."""
+    if not flags & FLAG_PRODUCERS and not any(is_batch(header) for header in headers):
+        return 0
+    save_producers(partition, offset_next)
+    return FLAG_PRODUCERS
 
 
 def save_producers(partition: Partition, offset_next: int) -> None:

@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from headwater.errors import FrameCorrupt, TopicNotFound
 from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
-from headwater.log.embedded.partition import IOV_MAX, storage_errors
+from headwater.log.embedded.partition import IOV_MAX
 from headwater.log.embedded.transactions import Part
 from headwater.log.port import Rows
 from headwater.units import MIB

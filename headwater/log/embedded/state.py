@@ -14,6 +14,7 @@ is not believed; *visible* is, since it was stored after the bytes it speaks of 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -25,7 +26,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from headwater.log.embedded.files import OpenFile
+from headwater.log.embedded.files import OpenFile, storage_errors
 
 MAGIC = b"HWSTATE1"
 FILE_HEADER_BYTES = 64
@@ -65,6 +66,18 @@ def boot_mark() -> int:
     return crc32c(boot_identity()) or 1
 
 
+def _extend(descriptor: int, size: int) -> None:
+    """Make a file at least so large, with its space: a full disk must refuse it now, not when a tail moves."""
+    if os.fstat(descriptor).st_size >= size:
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(descriptor, size)
+
+
 class StateFile:
     """One topic's state, mapped."""
 
@@ -72,9 +85,15 @@ class StateFile:
         self.path = path
         self.read_only = read_only
         self._lock = threading.Lock()
-        self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR)
-        self._descriptor = self._file.descriptor
-        self._map: mmap.mmap
+        self._file: OpenFile | None = None
+        self._descriptor = -1
+        try:
+            self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR)
+            self._descriptor = self._file.descriptor
+        except FileNotFoundError:
+            if not read_only:
+                raise
+        self._map: mmap.mmap | bytes
         self.grow(partitions)
 
     @staticmethod
@@ -83,24 +102,21 @@ class StateFile:
 
         What another process has made in the meantime stays: it may have been mapped already, and must never shrink.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            size = FILE_HEADER_BYTES + SLOT_BYTES * partitions
-            if os.fstat(descriptor).st_size < size:
-                os.ftruncate(descriptor, size)
-            os.pwrite(descriptor, MAGIC, 0)
-        finally:
-            os.close(descriptor)
+        file = OpenFile(path, os.O_RDWR | os.O_CREAT)
+        with storage_errors(path):
+            _extend(file.descriptor, FILE_HEADER_BYTES + SLOT_BYTES * partitions)
+            os.pwrite(file.descriptor, MAGIC, 0)
 
     def grow(self, partitions: int) -> None:
         """Make room for `partitions` slots and map them."""
         size = FILE_HEADER_BYTES + SLOT_BYTES * partitions
-        with self._lock:
-            if os.fstat(self._descriptor).st_size < size and not self.read_only:
-                os.ftruncate(self._descriptor, size)
-            length = os.fstat(self._descriptor).st_size
+        with self._lock, storage_errors(self.path):
+            if not self.read_only:
+                _extend(self._descriptor, size)
+            length = os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
             if length < size:
-                raise OSError(f"{self.path} is too short")
+                self._map = bytes(size)  # lost, and this process may not write: it finds the ends in the segments
+                return
             self._map = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ)
             if self._map[:8] != MAGIC and not self.read_only:
                 os.pwrite(self._descriptor, MAGIC, 0)

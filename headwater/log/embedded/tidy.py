@@ -1,7 +1,8 @@
 """Upkeep of a partition: retention, coalescing and compaction. It runs behind appends and never blocks them.
 
 Retention marks first (readers behind the mark get `OffsetExpired`), then archives or unlinks. A crash in between
-leaves files before the mark, and the next round takes them.
+leaves files before the mark, and the next round takes them. The mark is the only thing that moves a partition's start:
+a first segment that is gone without it is missing, not expired.
 """
 
 from __future__ import annotations
@@ -22,9 +23,19 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import compaction, rewrite
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import make_folder, sync_folder
+from headwater.log.embedded.files import make_folder, replace_file, storage_error, sync_folder
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, list_segments, walk
+from headwater.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentMap,
+    frames_to,
+    list_segments,
+    recorded_starts,
+    segment_header,
+    segment_path,
+    walk,
+)
 from headwater.log.embedded.topics import TopicHandle
 
 if TYPE_CHECKING:
@@ -107,10 +118,10 @@ def expiry_us(handle: TopicHandle, segment_last_us: int) -> int | None:
     return None if seconds is None else segment_last_us + round(seconds * 1e6)
 
 
-def last_appended_us(segment: Segment) -> int:
-    """When the last frame of a segment was appended; 0 for an empty one."""
+def last_appended_us(segment: Segment, offset_next: int) -> int:
+    """When the last frame of a sealed segment was appended; 0 for one without frames."""
     last = 0
-    for _, header in walk(SegmentMap(segment.path).view):
+    for _, header in frames_to(SegmentMap(segment.path), segment, offset_next):
         last = header.appended_at_us
     return last
 
@@ -155,29 +166,41 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
     start = partition.start()
     gone = sum(1 for end in ends if end <= start)  # marked by a process that died before it unlinked
     if retention.seconds_max is not None and not handle.topic.compact:
-        while gone < len(sealed) and (expiry_us(handle, last_appended_us(sealed[gone])) or now_us) < now_us:
+        while gone < len(sealed) and (
+            (expiry_us(handle, last_appended_us(sealed[gone], ends[gone])) or now_us) < now_us
+        ):
             gone += 1
     if retention.bytes_max is not None:
         sizes = [segment.path.stat().st_size for segment in partition.segments()]
         while gone < len(sealed) and sum(sizes[gone:]) > retention.bytes_max:
             gone += 1
     if not gone:
+        if start > max(recorded_starts(partition.folder), default=0) and partition.folder_is_on_disk:
+            partition.set_start(start)  # marked by a release that did so in the state file alone
         return
     rewrite.save_producers(partition, ends[gone - 1])
-    if ends[gone - 1] > start:
-        partition.state.set_start(partition.number, ends[gone - 1])
-    partition.state.sync()
+    partition.set_start(max(start, ends[gone - 1]))
     reach("retention.marked")
-    for segment in sealed[:gone]:
+    for segment, end in zip(sealed[:gone], ends, strict=False):
         report.segments_expired += 1
         report.bytes_expired += segment.path.stat().st_size
-        _remove(handle, partition, segment)
+        _remove(handle, partition, segment, end)
         reach("retention.unlinked")
 
 
-def _remove(handle: TopicHandle, partition: Partition, segment: Segment) -> None:
+def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> None:
+    folder = handle.archive(partition.number)
+    if not handle.topic.archive and folder.is_dir() and not (folder / segment.path.name).exists():
+        # What the archive already has must not look as if the rest of it were missing.
+        header = segment_header(
+            partition=partition.number,
+            base=segment.base,
+            created_us=partition.clock.now_us(),
+            topic=int(handle.topic.id[:15], 16),
+            size=SEGMENT_HEADER_BYTES,
+        )
+        replace_file(segment_path(folder, segment.base, offset_next), header, durable=True)
     if handle.topic.archive:
-        folder = handle.archive(partition.number)
         make_folder(folder, levels=3)
         try:
             os.rename(segment.path, folder / segment.path.name)
@@ -266,6 +289,9 @@ class Tidier:
         except HeadwaterError as error:
             # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
             self.errors.append(error)
-        except (OSError, ValueError):
+        except OSError as error:
+            if not handle.deleted and not log.closed:
+                self.errors.append(storage_error(error, partition.folder))
+        except ValueError:
             if not handle.deleted and not log.closed:
                 raise

@@ -19,13 +19,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import orjson
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import FormatUnknown, NameInvalid, PartitionNotFound, ReadOnly, TopicExists, TopicNotFound
+from headwater.errors import (
+    FileCorrupt,
+    NameInvalid,
+    PartitionNotFound,
+    ReadOnly,
+    StorageError,
+    TopicExists,
+    TopicNotFound,
+)
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import replace_file, sync_folder
+from headwater.log.embedded.files import (
+    FILES_EACH,
+    dump_checked,
+    files_max,
+    load_checked,
+    replace_file,
+    storage_error,
+    storage_errors,
+    sync_folder,
+)
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.state import DELETED, StateFile, Tail
@@ -101,6 +117,7 @@ class TopicHandle:
         self._partitions: weakref.WeakValueDictionary[int, Partition] = weakref.WeakValueDictionary()
         self.topic, self.schemas = load_topic(folder)
         self.storage = self._storage()
+        self._check_partitions()
         self.state = self._open_state()
         self._changes = self.state.counters()[0]
         self.turn = 0
@@ -124,6 +141,9 @@ class TopicHandle:
     def schema_of(self, version: int) -> pa.Schema:
         if version not in self.schemas:
             self.reload()
+        if version not in self.schemas:
+            why = f"rows were written with schema version {version}, which it does not have"
+            raise FileCorrupt(path=str(self.folder / "topic.json"), why=why)
         return self.schemas[version]
 
     def partition(self, number: int) -> Partition:
@@ -180,6 +200,16 @@ class TopicHandle:
             floor=self._floor,
         )
 
+    def _check_partitions(self) -> None:
+        """Raise where there are more partitions than `topic.json` says: it is older than the topic."""
+        try:
+            numbers = [int(name) for name in os.listdir(self.storage) if name.isdigit()]
+        except FileNotFoundError:
+            return  # deleted just now
+        if numbers and max(numbers) >= self.topic.partitions:
+            why = f"it says that the topic has {self.topic.partitions} partitions, but there are {max(numbers) + 1}"
+            raise FileCorrupt(path=str(self.folder / "topic.json"), why=why)
+
     def _storage(self) -> Path:
         self._floor = 0
         if self.topic.durability != "memory":
@@ -189,7 +219,7 @@ class TopicHandle:
         lock = FileLock(self.folder / "topic.lock")
         with lock:
             floor = self.folder / "floor"
-            began = int(floor.read_text()) if floor.exists() else -OFFSETS_PER_BOOT
+            began = _read_floor(floor)
             if not (storage / "state").exists():
                 began += OFFSETS_PER_BOOT
                 replace_file(floor, str(began).encode(), durable=True)
@@ -203,9 +233,7 @@ class TopicHandle:
         path = self.storage / "state"
         try:
             return StateFile(path, partitions=self.topic.partitions, read_only=self._read_only)
-        except OSError:
-            if self._read_only:
-                raise ReadOnly(path=str(path)) from None
+        except FileNotFoundError:
             # Lost or too short: an empty one sends the first reader or writer of each partition to the segments.
             StateFile.make(path, partitions=self.topic.partitions)
             return StateFile(path, partitions=self.topic.partitions, read_only=False)
@@ -233,8 +261,9 @@ class Catalogue:
         self._read_only = read_only
         self._archive = archive
         self._handles: weakref.WeakValueDictionary[str, TopicHandle] = weakref.WeakValueDictionary()
-        self._recent_handles: Recent[TopicHandle] = Recent(open_partitions_max)
-        self._recent_partitions: Recent[Partition] = Recent(open_partitions_max)
+        open_max = min(open_partitions_max, max(1, files_max() // FILES_EACH))
+        self._recent_handles: Recent[TopicHandle] = Recent(open_max)
+        self._recent_partitions: Recent[Partition] = Recent(open_max)
         self._lock = threading.RLock()
 
     def get(self, name: str) -> TopicHandle:
@@ -280,12 +309,15 @@ class Catalogue:
                 StateFile.make(folder / "state", partitions=topic.partitions)
             reach("topic.made")
             os.rename(folder, self._folder / topic.name)
-        except OSError as error:
+            with storage_errors(self._folder):
+                sync_folder(self._folder)
+        except (OSError, StorageError) as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, StorageError):
+                raise
             if (self._folder / topic.name).exists():
                 raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
-            raise
-        sync_folder(self._folder)
+            raise storage_error(error, self._folder / topic.name) from error
         reach("topic.published")
         return self.get(topic.name)
 
@@ -302,7 +334,8 @@ class Catalogue:
                 topic, schemas = change(handle.topic, dict(handle.schemas))
                 if topic.partitions > handle.topic.partitions:
                     handle.state.grow(topic.partitions)
-                replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
+                with storage_errors(handle.folder):
+                    replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
                 handle.state.set_counters(handle.state.counters()[0] + 1, 0)
         finally:
             lock.close()
@@ -375,6 +408,8 @@ class Catalogue:
         check_name("topic", name, internal=True)
         folder = self._folder / name
         if not (folder / "topic.json").exists():
+            if any(folder.glob("*/*.log")) and not (folder / "topic.json").exists():
+                raise FileCorrupt(path=str(folder / "topic.json"), why="it is gone, but rows of the topic are there")
             raise TopicNotFound(topic=name, near=self.nearest(name))
         try:
             handle = self._handle_of(folder)
@@ -415,12 +450,26 @@ def _id_of(folder: Path) -> str | None:
 
 def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
     """What `topic.json` says."""
+    path = folder / "topic.json"
     try:
-        body: dict[str, Any] = orjson.loads((folder / "topic.json").read_bytes())
+        return _topic_of(load_checked(path, format_known=FORMAT))
     except FileNotFoundError:
         raise TopicNotFound(topic=folder.name) from None
-    if body.get("format") != FORMAT:
-        raise FormatUnknown(path=str(folder / "topic.json"), found=str(body.get("format")), known=f"format {FORMAT}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileCorrupt(path=str(path), why=f"it does not describe a topic ({error!r})") from error
+
+
+def _read_floor(path: Path) -> int:
+    """The first offset to be used by a topic kept in memory; so far none."""
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return -OFFSETS_PER_BOOT
+    except ValueError as error:
+        raise FileCorrupt(path=str(path), why="it is not a number") from error
+
+
+def _topic_of(body: dict[str, Any]) -> tuple[Topic, dict[int, pa.Schema]]:
     schemas = {int(version): schema_from_json(columns) for version, columns in body["schemas"].items()}
     latest = max(schemas)
     topic = Topic(
@@ -465,7 +514,7 @@ def dump_topic(topic: Topic, schemas: dict[int, pa.Schema]) -> bytes:
         "created_us": topic.created_us,
         "schemas": {str(version): schema_to_json(schema) for version, schema in schemas.items()},
     }
-    return orjson.dumps(body, option=orjson.OPT_INDENT_2)
+    return dump_checked(body)
 
 
 def with_schema(topic: Topic, schemas: dict[int, pa.Schema], schema: pa.Schema) -> tuple[Topic, dict[int, pa.Schema]]:

@@ -16,8 +16,11 @@ from headwater.errors import (
     PartitionNotFound,
     ProducerFenced,
     ReadOnly,
+    StorageError,
+    TopicNotFound,
 )
 from headwater.log.embedded import drafting
+from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.frame import Draft, draft_punctuation
 from headwater.log.embedded.keys import key_of_rows
 from headwater.log.embedded.partition import Identity, Partition, append_together
@@ -149,10 +152,17 @@ class Writing(Declaring):
         waits: list[tuple[Partition, int]] = []
         duplicates = 0
         places = [(handle.partition(number), drafts[number]) for number in sorted(drafts)]
-        if len(places) == 1:
-            results = [places[0][0].append(places[0][1], identity=identity, condition=condition)]
-        else:
-            results = append_together(places, identity)
+        try:
+            if len(places) == 1:
+                results = [places[0][0].append(places[0][1], identity=identity, condition=condition)]
+            else:
+                results = append_together(places, identity)
+        except (OSError, StorageError) as error:
+            if handle.deleted:  # by another process, while this one was about to append
+                raise TopicNotFound(topic=handle.topic.name) from error
+            if isinstance(error, StorageError):
+                raise
+            raise storage_error(error, handle.folder) from error
         for (partition, _), written in zip(places, results, strict=True):
             number = partition.number
             ranges[number] = (written.offset, written.offset_next)
