@@ -15,7 +15,7 @@
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
-        ├── FrameCorrupt, SegmentMissing, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
+        ├── FrameCorrupt, SegmentMissing, CommitLogCorrupt, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
 Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts.
 """
@@ -909,6 +909,22 @@ class SegmentMissing(StorageError):
     offset: int
     problem = "Partition {partition} has lost the segment that held offset {offset}."
     remedy = "Restore the file from a copy, or run `headwater log repair` to continue without these rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class CommitLogCorrupt(StorageError):
+    """The record of committed transactions is no longer what was written."""
+
+    path: str
+    position: int
+    why: str
+    problem = (
+        "The commit log {path} is damaged at byte {position}: {why}. Which transactions were committed is not known."
+    )
+    remedy = (
+        "Restore the file from a copy, or run `headwater log repair`, which sets it aside and rebuilds it from"
+        " `commits.copy` and the partitions. Until then nothing is committed; settled rows can be read."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

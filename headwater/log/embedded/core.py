@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -15,6 +16,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Config
 from headwater.errors import (
     Closed,
+    CommitLogCorrupt,
     FormatUnknown,
     LogNotFound,
     ReadOnly,
@@ -84,7 +86,8 @@ class Core:
         self._staging = Area(self.path / "transactions" / "staged")
         self._pool: ThreadPoolExecutor | None = None
         if not self.read_only:
-            self._commits.settle()
+            with contextlib.suppress(CommitLogCorrupt):  # whoever commits is told; rows of other topics can be read
+                self._commits.settle()
 
     @property
     def closed(self) -> bool:
@@ -96,6 +99,10 @@ class Core:
 
     def catalogue(self) -> Catalogue:
         return self._catalogue
+
+    def commits(self) -> Commits:
+        """The transactions, for verify and repair."""
+        return self._checked_commits
 
     @property
     def _checked_commits(self) -> Commits:

@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
-from headwater.log.embedded import recovery
+from headwater.errors import CommitLogCorrupt, FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
+from headwater.log.embedded import commit_repair, recovery
 from headwater.log.embedded.files import sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
@@ -104,6 +104,7 @@ class _Inspection:
         self._total = sum(self._size_of(name) for name in names)
         if self._topic is None:
             self._leftovers()
+            self._commit_log()
         for name in names:
             self._report.topics += 1
             try:
@@ -141,6 +142,10 @@ class _Inspection:
         for folder in self._log.catalogue().leftovers():
             action = self._action("removed", partial(shutil.rmtree, folder))
             self._found(Finding(path=str(folder), kind="half-made topic", why="its process died", action=action))
+
+    def _commit_log(self) -> None:
+        for finding in commit_repair.inspect(self._log, repair=self._say, dry_run=not self._mend):
+            self._found(Finding(**finding._asdict()))
 
     def _action(self, what: str, act: Callable[[], object]) -> str:
         if not self._say:
@@ -287,8 +292,9 @@ class _Inspection:
 
     @staticmethod
     def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> str:
-        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
-            return "its transaction never committed"
+        with contextlib.suppress(CommitLogCorrupt):  # reported by itself: whether it was committed is not known
+            if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
+                return "its transaction never committed"
         if header.offset_base < offset or (header.offset_base > offset and not segment.rewritten):
             return f"it holds offset {header.offset_base} where {offset} was due"
         return ""

@@ -6,7 +6,7 @@ or prepared transaction never holds up a reader or a writer. To commit, one proc
 1. takes the append locks of all partitions concerned and writes the frames, marked with the transaction's number,
    behind their tails, where nobody reads yet;
 2. syncs them;
-3. appends one record to `transactions/commits.log` and syncs it: **this is the commit**;
+3. appends one record to the commit log (`commit_log.py`) and syncs it: **this is the commit**;
 4. moves the tails.
 
 Three counters in `transactions/state` tell everybody how far it has come: *intent* grows before 3, *started* before 4
@@ -20,20 +20,14 @@ last of their partition until they are settled.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import secrets
-import struct
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
-
-import orjson
-from google_crc32c import value as crc32c
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -44,23 +38,31 @@ from headwater.errors import (
     TransactionFinished,
     TransactionNotFound,
 )
+from headwater.log.embedded.commit_log import (
+    FINISHED,
+    INTENT,
+    SERIAL_SHIFT,
+    STARTED,
+    CommitLog,
+    CommitState,
+    Damage,
+    Rebuilt,
+    Record,
+    framed,
+    unframed,
+)
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import OpenFile, make_folder, replace_file, sync_folder
+from headwater.log.embedded.files import make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
 from headwater.log.embedded.locks import FileLock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import walk
-from headwater.log.embedded.state import Tail, boot_mark
+from headwater.log.embedded.state import Tail
 from headwater.log.port import Appended, Offsets
 
-MAGIC = b"HWTX"
-_RECORD = struct.Struct("<4sIII")
-_STATE = struct.Struct("<IIQQQ")
-_INTENT, _STARTED, _FINISHED = 8, 16, 24
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
 SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
-_SERIAL_SHIFT = 31
 
 
 class Part(NamedTuple):
@@ -85,54 +87,46 @@ class Commits:
         read_only: bool,
     ) -> None:
         self._folder = folder
-        self._path = folder / "commits.log"
         self._clock = clock
         self._partition = partition
         self._every_partition = every_partition
         self._registry = registry
         self._read_only = read_only
         self._lock = FileLock(folder / "lock")
-        self._reading = threading.Lock()
-        self._inode = 0
-        self._position = 0
-        self._numbers: set[int] = set()
-        self._serial = 0
-        self._horizon = 0
-        self._durable_to = 0
-        self._last: dict[str, dict[str, Any]] = {}
-        self._prepared: dict[str, dict[str, Any]] = {}
-        self._newest: dict[str, Any] | None = None
-        self._recent: list[dict[str, Any]] = []
-        self._state, self._file = self._open_state()
+        self._state = CommitState(folder / "state", read_only=read_only)
+        self._records = CommitLog(folder, self._state, read_only=read_only)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def is_committed(self, number: int) -> bool:
         """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
-        if number >> _SERIAL_SHIFT <= self._horizon:
+        if number >> SERIAL_SHIFT <= self._records.horizon:
             return True
-        if number not in self._numbers:
-            self._catch_up()
-        if number in self._numbers:
-            self._make_durable()
+        if number not in self._records.numbers:
+            self._records.catch_up()
+        if number in self._records.numbers:
+            self._records.make_durable()
             self._announce()
             return True
-        return number >> _SERIAL_SHIFT <= self._horizon
+        if number >> SERIAL_SHIFT > self._records.horizon:
+            self._records.check()  # its record may be one of those that are lost
+        return number >> SERIAL_SHIFT <= self._records.horizon
 
     def last_sequence(self, producer: str) -> int:
         """The number of the last transaction that `producer` committed, -1 where there is none."""
         if self._read_only:
-            self._catch_up()
+            self._records.catch_up()
+            self._records.check()
         else:
             with self._lock:  # not while a record is written but not yet durable
                 self._finish_last()
-        record = self._last.get(producer)
+        record = self._records.last.get(producer)
         return -1 if record is None else int(record["sequence"])
 
     def last_metadata(self, producer: str) -> dict[str, Any] | None:
         """What the last transaction of `producer` says about itself."""
         self.last_sequence(producer)
-        record = self._last.get(producer)
+        record = self._records.last.get(producer)
         return None if record is None else record.get("metadata")
 
     def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
@@ -140,18 +134,18 @@ class Commits:
         if self._read_only:
             return look()
         while True:
-            before = intent, started, finished = self._counters()
+            before = intent, started, finished = self._state.counters()
             if not intent == started == finished and self.settle():
                 continue
             if started == finished:
                 found = look()
-                if self._counters() == before:
+                if self._state.counters() == before:
                     return found
             os.sched_yield()
 
     def pending(self) -> bool:
         """Whether a commit is under way; if its process died, `settle` finishes it."""
-        intent, started, finished = self._counters()
+        intent, started, finished = self._state.counters()
         return not intent == started == finished
 
     def settle(self) -> bool:
@@ -195,7 +189,7 @@ class Commits:
 
     def _commit(self, parts: Sequence[Part], record: dict[str, Any]) -> dict[str, Appended]:
         # Serial numbers order transactions without a clock; one that died may have used the same, hence the rest.
-        number = ((self._serial + 1) << _SERIAL_SHIFT) | secrets.randbits(_SERIAL_SHIFT)
+        number = ((self._records.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
         parts = sorted(
             parts, key=lambda part: (part.topic, part.partition)
         )  # one order for all: no two can block each other
@@ -210,7 +204,7 @@ class Commits:
                 reach("commit.written")
                 _sync([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
-                self._count(_INTENT, self._counters()[2] + 1)
+                self._state.count(INTENT, self._state.counters()[2] + 1)
                 record |= {
                     "number": number,
                     "at_us": self._clock.now_us(),
@@ -219,12 +213,12 @@ class Commits:
                         for part, (_, start, end) in zip(parts, tails, strict=True)
                     ],
                 }
-                self._record(record)
+                self._records.append(record)
             except BaseException:
-                if number not in self._numbers:
+                if number not in self._records.numbers:
                     for partition, start, _ in tails:
                         partition.take_back(start)
-                    self._count(_INTENT, self._counters()[2])
+                    self._state.count(INTENT, self._state.counters()[2])
                 raise
             reach("commit.recorded")
             self._flip([(partition, end) for partition, _, end in tails])
@@ -245,44 +239,40 @@ class Commits:
         return _Held(lock)  # type: ignore[return-value]
 
     def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
-        intent, _, _ = self._counters()
-        self._count(_STARTED, intent)
+        intent, _, _ = self._state.counters()
+        self._state.count(STARTED, intent)
         for partition, end in tails:
             partition.publish(end)
             reach("commit.flipped")
-        self._count(_FINISHED, intent)
+        self._state.count(FINISHED, intent)
 
     def _finish_last(self) -> None:
         """Move the tails that a dead process recorded but did not move. The caller holds the lock."""
-        self._catch_up()
-        intent, started, finished = self._counters()
-        boot = _STATE.unpack_from(self._state, 0)[0]
-        if intent == started == finished and boot == boot_mark():
+        self._records.catch_up()
+        self._records.check()
+        intent, started, finished = self._state.counters()
+        if intent == started == finished and self._state.of_this_boot:
             return
-        self._make_durable()
-        self._count(_STARTED, intent)
+        self._records.make_durable()
+        self._records.bear_witness()
+        self._state.count(STARTED, intent)
         # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
-        records = [self._newest] if boot == boot_mark() else list(self._recent)
+        records = [self._records.newest] if self._state.of_this_boot else list(self._records.recent)
         places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
         for topic, number in sorted(places):
             with contextlib.suppress(TopicNotFound):  # deleted since: nothing to show
                 self._partition(topic, number).settle()
-        self._count(_FINISHED, intent)
-        os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
+        self._state.count(FINISHED, intent)
+        if not self._state.of_this_boot:
+            self._records.renew_copy()
+            self._state.mark_boot()
 
-    def _counters(self) -> tuple[int, int, int]:
-        _, _, intent, started, finished = _STATE.unpack_from(self._state, 0)
-        return intent, started, finished
-
-    def _count(self, at: int, value: int) -> None:
-        os.pwrite(self._file.descriptor, struct.pack("<Q", value), at)
-
-    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> dict[str, Any] | None:
-        if prepared and name in self._prepared:
-            return self._prepared[name]
+    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> Record | None:
+        if prepared and name in self._records.prepared:
+            return self._records.prepared[name]
         if producer is None or sequence is None:
             return None
-        last = self._last.get(producer)
+        last = self._records.last.get(producer)
         if last is None or sequence > last["sequence"]:
             return None
         if last["sequence"] == sequence:
@@ -297,95 +287,18 @@ class Commits:
         if epoch < current:
             raise ProducerFenced(producer=producer, epoch=epoch, current=current)
 
-    # -- the file of records ------------------------------------------------------------------------------------------
-
-    def _record(self, record: dict[str, Any]) -> None:
-        """Append the record that makes the transaction true."""
-        self._catch_up()
-        data = _framed(record)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            # A record torn by a dead process lies behind the last whole one, and is overwritten.
-            os.ftruncate(descriptor, self._position)
-            os.pwrite(descriptor, data, self._position)
-            reach("commit.recording")
-            os.fdatasync(descriptor)
-            if self._durable_to == 0:  # whoever made the file may have died before its name was durable
-                sync_folder(self._folder)
-            self._durable_to = self._position + len(data)
-        except BaseException:
-            os.ftruncate(descriptor, self._position)
-            raise
-        finally:
-            os.close(descriptor)
-        self._catch_up()
-
     def _announce(self) -> None:
         """Say that a transaction begins to show: its process died, and one of its partitions is being recovered.
 
         Without that, others could see this partition before the rest: a dying process lets go of its locks one by one.
         """
-        intent, _, finished = self._counters()
+        intent, _, finished = self._state.counters()
         if intent != finished and not self._read_only:
-            self._count(_STARTED, intent)
-
-    def _make_durable(self) -> None:
-        """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
-        if self._read_only or self._durable_to >= self._position:
-            return
-        file = OpenFile(self._path, os.O_RDWR)
-        position = self._position
-        os.fdatasync(file.descriptor)
-        sync_folder(self._folder)
-        self._durable_to = position
-
-    def _catch_up(self) -> None:
-        """Read the records that others have appended."""
-        with self._reading:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        try:
-            stat = os.stat(self._path)
-        except FileNotFoundError:
-            return
-        if stat.st_ino != self._inode or stat.st_size < self._position:
-            # Shortened, or the last record was taken back when its sync failed.
-            self._inode, self._position, self._durable_to = stat.st_ino, 0, 0
-            self._numbers.clear()
-            self._recent.clear()
-            self._last.clear()
-        if stat.st_size <= self._position:
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            data = file.read()
-        at = 0
-        while (record := _unframed(data, at)) is not None:
-            body, size = record
-            self._learn(body)
-            at += size
-        self._position += at
-
-    def _learn(self, record: dict[str, Any]) -> None:
-        if "horizon" in record:
-            self._horizon = self._serial = record["horizon"]
-            return
-        self._numbers.add(record["number"])
-        self._serial = max(self._serial, record["number"] >> _SERIAL_SHIFT)
-        if record.get("parts") and not record.get("old"):
-            self._newest = record
-            self._recent.append(record)
-        if record["producer"] is not None and record["sequence"] is not None:
-            last = self._last.get(record["producer"])
-            if last is None or last["sequence"] <= record["sequence"]:
-                self._last[record["producer"]] = record
-        if record["prepared"]:
-            self._prepared[record["name"]] = record
+            self._state.count(STARTED, intent)
 
     def _shorten(self) -> None:
         """Forget the records that nobody can ask for again, once the file is large. The caller holds the lock."""
-        if self._position < COMMITS_BYTES_MAX:
+        if self._records.position < COMMITS_BYTES_MAX:
             return
         # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
         # which number on they matter again.
@@ -396,27 +309,17 @@ class Commits:
         except HeadwaterError:
             return  # a damaged partition is reported to whoever uses it; this transaction is committed all the same
         self._forget_committed_files()
-        kept = [{**record, "old": True} for record in self._last.values()]
-        data = b"".join(_framed(record) for record in [{"horizon": self._serial}, *kept])
-        replace_file(self._path, data, durable=True)
-        self._catch_up()
+        kept = [{**record, "old": True} for record in self._records.last.values()]
+        self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])
 
     def _forget_committed_files(self) -> None:
         """Remove what was prepared and then committed, before the record that says so goes."""
         folder = self._folder / "prepared"
         if folder.is_dir():
             for name in os.listdir(folder):
-                if name in self._prepared:
+                if name in self._records.prepared:
                     (folder / name).unlink(missing_ok=True)
             sync_folder(folder)
-
-    def _open_state(self) -> tuple[mmap.mmap, OpenFile]:
-        path = self._folder / "state"
-        file = OpenFile(path, os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT)
-        # New, or cut short by a power cut: zeros say that it is from another boot. It never shrinks, others may map it.
-        if os.fstat(file.descriptor).st_size < _STATE.size and not self._read_only:
-            os.ftruncate(file.descriptor, _STATE.size)
-        return mmap.mmap(file.descriptor, _STATE.size, access=mmap.ACCESS_READ), file
 
     def close(self) -> None:
         self._lock.close()
@@ -424,6 +327,31 @@ class Commits:
     def abandon(self) -> None:
         """In a forked child: let go of the parent's lock."""
         self._lock.abandon()
+
+    # -- repair -------------------------------------------------------------------------------------------------------
+
+    def damage(self) -> Damage | None:
+        """Where the commit log is damaged, if it is."""
+        self._records.catch_up()
+        return self._records.damage
+
+    def copy_differs(self) -> bool:
+        """Whether the copy of the commit log could not be used to rebuild it."""
+        return self._records.copy_differs()
+
+    def recorded(self, number: int) -> bool:
+        """Whether the commit log knows of this transaction."""
+        return number in self._records.numbers or number >> SERIAL_SHIFT <= self._records.horizon
+
+    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool) -> Rebuilt:
+        """Write the commit log anew from what is left of it, from its copy and from what readers see."""
+        if dry_run:
+            return self._records.rebuild(proven)
+        with self._lock:
+            rebuilt = self._records.rebuild(proven)
+            self._records.set_aside(why="rebuilt")
+            self._records.replace(rebuilt.records)
+        return rebuilt
 
     # -- prepared transactions ----------------------------------------------------------------------------------------
 
@@ -439,23 +367,24 @@ class Commits:
             for draft in part.drafts
             for piece in (draft.header(offset=0, appended_at_us=0), draft.payload, bytes(-draft.payload_size % 8))
         )
-        replace_file(folder / name, _framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
+        replace_file(folder / name, framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
         reach("prepare.published")
 
     def prepared(self) -> list[str]:
         folder = self._folder / "prepared"
-        self._catch_up()
+        self._records.catch_up()
+        self._records.check()
         names = os.listdir(folder) if folder.is_dir() else []
         # One that was committed by a process that died before it removed the file is no longer waiting.
-        return sorted(name for name in names if not name.startswith(".") and name not in self._prepared)
+        return sorted(name for name in names if not name.startswith(".") and name not in self._records.prepared)
 
     def commit_prepared(self, name: str) -> dict[str, Appended]:
         """Commit by id; a second call changes nothing, also after a crash in between."""
         path = self._folder / "prepared" / name
         with self._lock:  # against a rollback at the same time
             self._finish_last()
-            if name in self._prepared:
-                result = _appended(self._prepared[name], duplicate=True)
+            if name in self._records.prepared:
+                result = _appended(self._records.prepared[name], duplicate=True)
             else:
                 if not path.exists():
                     raise TransactionNotFound(transaction=name)
@@ -474,8 +403,9 @@ class Commits:
     def rollback_prepared(self, name: str) -> None:
         path = self._folder / "prepared" / name
         with self._lock:
-            self._catch_up()
-            if name in self._prepared:
+            self._records.catch_up()
+            self._records.check()
+            if name in self._records.prepared:
                 raise TransactionFinished(transaction=name, outcome="committed")
             if not path.exists():
                 raise TransactionNotFound(transaction=name)
@@ -505,24 +435,9 @@ def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]
     return {topic: Appended(topic=topic, ranges=places, duplicate=duplicate) for topic, places in ranges.items()}
 
 
-def _framed(record: dict[str, Any]) -> bytes:
-    body = orjson.dumps(record)
-    return _RECORD.pack(MAGIC, crc32c(body), len(body), 0) + body + bytes(-len(body) % 8)
-
-
-def _unframed(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
-    if at + _RECORD.size > len(data):
-        return None
-    magic, crc, size, _ = _RECORD.unpack_from(data, at)
-    body = data[at + _RECORD.size : at + _RECORD.size + size]
-    if magic != MAGIC or len(body) != size or crc32c(body) != crc:
-        return None
-    return orjson.loads(body), _RECORD.size + size + (-size % 8)
-
-
 def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
     data = path.read_bytes()
-    framed = _unframed(data, 0)
+    framed = unframed(data, 0)
     if framed is None:
         raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the prepared transaction does not match its sum")
     about, start = framed
