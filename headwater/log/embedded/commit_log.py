@@ -32,7 +32,7 @@ from google_crc32c import value as crc32c
 
 from headwater.errors import CommitLogCorrupt
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import OpenFile, replace_file, sync_folder
+from headwater.log.embedded.files import OpenFile, make_folders, open_file, replace_file, sync_folder
 from headwater.log.embedded.partition import storage_errors
 from headwater.log.embedded.state import boot_mark
 
@@ -247,7 +247,7 @@ class CommitLog:
         record["serial"] = self.serial + 1
         data = framed(record)
         with storage_errors(self.path):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 # A record torn by a dead process lies behind the last whole one: it was never committed.
                 self._cut_torn_end(descriptor)
@@ -324,9 +324,9 @@ class CommitLog:
             return None
         if not data.strip(b"\0"):
             return None
-        self._quarantine.mkdir(parents=True, exist_ok=True)
+        make_folders(self._quarantine)
         kept = self._quarantine / f"commits.log-at-{position}-{time.time_ns()}-{why}.bytes"
-        kept.write_bytes(data)
+        replace_file(kept, data, durable=True)
         return kept
 
     # -- repair -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from headwater.errors import (
     LogNotFound,
     ReadOnly,
 )
-from headwater.log.embedded.files import replace_file
+from headwater.log.embedded.files import make_folders, replace_file
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.staging import Area
@@ -64,7 +64,7 @@ class Core:
         self._closed = False
         self._stale = False
         self._lock = threading.Lock()
-        self._registry = Registry(self.path / "producers")
+        self._registry = Registry(self.path / "producers", lock_seconds_max=self.config.lock_seconds_max)
         self._commits: Commits | None = None
         self._catalogue = Catalogue(
             self.path,
@@ -74,6 +74,7 @@ class Core:
             read_only=self.read_only,
             archive=self.config.archive_dir or self.path / "archive",
             open_partitions_max=self.config.open_partitions_max,
+            lock_seconds_max=self.config.lock_seconds_max,
         )
         self._commits = Commits(
             self.path / "transactions",
@@ -82,6 +83,7 @@ class Core:
             every_partition=self._every_partition,
             registry=self._registry,
             read_only=self.read_only,
+            lock_seconds_max=self.config.lock_seconds_max,
         )
         self._staging = Area(self.path / "transactions" / "staged")
         self._pool: ThreadPoolExecutor | None = None
@@ -140,8 +142,10 @@ class Core:
             if self.read_only or not create or (self.path.exists() and not self.path.is_dir()):
                 raise LogNotFound(path=str(self.path))
             try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; one that is there stays as it is
                 for name in ("topics", "groups", "producers", "transactions"):
-                    (self.path / name).mkdir(parents=True, exist_ok=True)
+                    make_folders(self.path / name)
                 body = {"format": FORMAT, "id": uuid.uuid4().hex, "created_us": self.clock.now_us()}
                 replace_file(mark, orjson.dumps(body, option=orjson.OPT_INDENT_2), durable=True)
             except PermissionError as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import CommitLogCorrupt, FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
 from headwater.log.embedded import commit_repair, recovery
-from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.files import make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import (
@@ -301,9 +301,10 @@ class _Inspection:
 
     def _set_frames_aside(self, partition: Partition, segment: Segment) -> None:
         """Write the segment anew without the damaged places; the old one goes to the quarantine whole."""
-        partition.quarantine.mkdir(parents=True, exist_ok=True)
+        make_folders(partition.quarantine)
         kept = partition.quarantine / f"{partition.topic.name}-{partition.number}-{segment.path.name}"
-        shutil.copyfile(segment.path, kept)
+        with segment.path.open("rb") as damaged, open(kept, "wb", opener=open_file) as file:
+            shutil.copyfileobj(damaged, file)
         later = [other.base for other in list_segments(partition.folder)[0] if other.base > segment.base]
         last = min(later) if later else None
         with partition.append_lock:
@@ -409,7 +410,7 @@ def _without_damage(partition: Partition, segment: Segment, offset_next: int | N
     view = SegmentMap(segment.path).view
     position, end = SEGMENT_HEADER_BYTES, segment.base
     temporary = segment.path.with_name(f".{segment.path.name}.repair.tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=open_file) as file:
         file.write(view[:SEGMENT_HEADER_BYTES])
         while position < len(view):
             header = read_header(view, position)

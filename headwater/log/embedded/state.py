@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from headwater.log.embedded.files import OpenFile
+from headwater.log.embedded.files import OpenFile, open_file
 
 MAGIC = b"HWSTATE1"
 FILE_HEADER_BYTES = 64
@@ -83,7 +83,7 @@ class StateFile:
 
         What another process has made in the meantime stays: it may have been mapped already, and must never shrink.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             size = FILE_HEADER_BYTES + SLOT_BYTES * partitions
             if os.fstat(descriptor).st_size < size:
