@@ -175,6 +175,11 @@ _RULES = {
         help="How often a group member says that it lives.", parse=_seconds_above_zero, show=format_seconds
     ),
     "open_partitions_max": _Rule(help="Partitions whose files one process keeps open.", parse=_count(most=2**20)),
+    "lock_seconds_max": _Rule(
+        help="How long a call waits for a lock of the log that another process holds.",
+        parse=_seconds_above_zero,
+        show=format_seconds,
+    ),
     "archive_dir": _Rule(
         help="Where archived segments go; none is the folder `archive` inside the log.", parse=_optional(_path)
     ),
@@ -227,6 +232,7 @@ class Config:
     session_seconds_max: float = 10.0
     heartbeat_seconds: float = 1.0
     open_partitions_max: int = 256
+    lock_seconds_max: float = 30.0
     archive_dir: Path | None = None
     upkeep: Upkeep = "auto"
     alert_webhook_secret: str | None = field(default=None, repr=False)

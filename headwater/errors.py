@@ -15,7 +15,7 @@
     ├── QueryError            a streaming query cannot go on as it is: mend the code or the state, and restart it
     │   ├── StateMissing, StateChanged, StateFolderUnknown, StepFailed, StepInvalid, OperatorTwice, SourceChanged, OutputChanged, QueryFailed, SparkLost, RowRefused, SinkRefused, SinkUnavailable, ViewRowInvalid, NumberTooLarge, ChangelogInvalid, SkipImpossible, DemoFailed
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
-        ├── FrameCorrupt, SegmentMissing, FileCorrupt, FilesExhausted, FormatUnknown, DiskFull, ReadOnly, SyncFailed, Locked, RowTooLarge, StoreUnreachable
+        ├── FrameCorrupt, SegmentMissing, CommitLogCorrupt, FileCorrupt, FilesExhausted, FormatUnknown, DiskFull, ReadOnly, FolderUnsafe, SyncFailed, Locked, RowTooLarge, StoreUnreachable
 
 Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts.
 """
@@ -932,6 +932,22 @@ class FilesExhausted(StorageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class CommitLogCorrupt(StorageError):
+    """The record of committed transactions is no longer what was written."""
+
+    path: str
+    position: int
+    why: str
+    problem = (
+        "The commit log {path} is damaged at byte {position}: {why}. Which transactions were committed is not known."
+    )
+    remedy = (
+        "Restore the file from a copy, or run `headwater log repair`, which sets it aside and rebuilds it from"
+        " `commits.copy` and the partitions. Until then nothing is committed; settled rows can be read."
+    )
+
+
+@dataclass(eq=False, kw_only=True)
 class FormatUnknown(StorageError):
     """The files were written by a release with another format."""
 
@@ -962,6 +978,17 @@ class ReadOnly(StorageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class FolderUnsafe(StorageError):
+    """Another user could read or change rows that are kept in memory."""
+
+    path: str
+    why: str
+    exit_code: ClassVar[int] = 4
+    problem = "{path} is not safe for the rows of a topic in memory: {why}."
+    remedy = "Have the folder removed, by its owner or an administrator, and open the topic again: it is made anew."
+
+
+@dataclass(eq=False, kw_only=True)
 class SyncFailed(StorageError):
     """The disk did not confirm that bytes are safe."""
 
@@ -977,8 +1004,12 @@ class Locked(StorageError):
 
     what: str
     waited: float
-    problem = "{what} was held by another process for {waited:.1f} s."
-    remedy = "Wait for it, or end the process that holds it; a dead process holds no lock."
+    holder: str = "another process"
+    problem = "{what} was held by {holder} for {waited:.1f} s."
+    remedy = (
+        "Try again; if it stays so, let a stopped process go on with `kill -CONT`, or end it: a dead process holds no"
+        " lock. Calls wait as long as `lock_seconds_max` says."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -33,7 +33,8 @@ import orjson
 from headwater.clock import Clock
 from headwater.errors import MemberFenced
 from headwater.log.assignment import Place, assign
-from headwater.log.embedded.files import replace_file
+from headwater.log.embedded.files import make_folders, open_file, replace_file
+from headwater.log.embedded.locks import wait_for_lock
 
 STATE_FILE = "state.json"
 MEMBERS_FOLDER = "members"
@@ -95,7 +96,7 @@ class GroupFolder:
         self.members = self.path / MEMBERS_FOLDER
 
     def make(self) -> None:
-        self.members.mkdir(parents=True, exist_ok=True)
+        make_folders(self.members)
 
     def load(self) -> GroupState:
         try:
@@ -161,9 +162,9 @@ class GroupFolder:
 
     def _lock(self, name: str, mode: int) -> int:
         while True:
-            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = open_file(self.path / name, os.O_RDONLY | os.O_CREAT)
             try:
-                fcntl.flock(descriptor, mode)
+                wait_for_lock(descriptor, self.path / name, mode=mode)
                 # The group may have been deleted while we waited: then this file has no name any more.
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(self.path / name).st_ino == os.fstat(descriptor).st_ino:
@@ -335,8 +336,8 @@ class Membership:
         path = self.folder.members / self.id
         # A new file, never the old one: whoever still holds that has been replaced, and will find out.
         path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # a new file: nobody else holds it
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
         self.beat()

@@ -35,6 +35,8 @@ _COMMIT = (
     "commit.written",
     "commit.synced",
     "commit.recording",
+    "commit.durable",
+    "commit.copied",
     "commit.recorded",
     "commit.flipped",
     "commit.finished",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -13,11 +14,12 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Config
 from headwater.errors import (
     Closed,
+    CommitLogCorrupt,
     FileCorrupt,
     LogNotFound,
     ReadOnly,
 )
-from headwater.log.embedded.files import dump_checked, load_checked, replace_file, storage_error
+from headwater.log.embedded.files import dump_checked, load_checked, make_folders, replace_file, storage_error
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.staging import Area
@@ -60,7 +62,7 @@ class Core:
         self._closed = False
         self._stale = False
         self._lock = threading.Lock()
-        self._registry = Registry(self.path / "producers")
+        self._registry = Registry(self.path / "producers", lock_seconds_max=self.config.lock_seconds_max)
         self._commits: Commits | None = None
         self._catalogue = Catalogue(
             self.path,
@@ -70,6 +72,7 @@ class Core:
             read_only=self.read_only,
             archive=self.config.archive_dir or self.path / "archive",
             open_partitions_max=self.config.open_partitions_max,
+            lock_seconds_max=self.config.lock_seconds_max,
         )
         self._commits = Commits(
             self.path / "transactions",
@@ -78,11 +81,13 @@ class Core:
             every_partition=self._every_partition,
             registry=self._registry,
             read_only=self.read_only,
+            lock_seconds_max=self.config.lock_seconds_max,
         )
         self._staging = Area(self.path / "transactions" / "staged")
         self._pool: ThreadPoolExecutor | None = None
         if not self.read_only:
-            self._commits.settle()
+            with contextlib.suppress(CommitLogCorrupt):  # whoever commits is told; rows of other topics can be read
+                self._commits.settle()
 
     @property
     def closed(self) -> bool:
@@ -94,6 +99,10 @@ class Core:
 
     def catalogue(self) -> Catalogue:
         return self._catalogue
+
+    def commits(self) -> Commits:
+        """The transactions, for verify and repair."""
+        return self._checked_commits
 
     @property
     def _checked_commits(self) -> Commits:
@@ -133,8 +142,10 @@ class Core:
             if self.read_only or not create or (self.path.exists() and not self.path.is_dir()):
                 raise LogNotFound(path=str(self.path))
             try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; one that is there stays as it is
                 for name in ("topics", "groups", "producers", "transactions"):
-                    (self.path / name).mkdir(parents=True, exist_ok=True)
+                    make_folders(self.path / name)
                 body = {"format": FORMAT, "id": uuid.uuid4().hex, "created_us": self.clock.now_us()}
                 replace_file(mark, dump_checked(body), durable=True)
             except OSError as error:

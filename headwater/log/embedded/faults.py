@@ -31,6 +31,8 @@ CRASH_POINTS = (
     "commit.written",
     "commit.synced",
     "commit.recording",
+    "commit.durable",
+    "commit.copied",
     "commit.recorded",
     "commit.flipped",
     "commit.finished",

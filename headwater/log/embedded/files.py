@@ -1,4 +1,8 @@
-"""Files: open ones that close themselves, and small ones that are replaced as a whole."""
+"""Files: open ones that close themselves, and small ones that are replaced as a whole.
+
+A new file, and a new folder, gets the permissions of the folder that it is put in, within the umask. The folder of a log
+is made for its owner alone, so that all of it is; whoever shares a log changes the permissions of its folders.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ class OpenFile:
     __slots__ = ("descriptor", "reserved")
 
     def __init__(self, path: Path, flags: int) -> None:
-        self.descriptor = open_descriptor(path, flags)
+        self.descriptor = open_file(path, flags)
         #: Up to where space was reserved through this file.
         self.reserved = 0
 
@@ -48,10 +52,14 @@ class OpenFile:
             os.close(descriptor)
 
 
-def open_descriptor(path: Path, flags: int) -> int:
-    """Open a file; where the process may open no more, raise an error that says so."""
+def open_file(path: str | Path, flags: int) -> int:
+    """Open a file, with the permissions of its folder where it is new; returns its descriptor.
+
+    Where the process may open no more, the error says so.
+    """
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+        mode = os.stat(os.path.dirname(path) or ".").st_mode & 0o666 if flags & os.O_CREAT else 0
+        return os.open(path, flags | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise FilesExhausted(path=str(path), limit=files_max()) from error
@@ -136,6 +144,14 @@ def load_checked(path: Path, *, format_known: int) -> dict[str, Any]:
     return body
 
 
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each with the permissions of the one above it."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    folder.mkdir(mode=os.stat(folder.parent).st_mode & 0o777, exist_ok=True)
+
+
 def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = None) -> None:
     """Put `data` at `path` in one step; when `durable`, it is safe from a power cut on return.
 
@@ -143,7 +159,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool, point: str | None = 
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=open_file) as file:
             file.write(data)
             file.flush()
             if durable:
@@ -169,7 +185,7 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(folder: Path, *, levels: int) -> None:
     """Make a folder that is as durable as what will be put there, with the `levels` above it that may be new."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     for _ in range(levels):
         # Also where it is there already: whoever made it may have died before its name was durable.
         folder = folder.parent

@@ -37,6 +37,7 @@ from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
 from headwater.log.embedded.files import (
     OpenFile,
+    open_file,
     open_places,
     replace_file,
     storage_error,
@@ -44,7 +45,7 @@ from headwater.log.embedded.files import (
     sync_folder,
 )
 from headwater.log.embedded.frame import Draft, padding
-from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.locks import SECONDS_MAX, FileLock
 from headwater.log.embedded.producers import Batch as ProducerBatch
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.segment import (
@@ -105,6 +106,7 @@ class Partition:
         quarantine: Path,
         read_only: bool = False,
         floor: int = 0,
+        lock_seconds_max: float = SECONDS_MAX,
     ) -> None:
         self._topic = topic
         self.number = number
@@ -115,9 +117,9 @@ class Partition:
         self.quarantine = quarantine
         self.read_only = read_only
         self.floor = floor
-        self.append_lock = FileLock(folder / "append.lock")
-        self.sync_lock = FileLock(folder / "sync.lock")
-        self.tidy_lock = FileLock(folder / "tidy.lock")
+        self.append_lock = FileLock(folder / "append.lock", seconds_max=lock_seconds_max)
+        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=lock_seconds_max)
+        self.tidy_lock = FileLock(folder / "tidy.lock", seconds_max=lock_seconds_max)
         self.keys: KeyOffsets | None = None
         #: Upkeep has looked at the frames of all sealed segments before it, which do not change any more.
         self.offset_judged = 0
@@ -195,7 +197,7 @@ class Partition:
         earlier = recorded_starts(self.folder)
         if offset not in earlier:
             with storage_errors(self.folder):
-                os.close(os.open(start_path(self.folder, offset), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                os.close(open_file(start_path(self.folder, offset), os.O_WRONLY | os.O_CREAT))
         sync_folder(self.folder)
         reach("retention.recorded")
         if offset > (self.state.start(self.number) or 0):
@@ -217,6 +219,18 @@ class Partition:
             tail = self.tail()
         if self.synced:
             self.sync_to(tail.offset)
+
+    def try_settle(self) -> bool:
+        """Settle, unless another process or thread appends just now; False then."""
+        if self.read_only or not self.folder.is_dir():
+            return True
+        if not self.append_lock.try_acquire():
+            return False
+        try:
+            self.settle()
+        finally:
+            self.append_lock.__exit__(None, None, None)
+        return True
 
     def _visible_at_first_look(self, tail: Tail) -> Tail:
         """How far readers may read, after the recorded tail was compared with the files."""
@@ -581,7 +595,7 @@ class Partition:
             with storage_errors(self.folder):
                 try:
                     # Never the folder above: it would come back as half a topic after somebody has deleted it.
-                    self.folder.mkdir(exist_ok=True)
+                    self.folder.mkdir(mode=os.stat(self.folder.parent).st_mode & 0o777, exist_ok=True)
                 except FileNotFoundError:
                     raise TopicNotFound(topic=self.topic.name) from None
             self._made = True

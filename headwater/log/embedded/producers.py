@@ -19,9 +19,9 @@ import orjson
 from google_crc32c import value as crc32c
 
 from headwater.errors import FileCorrupt, ProducerFenced
-from headwater.log.embedded.files import replace_file, storage_errors
+from headwater.log.embedded.files import make_folders, replace_file, storage_errors
 from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
-from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.locks import SECONDS_MAX, FileLock
 from headwater.log.embedded.segment import FLAG_PRODUCERS, SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
 from headwater.log.embedded.state import Tail
 
@@ -56,8 +56,9 @@ def is_batch(header: Header) -> bool:
 class Registry:
     """The epochs of all producers of a log, one small file each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, lock_seconds_max: float = SECONDS_MAX) -> None:
         self._folder = folder
+        self._lock_seconds_max = lock_seconds_max
         self._seen: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def open(self, name: str, *, holder: str | None = None) -> int:
@@ -67,8 +68,8 @@ class Registry:
         """
         if holder is not None and self._read(name).get("holder") == holder:
             return self.epoch(name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self._folder / ".lock")
+        make_folders(self._folder)
+        lock = FileLock(self._folder / ".lock", seconds_max=self._lock_seconds_max)
         try:
             with lock:
                 before = self._read(name)

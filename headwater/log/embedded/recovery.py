@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.errors import FrameCorrupt, SegmentMissing
-from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.files import make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import (
     FLAG_MORE,
     FLAG_TRANSACTION,
@@ -160,11 +160,14 @@ def set_aside(partition: Partition, path: Path, position: int, *, why: str) -> P
         data = file.read(QUARANTINE_BYTES_MAX)
     if not data.strip(b"\0"):
         return None
-    partition.quarantine.mkdir(parents=True, exist_ok=True)
+    make_folders(partition.quarantine)
     reason = "".join(character if character.isalnum() else "-" for character in why)[:60]
     name = f"{partition.topic.name}-{partition.number}-{path.stem}-at-{position}-{time.time_ns()}-{reason}.bytes"
     kept = partition.quarantine / name
-    kept.write_bytes(data)
+    with open(kept, "wb", opener=open_file) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # before it is cut
     return kept
 
 

@@ -17,9 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import FileCorrupt, FormatUnknown, FrameCorrupt, HeadwaterError, ReadOnly, SegmentMissing
-from headwater.log.embedded import recovery
-from headwater.log.embedded.files import sync_folder
+from headwater.errors import (
+    CommitLogCorrupt,
+    FileCorrupt,
+    FormatUnknown,
+    FrameCorrupt,
+    HeadwaterError,
+    ReadOnly,
+    SegmentMissing,
+)
+from headwater.log.embedded import commit_repair, recovery
+from headwater.log.embedded.files import make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers, Registry, read_snapshot
@@ -114,6 +122,7 @@ class _Inspection:
         if self._topic is None:
             self._leftovers()
             self._producers()
+            self._commit_log()
         for name in names:
             self._report.topics += 1
             self._name = name
@@ -170,6 +179,10 @@ class _Inspection:
         if self._mend:
             partition.make()
         return True
+
+    def _commit_log(self) -> None:
+        for finding in commit_repair.inspect(self._log, repair=self._say, dry_run=not self._mend):
+            self._found(Finding(**finding._asdict()))
 
     def _action(self, what: str, act: Callable[[], object]) -> str:
         if not self._say:
@@ -399,17 +412,19 @@ class _Inspection:
     @staticmethod
     def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> tuple[str, str]:
         """Why a whole frame may not stand here, and what is done about it."""
-        if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
-            return "its transaction never committed", ""
+        with contextlib.suppress(CommitLogCorrupt):  # reported by itself: whether it was committed is not known
+            if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
+                return "its transaction never committed", ""
         if header.offset_base < offset or (header.offset_base > offset and not segment.rewritten):
             return f"it holds offset {header.offset_base} where {offset} was due", SET_ASIDE
         return "", ""
 
     def _set_frames_aside(self, partition: Partition, segment: Segment, flags: int) -> None:
         """Write the segment anew without the damaged places; the old one goes to the quarantine whole."""
-        partition.quarantine.mkdir(parents=True, exist_ok=True)
+        make_folders(partition.quarantine)
         name = f"{partition.topic.name}-{partition.number}-{time.time_ns()}-{segment.path.name}"
-        shutil.copyfile(segment.path, partition.quarantine / name)
+        with segment.path.open("rb") as damaged, open(partition.quarantine / name, "wb", opener=open_file) as file:
+            shutil.copyfileobj(damaged, file)
         later = [other.base for other in list_segments(partition.folder)[0] if other.base > segment.base]
         with partition.append_lock:
             _without_damage(partition, segment, min(later, default=None), flags)
@@ -531,7 +546,7 @@ def _without_damage(partition: Partition, segment: Segment, following: int | Non
     view = SegmentMap(segment.path, checked=False).view
     position, end = SEGMENT_HEADER_BYTES, segment.base
     temporary = segment.path.with_name(f".{segment.path.name}.repair.tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=open_file) as file:
         file.write(bytes(SEGMENT_HEADER_BYTES))
         while position < len(view):
             header = read_header(view, position)

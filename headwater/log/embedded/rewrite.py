@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.errors import FrameCorrupt
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import sync_folder
+from headwater.log.embedded.files import open_file, sync_folder
 from headwater.log.embedded.frame import (
     HEADER_BYTES,
     KIND_PUNCTUATION,
@@ -130,7 +130,7 @@ class Output:
         path = segment_path(folder, self.base, offset_next)
         temporary = path.with_name(f".{path.name}.tmp")
         topic = int(self.handle.topic.id[:15], 16)
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=open_file) as file:
             file.write(
                 segment_header(
                     partition=self.partition.number,

@@ -24,7 +24,7 @@ import pyarrow as pa
 from google_crc32c import value as crc32c
 
 from headwater.errors import FormatUnknown, FrameCorrupt
-from headwater.log.embedded.files import open_descriptor, storage_errors
+from headwater.log.embedded.files import open_file, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Header, read_header, size_at
 
 MAGIC = b"HEADWATR"
@@ -166,7 +166,7 @@ class SegmentMap:
     """
 
     def __init__(self, path: Path, *, length: int | None = None, checked: bool = True) -> None:
-        descriptor = open_descriptor(path, os.O_RDONLY)
+        descriptor = open_file(path, os.O_RDONLY)
         try:
             size = os.fstat(descriptor).st_size
             self.length = size if length is None else min(length, size)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from headwater.errors import FrameCorrupt, TopicNotFound
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import storage_errors
+from headwater.log.embedded.files import make_folders, open_file, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.embedded.partition import IOV_MAX
 from headwater.log.embedded.transactions import Part
@@ -277,11 +277,11 @@ def _sequence_of(name: str) -> float:
 
 
 def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with contextlib.suppress(FileNotFoundError):  # swept between the two calls
-            return os.open(path, flags, 0o666)
+            return open_file(path, flags)
 
 
 def _mapped(path: Path) -> pa.Buffer:

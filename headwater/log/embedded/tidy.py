@@ -23,7 +23,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import compaction, rewrite
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import make_folder, replace_file, storage_error, sync_folder
+from headwater.log.embedded.files import make_folder, open_file, replace_file, storage_error, sync_folder
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
@@ -213,7 +213,7 @@ def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_
 def _copy(source: Path, target: Path) -> None:
     """Copy a file so that it is whole and durable under its name, or not there."""
     temporary = target.with_name(f".{target.name}.tmp")
-    with source.open("rb") as original, temporary.open("wb") as file:
+    with source.open("rb") as original, open(temporary, "wb", opener=open_file) as file:
         shutil.copyfileobj(original, file, COPY_BYTES)
         file.flush()
         os.fsync(file.fileno())

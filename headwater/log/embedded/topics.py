@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import fnmatch
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 import uuid
@@ -24,6 +24,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.errors import (
     FileCorrupt,
+    FolderUnsafe,
     NameInvalid,
     PartitionNotFound,
     ReadOnly,
@@ -37,12 +38,13 @@ from headwater.log.embedded.files import (
     dump_checked,
     files_max,
     load_checked,
+    make_folders,
     replace_file,
     storage_error,
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.locks import SECONDS_MAX, FileLock, wait_for_lock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.state import DELETED, StateFile, Tail
 from headwater.log.port import Retention, Topic
@@ -104,7 +106,9 @@ class TopicHandle:
         root: Path,
         log_id: str,
         read_only: bool,
+        lock_seconds_max: float,
     ) -> None:
+        self._lock_seconds_max = lock_seconds_max
         self.folder = folder
         self._clock = clock
         self._is_committed = is_committed
@@ -198,6 +202,7 @@ class TopicHandle:
             quarantine=self._root / "quarantine",
             read_only=self._read_only,
             floor=self._floor,
+            lock_seconds_max=self._lock_seconds_max,
         )
 
     def _check_partitions(self) -> None:
@@ -216,16 +221,18 @@ class TopicHandle:
             return self.folder
         memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
         storage = memory / f"headwater-{self._log_id[:12]}-{self.topic.id[:12]}"
-        lock = FileLock(self.folder / "topic.lock")
+        lock = FileLock(self.folder / "topic.lock", seconds_max=self._lock_seconds_max)
         with lock:
             floor = self.folder / "floor"
             began = _read_floor(floor)
             if not (storage / "state").exists():
                 began += OFFSETS_PER_BOOT
                 replace_file(floor, str(began).encode(), durable=True)
-                storage.mkdir(mode=0o700, parents=True, exist_ok=True)
+                storage.mkdir(mode=os.stat(self.folder).st_mode & 0o777, exist_ok=True)
+                check_memory_folder(storage, self.folder)  # before anything is written there
                 StateFile.make(storage / "state", partitions=self.topic.partitions)
             self._floor = began
+        check_memory_folder(storage, self.folder)
         lock.close()
         return storage
 
@@ -237,6 +244,24 @@ class TopicHandle:
             # Lost or too short: an empty one sends the first reader or writer of each partition to the segments.
             StateFile.make(path, partitions=self.topic.partitions)
             return StateFile(path, partitions=self.topic.partitions, read_only=False)
+
+
+def check_memory_folder(storage: Path, topic: Path) -> None:
+    """Refuse a folder in the memory that all users share which another user has made, or may write to.
+
+    It must be no link, belong to this user or to the owner of the topic, and allow nothing that the topic's folder on
+    disk does not.
+    """
+    found, allowed = os.lstat(storage), os.stat(topic)
+    if not stat.S_ISDIR(found.st_mode):
+        raise FolderUnsafe(path=str(storage), why="it is no folder")
+    if found.st_uid not in (os.geteuid(), allowed.st_uid):
+        raise FolderUnsafe(path=str(storage), why=f"it belongs to the user with the number {found.st_uid}")
+    if found.st_mode & ~allowed.st_mode & 0o077:
+        raise FolderUnsafe(
+            path=str(storage),
+            why=f"its permissions are {found.st_mode & 0o777:o}, those of the topic {allowed.st_mode & 0o777:o}",
+        )
 
 
 class Catalogue:
@@ -252,7 +277,9 @@ class Catalogue:
         read_only: bool,
         archive: Path,
         open_partitions_max: int,
+        lock_seconds_max: float = SECONDS_MAX,
     ) -> None:
+        self._lock_seconds_max = lock_seconds_max
         self._root = root
         self._folder = root / "topics"
         self._log_id = log_id
@@ -302,7 +329,7 @@ class Catalogue:
         self._writable()
         folder = self._folder / f".new-{uuid.uuid4().hex}"
         try:
-            folder.mkdir(parents=True)
+            make_folders(folder)
             # Whatever its rows are promised, a topic itself survives a power cut: half of one could not be opened.
             replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=True)
             if topic.durability != "memory":
@@ -327,7 +354,7 @@ class Catalogue:
         """Replace `topic.json` by what `change` makes of it; every process sees it at its next call."""
         self._writable()
         handle = self.get(name)
-        lock = FileLock(handle.folder / "topic.lock")
+        lock = FileLock(handle.folder / "topic.lock", seconds_max=self._lock_seconds_max)
         try:
             with lock:
                 handle.reload()
@@ -349,15 +376,12 @@ class Catalogue:
         self._writable()
         handle = self.get(name)
         partitions = [partition for partition in handle.partitions() if partition.folder.is_dir()]
-        for partition in partitions:
-            partition.append_lock.__enter__()
-        try:
+        with contextlib.ExitStack() as locks:
+            for partition in partitions:
+                locks.enter_context(partition.append_lock)
             handle.state.set_counters(handle.state.counters()[0] + 1, DELETED)
             reach("topic.marked")
             grave = self._bury(handle.folder, handle.topic.id)
-        finally:
-            for partition in partitions:
-                partition.append_lock.__exit__(None, None, None)
         with self._lock:
             self._handles.pop(name, None)
         reach("topic.buried")
@@ -374,7 +398,7 @@ class Catalogue:
         grave = self._folder / f".deleted-{uuid.uuid4().hex}"
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            wait_for_lock(descriptor, self._folder, seconds_max=self._lock_seconds_max)
             if _id_of(folder) == topic_id:
                 os.rename(folder, grave)
         finally:
@@ -434,6 +458,7 @@ class Catalogue:
             root=self._root,
             log_id=self._log_id,
             read_only=self._read_only,
+            lock_seconds_max=self._lock_seconds_max,
         )
 
     def _writable(self) -> None:

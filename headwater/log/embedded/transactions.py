@@ -1,66 +1,78 @@
 """Transactions: appends to many partitions that readers see all at once or never.
 
 Rows of an open transaction are kept off the partitions, in memory or, once *prepared*, in a file of their own: an open
-or prepared transaction never holds up a reader or a writer. To commit, one process at a time
+or prepared transaction never holds up a reader or a writer. To commit, a process
 
 1. takes the append locks of all partitions concerned and writes the frames, marked with the transaction's number,
    behind their tails, where nobody reads yet;
-2. syncs them;
-3. appends one record to `transactions/commits.log` and syncs it: **this is the commit**;
+2. syncs them, and takes the sync locks of these partitions;
+3. takes the lock of the transactions, appends one record to the commit log (`commit_log.py`) and syncs it: **this is
+   the commit**;
 4. moves the tails.
+
+One process at a time is in 3 and 4; a transaction that is slow, or stopped, in 1 or 2 holds up none of other partitions.
 
 Three counters in `transactions/state` tell everybody how far it has come: *intent* grows before 3, *started* before 4
 and *finished* after it. While the first and the last differ and nobody holds the lock, a process has died in between.
 
 Killed before 3, the frames lie behind *written* without a record and the next writer cuts them. Killed after 3, whoever
-comes next finds the record and moves the tails. Since the locks are held all the while, marked frames are always the
-last of their partition until they are settled.
+comes next finds the record and moves the tails. Since the append locks are held all the while, marked frames are always
+the last of their partition until they are settled.
+
+Whoever holds the lock of the transactions never waits for an append lock, which a commit that waits for the former may
+hold: to finish what a dead process began it tries, and where a partition is busy it lets go and comes again. A commit
+that finds such work when it has the lock takes its frames back, finishes the work and begins anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import secrets
-import struct
-import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
-
-import orjson
-from google_crc32c import value as crc32c
+from typing import Any, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import (
     FrameCorrupt,
     HeadwaterError,
+    Locked,
     ProducerFenced,
     TopicNotFound,
     TransactionFinished,
     TransactionNotFound,
 )
+from headwater.log.embedded.commit_log import (
+    FINISHED,
+    INTENT,
+    SERIAL_SHIFT,
+    STARTED,
+    CommitLog,
+    CommitState,
+    Damage,
+    Rebuilt,
+    Record,
+    framed,
+    unframed,
+)
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import OpenFile, make_folder, replace_file, sync_folder
+from headwater.log.embedded.files import make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
-from headwater.log.embedded.locks import FileLock
+from headwater.log.embedded.locks import SECONDS_MAX, FileLock
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import walk
-from headwater.log.embedded.state import Tail, boot_mark
+from headwater.log.embedded.state import Tail
 from headwater.log.port import Appended, Offsets
 
-MAGIC = b"HWTX"
-_RECORD = struct.Struct("<4sIII")
-_STATE = struct.Struct("<IIQQQ")
-_INTENT, _STARTED, _FINISHED = 8, 16, 24
+#: Between two looks at what another process has to finish.
+PAUSE_SECONDS_MAX = 0.01
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
 SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
-_SERIAL_SHIFT = 31
 
 
 class Part(NamedTuple):
@@ -83,86 +95,91 @@ class Commits:
         every_partition: Callable[[], list[Partition]],
         registry: Registry,
         read_only: bool,
+        lock_seconds_max: float = SECONDS_MAX,
     ) -> None:
         self._folder = folder
-        self._path = folder / "commits.log"
         self._clock = clock
         self._partition = partition
         self._every_partition = every_partition
         self._registry = registry
         self._read_only = read_only
-        self._lock = FileLock(folder / "lock")
-        self._reading = threading.Lock()
-        self._inode = 0
-        self._position = 0
-        self._numbers: set[int] = set()
-        self._serial = 0
-        self._horizon = 0
-        self._durable_to = 0
-        self._last: dict[str, dict[str, Any]] = {}
-        self._prepared: dict[str, dict[str, Any]] = {}
-        self._newest: dict[str, Any] | None = None
-        self._recent: list[dict[str, Any]] = []
-        self._state, self._file = self._open_state()
+        self._lock_seconds_max = lock_seconds_max
+        self._lock = FileLock(folder / "lock", seconds_max=lock_seconds_max)
+        self._shorten_from = 0
+        self._state = CommitState(folder / "state", read_only=read_only)
+        self._records = CommitLog(folder, self._state, read_only=read_only)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def is_committed(self, number: int) -> bool:
         """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
-        if number >> _SERIAL_SHIFT <= self._horizon:
+        if number >> SERIAL_SHIFT <= self._records.horizon:
             return True
-        if number not in self._numbers:
-            self._catch_up()
-        if number in self._numbers:
-            self._make_durable()
+        if number not in self._records.numbers:
+            self._records.catch_up()
+        if number in self._records.numbers:
+            self._records.make_durable()
             self._announce()
             return True
-        return number >> _SERIAL_SHIFT <= self._horizon
+        if number >> SERIAL_SHIFT > self._records.horizon:
+            self._records.check()  # its record may be one of those that are lost
+        return number >> SERIAL_SHIFT <= self._records.horizon
 
     def last_sequence(self, producer: str) -> int:
         """The number of the last transaction that `producer` committed, -1 where there is none."""
         if self._read_only:
-            self._catch_up()
+            self._records.catch_up()
+            self._records.check()
         else:
-            with self._lock:  # not while a record is written but not yet durable
-                self._finish_last()
-        record = self._last.get(producer)
+            with self._finished():  # not while a record is written but not yet durable
+                pass
+        record = self._records.last.get(producer)
         return -1 if record is None else int(record["sequence"])
 
     def last_metadata(self, producer: str) -> dict[str, Any] | None:
         """What the last transaction of `producer` says about itself."""
         self.last_sequence(producer)
-        record = self._last.get(producer)
+        record = self._records.last.get(producer)
         return None if record is None else record.get("metadata")
 
     def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
         """The result of `look` at a moment when no transaction is half visible."""
         if self._read_only:
             return look()
+        began, changed = time.monotonic(), (-1, -1, -1)
         while True:
-            before = intent, started, finished = self._counters()
+            before = intent, started, finished = self._state.counters()
+            if before != changed:
+                began, changed = time.monotonic(), before
             if not intent == started == finished and self.settle():
                 continue
             if started == finished:
                 found = look()
-                if self._counters() == before:
+                if self._state.counters() == before:
                     return found
-            os.sched_yield()
+                continue
+            # A commit is about to move its tails, which takes microseconds, unless its process has been stopped.
+            waited = time.monotonic() - began
+            if waited >= self._lock_seconds_max:
+                raise self._busy(waited)
+            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
 
     def pending(self) -> bool:
         """Whether a commit is under way; if its process died, `settle` finishes it."""
-        intent, started, finished = self._counters()
+        intent, started, finished = self._state.counters()
         return not intent == started == finished
 
     def settle(self) -> bool:
-        """Finish the commit of a process that died, if there is one. False while its process is alive."""
+        """Finish the commit of a process that died, if there is one.
+
+        False while its process is alive, or one of its partitions is in use.
+        """
         if self._read_only or not self._lock.try_acquire():
             return False
         try:
-            self._finish_last()
+            return self._finish_last()
         finally:
             self._lock.__exit__(None, None, None)
-        return True
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
@@ -176,113 +193,181 @@ class Commits:
         sequence: int | None = None,
         prepared: bool = False,
         metadata: dict[str, Any] | None = None,
+        source: Path | None = None,
     ) -> dict[str, Appended]:
         """Make all parts visible at once; a transaction whose sequence was committed before changes nothing.
 
-        One without parts is recorded only where it has metadata to keep.
+        One without parts is recorded only where it has metadata to keep. With a `source`, the file must still be there:
+        another process may have rolled the transaction back.
         """
-        with self._lock:
-            self._finish_last()
+        record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
+        if metadata is not None:
+            record["metadata"] = metadata
+
+        def outcome() -> dict[str, Appended] | None:
+            """What is decided already; asked under the lock of the transactions."""
             earlier = self._earlier(name, producer, sequence, prepared)
             if earlier is not None:
                 return _appended(earlier, duplicate=True)
+            if source is not None and not source.exists():
+                raise TransactionNotFound(transaction=name)
             if not prepared:  # that was asked when it was prepared; what is prepared can always be committed
                 self._check_epoch(producer, epoch)
-            if not parts and metadata is None:
-                return {}
-            record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
-            return self._commit(parts, record if metadata is None else record | {"metadata": metadata})
+            return {} if not parts and metadata is None else None
 
-    def _commit(self, parts: Sequence[Part], record: dict[str, Any]) -> dict[str, Appended]:
-        # Serial numbers order transactions without a clock; one that died may have used the same, hence the rest.
-        number = ((self._serial + 1) << _SERIAL_SHIFT) | secrets.randbits(_SERIAL_SHIFT)
-        parts = sorted(
-            parts, key=lambda part: (part.topic, part.partition)
-        )  # one order for all: no two can block each other
+        ordered = sorted(parts, key=lambda part: (part.topic, part.partition))  # so that no two block each other
+        while True:
+            with self._finished():
+                decided = outcome()
+            if decided is None:
+                decided = self._commit(ordered, dict(record), outcome)
+            if decided is not None:
+                self._shorten_if_due()
+                return decided
+
+    def _commit(
+        self, parts: Sequence[Part], record: Record, outcome: Callable[[], dict[str, Appended] | None]
+    ) -> dict[str, Appended] | None:
+        """Write, record and show; None where the commit of a dead process has to be finished first."""
         tails: list[tuple[Partition, Tail, Tail]] = []
+        number = 0
         with ExitStack() as locks:
             for part in parts:
-                locks.enter_context(self._locked(part.topic, part.partition))
+                self._take(locks, part.topic, part.partition)
             try:
+                # Under the locks: what is forgotten when the commit log is shortened is older than this number.
+                # Another one may use the same serial, hence the random bits.
+                self._records.catch_up()
+                number = ((self._records.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
                 places = [self._partition(part.topic, part.partition) for part in parts]
                 begun = [(place, place.tail(), part.drafts) for place, part in zip(places, parts, strict=True)]
                 _write(begun, number, tails)
                 reach("commit.written")
                 _sync([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
-                self._count(_INTENT, self._counters()[2] + 1)
-                record |= {
-                    "number": number,
-                    "at_us": self._clock.now_us(),
-                    "parts": [
-                        [part.topic, part.partition, start.offset, end.offset]
-                        for part, (_, start, end) in zip(parts, tails, strict=True)
-                    ],
-                }
-                self._record(record)
+                # Before the lock of the transactions: a process that was stopped while it syncs one of these partitions
+                # must not hold up those of others.
+                for partition in places:
+                    if partition.synced:
+                        locks.enter_context(partition.sync_lock)
+                locks.enter_context(self._lock)
+                self._records.catch_up()
+                self._records.check()
+                decided = None if self._unfinished() else outcome()
+                if decided is None and not self._unfinished():
+                    decided = self._record(number, parts, tails, record)
             except BaseException:
-                if number not in self._numbers:
-                    for partition, start, _ in tails:
-                        partition.take_back(start)
-                    self._count(_INTENT, self._counters()[2])
+                if number not in self._records.numbers:
+                    _take_back(tails)
                 raise
+            if number not in self._records.numbers:
+                _take_back(tails)
+                return decided
             reach("commit.recorded")
             self._flip([(partition, end) for partition, _, end in tails])
         reach("commit.finished")
-        self._shorten()
+        return decided
+
+    def _record(
+        self, number: int, parts: Sequence[Part], tails: Sequence[tuple[Partition, Tail, Tail]], record: Record
+    ) -> dict[str, Appended]:
+        """Append the record that makes the transaction true. The caller holds the lock."""
+        self._state.count(INTENT, self._state.counters()[2] + 1)
+        record |= {
+            "number": number,
+            "at_us": self._clock.now_us(),
+            "parts": [
+                [part.topic, part.partition, start.offset, end.offset]
+                for part, (_, start, end) in zip(parts, tails, strict=True)
+            ],
+        }
+        try:
+            self._records.append(record)
+        except BaseException:
+            if number not in self._records.numbers:
+                self._state.count(INTENT, self._state.counters()[2])
+            raise
         return _appended(record, duplicate=False)
 
-    def _locked(self, topic: str, number: int) -> FileLock:
+    def _take(self, locks: ExitStack, topic: str, number: int) -> None:
         partition = self._partition(topic, number)
         partition.make()
-        lock = partition.append_lock
-        lock.__enter__()
-        try:
-            partition.check_alive()
-        except BaseException:
-            lock.__exit__(None, None, None)
-            raise
-        return _Held(lock)  # type: ignore[return-value]
+        locks.enter_context(partition.append_lock)
+        partition.check_alive()
 
     def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
-        intent, _, _ = self._counters()
-        self._count(_STARTED, intent)
+        intent, _, _ = self._state.counters()
+        self._state.count(STARTED, intent)
         for partition, end in tails:
             partition.publish(end)
             reach("commit.flipped")
-        self._count(_FINISHED, intent)
+        self._state.count(FINISHED, intent)
 
-    def _finish_last(self) -> None:
-        """Move the tails that a dead process recorded but did not move. The caller holds the lock."""
-        self._catch_up()
-        intent, started, finished = self._counters()
-        boot = _STATE.unpack_from(self._state, 0)[0]
-        if intent == started == finished and boot == boot_mark():
-            return
-        self._make_durable()
-        self._count(_STARTED, intent)
+    @contextmanager
+    def _finished(self) -> Iterator[None]:
+        """Hold the lock of the transactions, with the last commit finished, whoever began it."""
+        began = time.monotonic()
+        while True:
+            with self._lock:
+                if self._finish_last():
+                    yield
+                    return
+            waited = time.monotonic() - began
+            if waited >= self._lock_seconds_max:
+                raise self._busy(waited)
+            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
+
+    def _unfinished(self) -> bool:
+        intent, started, finished = self._state.counters()
+        return not intent == started == finished or not self._state.of_this_boot
+
+    def _finish_last(self) -> bool:
+        """Move the tails that a dead process recorded but did not move. The caller holds the lock.
+
+        False where one of its partitions is in use: then let go of the lock, which its user may wait for.
+        """
+        self._records.catch_up()
+        self._records.check()
+        if not self._unfinished():
+            return True
+        intent, _, _ = self._state.counters()
+        self._records.make_durable()
+        self._records.bear_witness()
+        self._state.count(STARTED, intent)
+        for partition in self._last_partitions():
+            with contextlib.suppress(TopicNotFound):
+                if not partition.try_settle():
+                    return False
+        self._state.count(FINISHED, intent)
+        if not self._state.of_this_boot:
+            self._records.renew_copy()
+            self._state.mark_boot()
+        return True
+
+    def _last_partitions(self) -> Iterator[Partition]:
+        """The partitions whose tails may be behind their last transaction."""
         # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
-        records = [self._newest] if boot == boot_mark() else list(self._recent)
+        records = [self._records.newest] if self._state.of_this_boot else list(self._records.recent)
         places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
         for topic, number in sorted(places):
             with contextlib.suppress(TopicNotFound):  # deleted since: nothing to show
-                self._partition(topic, number).settle()
-        self._count(_FINISHED, intent)
-        os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
+                yield self._partition(topic, number)
 
-    def _counters(self) -> tuple[int, int, int]:
-        _, _, intent, started, finished = _STATE.unpack_from(self._state, 0)
-        return intent, started, finished
+    def _busy(self, waited: float) -> Locked:
+        """The error that says who keeps the last commit from being finished."""
+        for partition in self._last_partitions():
+            if partition.append_lock.try_acquire():
+                partition.append_lock.__exit__(None, None, None)
+            else:
+                return partition.append_lock.held(waited)
+        return self._lock.held(waited)
 
-    def _count(self, at: int, value: int) -> None:
-        os.pwrite(self._file.descriptor, struct.pack("<Q", value), at)
-
-    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> dict[str, Any] | None:
-        if prepared and name in self._prepared:
-            return self._prepared[name]
+    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> Record | None:
+        if prepared and name in self._records.prepared:
+            return self._records.prepared[name]
         if producer is None or sequence is None:
             return None
-        last = self._last.get(producer)
+        last = self._records.last.get(producer)
         if last is None or sequence > last["sequence"]:
             return None
         if last["sequence"] == sequence:
@@ -297,126 +382,44 @@ class Commits:
         if epoch < current:
             raise ProducerFenced(producer=producer, epoch=epoch, current=current)
 
-    # -- the file of records ------------------------------------------------------------------------------------------
-
-    def _record(self, record: dict[str, Any]) -> None:
-        """Append the record that makes the transaction true."""
-        self._catch_up()
-        data = _framed(record)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            # A record torn by a dead process lies behind the last whole one, and is overwritten.
-            os.ftruncate(descriptor, self._position)
-            os.pwrite(descriptor, data, self._position)
-            reach("commit.recording")
-            os.fdatasync(descriptor)
-            if self._durable_to == 0:  # whoever made the file may have died before its name was durable
-                sync_folder(self._folder)
-            self._durable_to = self._position + len(data)
-        except BaseException:
-            os.ftruncate(descriptor, self._position)
-            raise
-        finally:
-            os.close(descriptor)
-        self._catch_up()
-
     def _announce(self) -> None:
         """Say that a transaction begins to show: its process died, and one of its partitions is being recovered.
 
         Without that, others could see this partition before the rest: a dying process lets go of its locks one by one.
         """
-        intent, _, finished = self._counters()
+        intent, _, finished = self._state.counters()
         if intent != finished and not self._read_only:
-            self._count(_STARTED, intent)
+            self._state.count(STARTED, intent)
 
-    def _make_durable(self) -> None:
-        """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
-        if self._read_only or self._durable_to >= self._position:
+    def _shorten_if_due(self) -> None:
+        """Forget the records that nobody can ask for again, once the file is large."""
+        if self._records.position < max(COMMITS_BYTES_MAX, self._shorten_from):
             return
-        file = OpenFile(self._path, os.O_RDWR)
-        position = self._position
-        os.fdatasync(file.descriptor)
-        sync_folder(self._folder)
-        self._durable_to = position
-
-    def _catch_up(self) -> None:
-        """Read the records that others have appended."""
-        with self._reading:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        try:
-            stat = os.stat(self._path)
-        except FileNotFoundError:
-            return
-        if stat.st_ino != self._inode or stat.st_size < self._position:
-            # Shortened, or the last record was taken back when its sync failed.
-            self._inode, self._position, self._durable_to = stat.st_ino, 0, 0
-            self._numbers.clear()
-            self._recent.clear()
-            self._last.clear()
-        if stat.st_size <= self._position:
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            data = file.read()
-        at = 0
-        while (record := _unframed(data, at)) is not None:
-            body, size = record
-            self._learn(body)
-            at += size
-        self._position += at
-
-    def _learn(self, record: dict[str, Any]) -> None:
-        if "horizon" in record:
-            self._horizon = self._serial = record["horizon"]
-            return
-        self._numbers.add(record["number"])
-        self._serial = max(self._serial, record["number"] >> _SERIAL_SHIFT)
-        if record.get("parts") and not record.get("old"):
-            self._newest = record
-            self._recent.append(record)
-        if record["producer"] is not None and record["sequence"] is not None:
-            last = self._last.get(record["producer"])
-            if last is None or last["sequence"] <= record["sequence"]:
-                self._last[record["producer"]] = record
-        if record["prepared"]:
-            self._prepared[record["name"]] = record
+        # Where a partition is in use or damaged it is tried again when the file has grown some more: this transaction is
+        # committed all the same, and damage is reported to whoever uses the partition.
+        self._shorten_from = self._records.position + COMMITS_BYTES_MAX // 8
+        with contextlib.suppress(HeadwaterError), self._finished():
+            self._shorten()
 
     def _shorten(self) -> None:
-        """Forget the records that nobody can ask for again, once the file is large. The caller holds the lock."""
-        if self._position < COMMITS_BYTES_MAX:
-            return
         # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
-        # which number on they matter again.
-        try:
-            for partition in self._every_partition():
-                partition.settle()
-                partition.state.sync()
-        except HeadwaterError:
-            return  # a damaged partition is reported to whoever uses it; this transaction is committed all the same
+        # which number on they matter again. A commit under way, whose number may be older, holds its partitions.
+        for partition in self._every_partition():
+            if not partition.try_settle():
+                return
+            partition.state.sync()
         self._forget_committed_files()
-        kept = [{**record, "old": True} for record in self._last.values()]
-        data = b"".join(_framed(record) for record in [{"horizon": self._serial}, *kept])
-        replace_file(self._path, data, durable=True)
-        self._catch_up()
+        kept = [{**record, "old": True} for record in self._records.last.values()]
+        self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])
 
     def _forget_committed_files(self) -> None:
         """Remove what was prepared and then committed, before the record that says so goes."""
         folder = self._folder / "prepared"
         if folder.is_dir():
             for name in os.listdir(folder):
-                if name in self._prepared:
+                if name in self._records.prepared:
                     (folder / name).unlink(missing_ok=True)
             sync_folder(folder)
-
-    def _open_state(self) -> tuple[mmap.mmap, OpenFile]:
-        path = self._folder / "state"
-        file = OpenFile(path, os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT)
-        # New, or cut short by a power cut: zeros say that it is from another boot. It never shrinks, others may map it.
-        if os.fstat(file.descriptor).st_size < _STATE.size and not self._read_only:
-            os.ftruncate(file.descriptor, _STATE.size)
-        return mmap.mmap(file.descriptor, _STATE.size, access=mmap.ACCESS_READ), file
 
     def close(self) -> None:
         self._lock.close()
@@ -424,6 +427,31 @@ class Commits:
     def abandon(self) -> None:
         """In a forked child: let go of the parent's lock."""
         self._lock.abandon()
+
+    # -- repair -------------------------------------------------------------------------------------------------------
+
+    def damage(self) -> Damage | None:
+        """Where the commit log is damaged, if it is."""
+        self._records.catch_up()
+        return self._records.damage
+
+    def copy_differs(self) -> bool:
+        """Whether the copy of the commit log could not be used to rebuild it."""
+        return self._records.copy_differs()
+
+    def recorded(self, number: int) -> bool:
+        """Whether the commit log knows of this transaction."""
+        return number in self._records.numbers or number >> SERIAL_SHIFT <= self._records.horizon
+
+    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool) -> Rebuilt:
+        """Write the commit log anew from what is left of it, from its copy and from what readers see."""
+        if dry_run:
+            return self._records.rebuild(proven)
+        with self._lock:
+            rebuilt = self._records.rebuild(proven)
+            self._records.set_aside(why="rebuilt")
+            self._records.replace(rebuilt.records)
+        return rebuilt
 
     # -- prepared transactions ----------------------------------------------------------------------------------------
 
@@ -439,63 +467,52 @@ class Commits:
             for draft in part.drafts
             for piece in (draft.header(offset=0, appended_at_us=0), draft.payload, bytes(-draft.payload_size % 8))
         )
-        replace_file(folder / name, _framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
+        replace_file(folder / name, framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
         reach("prepare.published")
 
     def prepared(self) -> list[str]:
         folder = self._folder / "prepared"
-        self._catch_up()
+        self._records.catch_up()
+        self._records.check()
         names = os.listdir(folder) if folder.is_dir() else []
         # One that was committed by a process that died before it removed the file is no longer waiting.
-        return sorted(name for name in names if not name.startswith(".") and name not in self._prepared)
+        return sorted(name for name in names if not name.startswith(".") and name not in self._records.prepared)
 
     def commit_prepared(self, name: str) -> dict[str, Appended]:
         """Commit by id; a second call changes nothing, also after a crash in between."""
         path = self._folder / "prepared" / name
-        with self._lock:  # against a rollback at the same time
-            self._finish_last()
-            if name in self._prepared:
-                result = _appended(self._prepared[name], duplicate=True)
-            else:
+        with self._finished():
+            done = self._records.prepared.get(name)
+            if done is None:
                 if not path.exists():
                     raise TransactionNotFound(transaction=name)
                 about, parts = _load_prepared(path)
-                result = self.commit(
-                    parts,
-                    name=name,
-                    producer=about["producer"],
-                    epoch=about["epoch"],
-                    sequence=about["sequence"],
-                    prepared=True,
-                )
-            path.unlink(missing_ok=True)
+        if done is None:
+            result = self.commit(
+                parts,
+                name=name,
+                producer=about["producer"],
+                epoch=about["epoch"],
+                sequence=about["sequence"],
+                prepared=True,
+                source=path,
+            )
+        else:
+            result = _appended(done, duplicate=True)
+        path.unlink(missing_ok=True)
         return result
 
     def rollback_prepared(self, name: str) -> None:
         path = self._folder / "prepared" / name
         with self._lock:
-            self._catch_up()
-            if name in self._prepared:
+            self._records.catch_up()
+            self._records.check()
+            if name in self._records.prepared:
                 raise TransactionFinished(transaction=name, outcome="committed")
             if not path.exists():
                 raise TransactionNotFound(transaction=name)
             path.unlink()
             sync_folder(path.parent)
-
-
-class _Held:
-    """A lock that was taken already, to be given back by an ExitStack."""
-
-    def __init__(self, lock: FileLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.__exit__(kind, error, trace)
 
 
 def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]:
@@ -505,24 +522,9 @@ def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]
     return {topic: Appended(topic=topic, ranges=places, duplicate=duplicate) for topic, places in ranges.items()}
 
 
-def _framed(record: dict[str, Any]) -> bytes:
-    body = orjson.dumps(record)
-    return _RECORD.pack(MAGIC, crc32c(body), len(body), 0) + body + bytes(-len(body) % 8)
-
-
-def _unframed(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
-    if at + _RECORD.size > len(data):
-        return None
-    magic, crc, size, _ = _RECORD.unpack_from(data, at)
-    body = data[at + _RECORD.size : at + _RECORD.size + size]
-    if magic != MAGIC or len(body) != size or crc32c(body) != crc:
-        return None
-    return orjson.loads(body), _RECORD.size + size + (-size % 8)
-
-
 def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
     data = path.read_bytes()
-    framed = _unframed(data, 0)
+    framed = unframed(data, 0)
     if framed is None:
         raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the prepared transaction does not match its sum")
     about, start = framed
@@ -563,6 +565,12 @@ def _write(
     tails.extend(one.result() for one in writes if one.exception() is None)
     for one in writes:
         one.result()
+
+
+def _take_back(tails: Sequence[tuple[Partition, Tail, Tail]]) -> None:
+    """Cut frames that were written and not recorded. The caller holds the append locks."""
+    for partition, start, _ in tails:
+        partition.take_back(start)
 
 
 def _sync(ends: Sequence[tuple[Partition, Tail]]) -> None:

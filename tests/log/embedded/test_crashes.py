@@ -193,7 +193,9 @@ def test_an_append_does_not_bring_back_half_of_a_deleted_topic(
     assert log.topics() == []
 
 
-@pytest.mark.parametrize("point", ["commit.recording", "commit.recorded", "commit.flipped"])
+@pytest.mark.parametrize(
+    "point", ["commit.recording", "commit.durable", "commit.copied", "commit.recorded", "commit.flipped"]
+)
 def test_a_process_that_lives_on_sees_all_of_a_dead_ones_transaction(
     log: EmbeddedLog, another: Callable[[], EmbeddedLog], point: str
 ) -> None:
@@ -266,7 +268,8 @@ def test_frames_of_a_transaction_that_never_was_are_cut_without_the_state(
         transaction.append("rows", rows(2))  # two frames: the second is no sign of damage before it
     assert len(segments(log)[0].read_bytes()) > len(tail)
     log.close()
-    (log.path / "transactions" / "commits.log").unlink()
+    for name in ("commits.log", "commits.copy", "state"):
+        (log.path / "transactions" / name).unlink()
     (log.path / "topics" / "rows" / "state").unlink()
     power_cut()
     assert ids(another()) == [0]

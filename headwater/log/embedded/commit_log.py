@@ -1,0 +1,448 @@
+"""The commit log: one record for each committed transaction, in `transactions/commits.log`.
+
+Its end decides what was committed, so that a torn end must be told from damage. Three things tell them apart:
+
+- each record has a checksum, and a serial that is one more than that of the record before it: what was taken out, or
+  was overwritten, leaves a gap;
+- the *witness* in `transactions/state` is the serial of the last record that is known to be durable. It is stored
+  after the record was synced, so that it may be behind the file (its process died between the two, or the power went),
+  but never ahead of it;
+- bytes behind the last whole record are a torn end only if no whole record follows them and the witness does not tell
+  of more.
+
+`transactions/commits.copy` has the same bytes, written after the record was synced and never synced itself: repair
+takes from it what the log has lost. While the log is damaged, the records that are still whole count, everything that
+would have to be known from the others raises `CommitLogCorrupt`, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from google_crc32c import value as crc32c
+
+from headwater.errors import CommitLogCorrupt
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import OpenFile, make_folders, open_file, replace_file, storage_errors, sync_folder
+from headwater.log.embedded.state import boot_mark
+
+MAGIC = b"HWTX"
+#: A transaction's number is a serial shifted by so many bits, with random ones below.
+SERIAL_SHIFT = 31
+INTENT, STARTED, FINISHED = 8, 16, 24
+_RECORD = struct.Struct("<4sIII")
+_COUNTERS = struct.Struct("<IIQQQ")
+_WITNESS = struct.Struct("<IQ")
+_WITNESS_AT = _COUNTERS.size
+_STATE_BYTES = _WITNESS_AT + _WITNESS.size
+_LOOKS = 3
+
+Record = dict[str, Any]  # Any: the values of a JSON object, each read in one place below
+
+
+class Damage(NamedTuple):
+    """Where the commit log is not as it was written."""
+
+    position: int
+    why: str
+
+
+class Whole(NamedTuple):
+    """A record that matches its checksum, and its place in the file."""
+
+    position: int
+    size: int
+    record: Record
+
+
+class Rebuilt(NamedTuple):
+    """The records of a commit log that was damaged, and where they are from."""
+
+    records: list[Record]
+    kept: int
+    from_copy: int
+    from_partitions: int
+    #: Serials of commits of which no record is left, as first and last of each range.
+    lost: list[tuple[int, int]]
+
+
+class CommitState:
+    """The file `transactions/state`: how far the commit under way has come, and the witness of the last one."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
+        # New, or cut short by a power cut: zeros say that it is from another boot. It never shrinks, others may map it.
+        if os.fstat(self._file.descriptor).st_size < _STATE_BYTES and not read_only:
+            os.ftruncate(self._file.descriptor, _STATE_BYTES)
+        whole = os.fstat(self._file.descriptor).st_size >= _COUNTERS.size
+        self._map: mmap.mmap | bytes = bytes(_STATE_BYTES)
+        if whole:
+            self._map = mmap.mmap(self._file.descriptor, 0, access=mmap.ACCESS_READ)
+
+    def counters(self) -> tuple[int, int, int]:
+        """(intent, started, finished)."""
+        _, _, intent, started, finished = _COUNTERS.unpack_from(self._map, 0)
+        return intent, started, finished
+
+    def count(self, at: int, value: int) -> None:
+        os.pwrite(self._file.descriptor, struct.pack("<Q", value), at)
+
+    @property
+    def of_this_boot(self) -> bool:
+        return bool(_COUNTERS.unpack_from(self._map, 0)[0] == boot_mark())
+
+    def mark_boot(self) -> None:
+        os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
+
+    def witness(self) -> int | None:
+        """The serial of the last commit that is known to be durable; None where that was never stored, or is torn."""
+        data = self._map[_WITNESS_AT:_STATE_BYTES]
+        if len(data) < _WITNESS.size:
+            return None
+        crc, serial = _WITNESS.unpack(data)
+        return serial if serial and crc == crc32c(data[4:]) else None
+
+    def set_witness(self, serial: int) -> None:
+        body = struct.pack("<Q", serial)
+        os.pwrite(self._file.descriptor, crc32c(body).to_bytes(4, "little") + body, _WITNESS_AT)
+
+    def sync(self) -> None:
+        os.fdatasync(self._file.descriptor)
+
+
+class CommitLog:
+    """The records of all commits, and what they say. Whoever writes holds the lock of the transactions."""
+
+    def __init__(self, folder: Path, state: CommitState, *, read_only: bool) -> None:
+        self.path = folder / "commits.log"
+        self.copy = folder / "commits.copy"
+        self._folder = folder
+        self._quarantine = folder.parent / "quarantine"
+        self._state = state
+        self._read_only = read_only
+        self._reading = threading.Lock()
+        self._witnessed = False
+        self.damage: Damage | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._inode = 0
+        self.position = 0
+        self._durable_to = 0
+        self.numbers: set[int] = set()
+        self.serial = 0
+        self.horizon = 0
+        self.last: dict[str, Record] = {}
+        self.prepared: dict[str, Record] = {}
+        self.newest: Record | None = None
+        self.recent: list[Record] = []
+        #: Records that a replaced file must have behind its first one, and how many of them have been read.
+        self._kept = (0, 0)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Read the records that others have appended, and see whether any is missing."""
+        with self._reading:
+            for look in range(_LOOKS):
+                # The witness first: what it tells of was durable, so that it must be in a file that is read later.
+                self._read_on(self._state.witness())
+                if self.damage is None:
+                    return
+                # A record that is being written may look damaged to a reader; at the next look it is whole.
+                if look < _LOOKS - 1:
+                    time.sleep(0.001)
+
+    def check(self) -> None:
+        """Raise where the commit log is damaged."""
+        if self.damage is not None:
+            raise CommitLogCorrupt(path=str(self.path), position=self.damage.position, why=self.damage.why)
+
+    def _read_on(self, witness: int | None) -> None:
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            count = max(witness or 0, self.serial)
+            # The copy is made after the name of the log is durable.
+            gone = count > 0 or self.copy.exists()
+            self.damage = Damage(0, f"the file is gone, with {count or 'some'} commits") if gone else None
+            return
+        if stat.st_ino != self._inode or stat.st_size < self.position or self.damage is not None:
+            # Replaced or mended, or the last record was taken back when its sync failed.
+            self._forget()
+            self._inode, self.damage = stat.st_ino, None
+        if stat.st_size > self.position:
+            with self.path.open("rb") as file:
+                file.seek(self.position)
+                self._learn_all(file.read())
+        if self.damage is None:
+            self._check_end(witness)
+
+    def _learn_all(self, data: bytes) -> None:
+        start, end = self.position, 0
+        for whole in whole_records(data):
+            if self.damage is None and whole.position != end:
+                self.damage = Damage(start + end, "the record does not match its checksum, and whole ones follow")
+            why = self._learn(whole.record)
+            if self.damage is None and why:
+                self.damage = Damage(start + whole.position, why)
+            end = whole.position + whole.size
+            if self.damage is None:
+                self.position = start + end
+
+    def _check_end(self, witness: int | None) -> None:
+        expected, read = self._kept
+        if read < expected:
+            self.damage = Damage(self.position, f"{expected - read} records of older commits are missing")
+        elif witness is not None and self.serial < witness:
+            self.damage = Damage(self.position, f"it ends with commit {self.serial}, but {witness} is durable")
+
+    def _learn(self, record: Record) -> str:
+        """Take in what a record says; returns what is wrong with its place, if anything is."""
+        if "horizon" in record:
+            self.horizon = self.serial = record["horizon"]
+            self._kept = (record.get("kept", 0), 0)
+            return ""
+        if "lost" in record:
+            first, last = record["lost"]
+            return self._follow(first, last)
+        self.numbers.add(record["number"])
+        if record.get("parts") and not record.get("old"):
+            self.newest = record
+            self.recent.append(record)
+        if record["producer"] is not None and record["sequence"] is not None:
+            last = self.last.get(record["producer"])
+            if last is None or last["sequence"] <= record["sequence"]:
+                self.last[record["producer"]] = record
+        if record["prepared"]:
+            self.prepared[record["name"]] = record
+        if record.get("old"):
+            self._kept = (self._kept[0], self._kept[1] + 1)
+            return ""
+        serial = _serial_of(record)
+        return self._follow(serial, serial)
+
+    def _follow(self, first: int, last: int) -> str:
+        expected, self.serial = self.serial + 1, last
+        if first == expected:
+            return ""
+        return f"commit {first} follows where {expected} was due"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, record: Record) -> None:
+        """Add the record that makes a transaction true, and make it durable."""
+        self.catch_up()
+        self.check()
+        record["serial"] = self.serial + 1
+        data = framed(record)
+        with storage_errors(self.path):
+            descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT)
+            try:
+                # A record torn by a dead process lies behind the last whole one: it was never committed.
+                self._cut_torn_end(descriptor)
+                os.pwrite(descriptor, data, self.position)
+                reach("commit.recording")
+                os.fdatasync(descriptor)
+                if self._durable_to == 0:  # whoever made the file may have died before its name was durable
+                    sync_folder(self._folder)
+                self._durable_to = start = self.position
+            except BaseException:
+                os.ftruncate(descriptor, self.position)
+                raise
+            finally:
+                os.close(descriptor)
+        self.catch_up()
+        self._durable_to = start + len(data)
+        reach("commit.durable")
+        self._extend_copy(data, start)
+        reach("commit.copied")
+        self.bear_witness()
+        if not self._witnessed:  # once in each process: a power cut must not take the file of the witness
+            self._state.sync()
+            self._witnessed = True
+
+    def bear_witness(self) -> None:
+        """Store how far the log must reach at least. The caller holds the lock, and everything read is durable."""
+        if self._state.witness() != self.serial and self.serial:
+            self._state.set_witness(self.serial)
+
+    def make_durable(self) -> None:
+        """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
+        if self._read_only or self._durable_to >= self.position:
+            return
+        file = OpenFile(self.path, os.O_RDWR)
+        position = self.position
+        os.fdatasync(file.descriptor)
+        sync_folder(self._folder)
+        self._durable_to = position
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Put other records in the place of all; after a crash either are there."""
+        data = b"".join(framed(record) for record in records)
+        replace_file(self.path, data, durable=True)
+        with contextlib.suppress(OSError):
+            replace_file(self.copy, data, durable=False)
+        self.catch_up()
+        self.bear_witness()
+
+    def renew_copy(self) -> None:
+        """Write the copy anew where it differs: it is never synced, so that a power cut may leave anything there."""
+        if self.copy.exists() and self.copy_differs():
+            with contextlib.suppress(OSError):
+                replace_file(self.copy, _bytes_of(self.path)[: self.position], durable=False)
+
+    def _cut_torn_end(self, descriptor: int) -> None:
+        if os.fstat(descriptor).st_size > self.position:
+            self.set_aside(self.position, why="torn")
+            os.ftruncate(descriptor, self.position)
+
+    def _extend_copy(self, data: bytes, position: int) -> None:
+        # The transaction is committed: a copy that cannot be written now is written whole with the next one.
+        with contextlib.suppress(OSError):
+            file = OpenFile(self.copy, os.O_RDWR | os.O_CREAT)
+            if os.fstat(file.descriptor).st_size != position:
+                os.ftruncate(file.descriptor, 0)
+                os.pwrite(file.descriptor, self.path.read_bytes()[:position], 0)
+            os.pwrite(file.descriptor, data, position)
+
+    def set_aside(self, position: int = 0, *, why: str) -> Path | None:
+        """Copy the bytes from `position` on to the quarantine; None where there are none that mean anything."""
+        try:
+            data = self.path.read_bytes()[position:]
+        except FileNotFoundError:
+            return None
+        if not data.strip(b"\0"):
+            return None
+        make_folders(self._quarantine)
+        kept = self._quarantine / f"commits.log-at-{position}-{time.time_ns()}-{why}.bytes"
+        replace_file(kept, data, durable=True)
+        return kept
+
+    # -- repair -------------------------------------------------------------------------------------------------------
+
+    def copy_differs(self) -> bool:
+        """Whether the copy is there and says something else than the log: one that is merely shorter is extended."""
+        copied = _bytes_of(self.copy)
+        return copied != _bytes_of(self.path)[: len(copied)]
+
+    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]]) -> Rebuilt:
+        """The records to write instead of those that are there.
+
+        `proven` are the numbers of transactions that readers see, each with its parts: they were committed, whatever
+        the log says.
+        """
+        here = [whole.record for whole in whole_records(_bytes_of(self.path))]
+        copied = [whole.record for whole in whole_records(_bytes_of(self.copy))]
+        horizon = max((record["horizon"] for record in here + copied if "horizon" in record), default=0)
+        old: dict[int, Record] = {}
+        chain: dict[int, Record] = {}
+        gone: list[tuple[int, int]] = []
+        for record in copied + here:
+            if "lost" in record:
+                gone.append((record["lost"][0], record["lost"][1]))
+            elif "number" in record and (record.get("old") or _serial_of(record) <= horizon):
+                old[record["number"]] = {**record, "old": True}
+            elif "number" in record:
+                chain[_serial_of(record)] = record
+        mine = {record["number"] for record in here if "number" in record}
+        known = {record["number"] for record in (*old.values(), *chain.values())}
+        seen = {
+            number: _proven_record(number, parts)
+            for number, parts in proven.items()
+            if number not in known and number >> SERIAL_SHIFT > horizon
+        }
+        old |= seen
+        end = max([horizon, self._state.witness() or 0, *chain, *(last for _, last in gone)])
+        lost = list(_gaps(chain, horizon + 1, end))
+        body = sorted([*(((first, {"lost": [first, last]})) for first, last in lost), *chain.items()], key=_first)
+        first = [{"horizon": horizon, "kept": len(old)}] if horizon or old else []
+        return Rebuilt(
+            [*first, *old.values(), *(record for _, record in body)],
+            kept=len(known & mine),
+            from_copy=len(known - mine),
+            from_partitions=len(seen),
+            lost=[gap for gap in lost if gap not in gone],
+        )
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _first(entry: tuple[int, Record]) -> int:
+    return entry[0]
+
+
+def _gaps(present: Mapping[int, object], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The ranges of numbers from `start` to `end` that are not there.
+
+    >>> list(_gaps({2: "", 5: ""}, 1, 6))
+    [(1, 1), (3, 4), (6, 6)]
+    """
+    first = start
+    for number in sorted(number for number in present if start <= number <= end):
+        if number > first:
+            yield first, number - 1
+        first = number + 1
+    if first <= end:
+        yield first, end
+
+
+def _proven_record(number: int, parts: Sequence[Sequence[Any]]) -> Record:
+    about = {"name": f"rebuilt-{number}", "producer": None, "epoch": None, "sequence": None, "prepared": False}
+    return about | {"number": number, "at_us": 0, "parts": list(parts), "old": True, "rebuilt": True}
+
+
+def _serial_of(record: Record) -> int:
+    # Records of earlier releases have their serial in the number alone.
+    serial: int = record.get("serial", record["number"] >> SERIAL_SHIFT)
+    return serial
+
+
+def whole_records(data: bytes) -> Iterator[Whole]:
+    """The records that match their checksums, also behind others that do not."""
+    at = 0
+    while at < len(data):
+        found = unframed(data, at)
+        if found is None:
+            at = data.find(MAGIC, at + 1)
+            while at > 0 and at % 8:
+                at = data.find(MAGIC, at + 1)
+            if at < 0:
+                return
+            continue
+        record, size = found
+        yield Whole(at, size, record)
+        at += size
+
+
+def framed(record: Record) -> bytes:
+    body = orjson.dumps(record)
+    return _RECORD.pack(MAGIC, crc32c(body), len(body), 0) + body + bytes(-len(body) % 8)
+
+
+def unframed(data: bytes, at: int) -> tuple[Record, int] | None:
+    """The record that begins at `at` and its size; None where it is not as it was written."""
+    if at + _RECORD.size > len(data):
+        return None
+    magic, crc, size, zero = _RECORD.unpack_from(data, at)
+    start = at + _RECORD.size
+    body = data[start : start + size]
+    end = start + size + (-size % 8)
+    padding = data[start + size : end]
+    if magic != MAGIC or zero or end > len(data) or crc32c(body) != crc or padding.strip(b"\0"):
+        return None
+    return orjson.loads(body), end - at
