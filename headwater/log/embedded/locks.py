@@ -89,9 +89,7 @@ class FileLock:
         self._depth = 0
 
 
-def wait_for_lock(
-    descriptor: int, path: Path, *, seconds_max: float = SECONDS_MAX, mode: int = fcntl.LOCK_EX
-) -> None:
+def wait_for_lock(descriptor: int, path: Path, *, seconds_max: float = SECONDS_MAX, mode: int = fcntl.LOCK_EX) -> None:
     """Lock an open file, or raise `Locked` when its holder has kept it for too long.
 
     The kernel cannot wait for such a lock with a limit, and a signal would only reach the main thread: hence the pauses.

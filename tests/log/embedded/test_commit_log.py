@@ -125,9 +125,7 @@ def test_each_flipped_bit_is_named_refused_and_mended(
 
 
 @pytest.mark.parametrize("records", range(COMMITS))
-def test_a_shortened_commit_log_is_noticed(
-    folder: Path, opened: Callable[[Path], EmbeddedLog], records: int
-) -> None:
+def test_a_shortened_commit_log_is_noticed(folder: Path, opened: Callable[[Path], EmbeddedLog], records: int) -> None:
     cut(commits_of(folder), [0, *ends(folder)][records])
     error = refused(opened(folder))
     assert error.position == [0, *ends(folder)][records]
@@ -185,9 +183,7 @@ def test_a_torn_end_is_set_aside_and_the_log_goes_on(folder: Path, opened: Calla
     assert verify(log).ok
 
 
-def test_a_log_whose_state_is_lost_believes_whole_records(
-    folder: Path, opened: Callable[[Path], EmbeddedLog]
-) -> None:
+def test_a_log_whose_state_is_lost_believes_whole_records(folder: Path, opened: Callable[[Path], EmbeddedLog]) -> None:
     (folder / "transactions" / "state").unlink()
     log = opened(folder)
     assert log.committed_sequence("p") == COMMITS - 1
