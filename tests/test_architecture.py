@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from importlinter.cli import lint_imports
 
+from tests.source import modules
+
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference" / "api"
 
@@ -97,3 +99,9 @@ def test_a_lock_file_holds_hashes_but_no_addresses(lock: Path) -> None:
     assert "--hash=sha256:" in text
     assert "://" not in text
     assert not [line for line in text.splitlines() if line.startswith("-")], "options of the machine it was made on"
+
+
+def test_bytes_are_unpickled_in_one_place_alone() -> None:
+    """Decision 13 lists it: what operators hand to readers of the same program is code."""
+    found = [str(path) for path, text in modules().items() if re.search(r"pickle\.loads?\(|import loads?\b", text)]
+    assert found == ["sources/combining.py"]

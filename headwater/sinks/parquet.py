@@ -7,13 +7,13 @@ files of attempts that failed never count; they are swept away when the next run
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import orjson
 import pyarrow as pa
 
 from headwater.batches import MicroBatch, current_batch
@@ -41,6 +41,28 @@ class Written:
     files: tuple[DataFile, ...]
     refused: pa.Table | None = None
     why: tuple[str, ...] = ()
+
+    def to_batch(self) -> pa.RecordBatch:
+        """One row for the driver: the files and reasons as JSON, the rows that were refused as Arrow."""
+        about = orjson.dumps({"files": [asdict(file) for file in self.files], "why": self.why})
+        refused = None
+        if self.refused is not None:
+            stream = pa.BufferOutputStream()
+            with pa.ipc.new_stream(stream, self.refused.schema) as writer:
+                writer.write_table(self.refused)
+            refused = stream.getvalue().to_pybytes()
+        columns = [pa.array([about], pa.binary()), pa.array([refused], pa.binary())]
+        return pa.record_batch(columns, names=["written", "refused"])
+
+    @classmethod
+    def of(cls, written: bytes, refused: bytes | None) -> Written:
+        """What `to_batch` made."""
+        about = orjson.loads(written)
+        return cls(
+            files=tuple(DataFile(**file) for file in about["files"]),
+            refused=None if refused is None else pa.ipc.open_stream(refused).read_all(),
+            why=tuple(about["why"]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +156,12 @@ class ParquetSink(DriverSink):
         self.examine(columns)
         reach("delivery.before")
         kept = without_own(columns, keep=(OPERATION,))
-        answers = rows.mapInArrow(partial(_write_in_task, self, file_schema(kept)), "written binary").collect()
-        written = [pickle.loads(answer.written) for answer in answers]
+        write = partial(_write_in_task, self, file_schema(kept))
+        answers = rows.mapInArrow(write, "written binary, refused binary").collect()
+        written = [
+            Written.of(bytes(answer.written), None if answer.refused is None else bytes(answer.refused))
+            for answer in answers
+        ]
         self._post(written, columns, batch)
         self._record([file for one in written for file in one.files], file_schema(kept), batch)
         reach("delivery.committed")
@@ -220,4 +246,4 @@ def _write_in_task(sink: ParquetSink, columns: pa.Schema, rows: Iterator[pa.Reco
 
     files = write_files(sink.folder, taken(), columns, sink.by, Origin.of(batch))
     told = Written(files=tuple(files), refused=pa.concat_tables(refused) if refused else None, why=tuple(why))
-    yield pa.record_batch([pa.array([pickle.dumps(told)], pa.binary())], names=["written"])
+    yield told.to_batch()

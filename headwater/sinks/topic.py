@@ -12,7 +12,6 @@ It costs one more copy of the rows than an append: from the staged file into the
 
 from __future__ import annotations
 
-import pickle
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -225,8 +224,8 @@ def _stage(target: Target, name: str, sequence: int, attempt: str, rows: Iterabl
 
 
 def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
-    answers = rows.mapInArrow(partial(_stage_in_task, target), "staged binary").collect()
-    return [pickle.loads(answer.staged) for answer in answers]
+    answers = rows.mapInArrow(partial(_stage_in_task, target), "staged string").collect()
+    return [Staged.from_json(answer.staged) for answer in answers]
 
 
 def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -235,7 +234,7 @@ def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[p
     if batch is None:
         raise ArgumentInvalid(name="batch", value=None, expected="a call inside of `foreachBatch`")
     staged = stage_batch(target, batch, rows)
-    yield pa.record_batch([pa.array([pickle.dumps(staged)], pa.binary())], names=["staged"])
+    yield pa.record_batch([pa.array([staged.to_json()], pa.string())], names=["staged"])
 
 
 def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid, SinkMisfit, TargetNotFound
 from headwater.sinks import ParquetSink, read_lake
+from headwater.sinks.lake import DataFile
+from headwater.sinks.parquet import Written
 from headwater.testing import CrashAt, run_until_killed
 from tests.laws import costly
 from tests.sinks.places import micro
@@ -148,3 +150,11 @@ def test_any_writers_and_compactions_keep_each_row_once(
             sink.commit(rows(id=[number], part=[number % 2]), micro(number, query=step))
             written.append(number)
     assert (numbers(lake) if written else []) == written
+
+
+def test_what_a_task_tells_the_driver_is_plain_data() -> None:
+    files = (DataFile(path="country=DE/a.parquet", rows=3, bytes=40),)
+    refused = pa.table({"id": [7], "tags": [["x", None]]})
+    for told in (Written(files=files), Written(files=(), refused=refused, why=("no operation",))):
+        [row] = told.to_batch().to_pylist()
+        assert Written.of(row["written"], row["refused"]) == told

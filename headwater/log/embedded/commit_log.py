@@ -240,8 +240,7 @@ class CommitLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        """Add the record that makes a transaction true, and make it durable."""
-        self.catch_up()
+        """Add the record that makes a transaction true, and make it durable. The caller has just caught up."""
         self.check()
         record["serial"] = self.serial + 1
         data = framed(record)

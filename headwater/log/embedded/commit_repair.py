@@ -45,7 +45,7 @@ def inspect(log: EmbeddedLog, *, repair: bool, dry_run: bool) -> Iterator[Commit
         if commits.copy_differs():
             action = "would be written anew" if dry_run else "written anew"
             if not dry_run:
-                commits.rebuild({}, dry_run=False)
+                commits.renew_copy()
             yield CommitFinding(COPY, -1, "damaged copy of the commit log", "it differs from the commit log", action)
         return
     why = damage.why if damage is not None else f"it has no record of {len(shown)} transactions that readers see"
@@ -80,13 +80,17 @@ def shown_transactions(log: EmbeddedLog) -> dict[int, list[list[Any]]]:
     for name in log.topics(internal=True):
         with contextlib.suppress(HeadwaterError, ValueError, KeyError):  # a topic that cannot be read proves nothing
             for partition in log.handle(name).partitions():
-                for header in _shown_frames(partition):
-                    if header.flags & FLAG_TRANSACTION and not commits.recorded(header.transaction):
-                        parts = shown.setdefault(header.transaction, [])
-                        if parts and parts[-1][:2] == [name, partition.number]:
-                            parts[-1][3] = header.offset_next
-                        else:
-                            parts.append([name, partition.number, header.offset_base, header.offset_next])
+                if not partition.folder.is_dir():
+                    continue
+                # No segment may go, or be written anew, while it is looked at; a guest cannot help it.
+                with contextlib.nullcontext() if log.read_only else partition.tidy_lock:
+                    for header in _shown_frames(partition):
+                        if header.flags & FLAG_TRANSACTION and not commits.recorded(header.transaction):
+                            parts = shown.setdefault(header.transaction, [])
+                            if parts and parts[-1][:2] == [name, partition.number]:
+                                parts[-1][3] = header.offset_next
+                            else:
+                                parts.append([name, partition.number, header.offset_base, header.offset_next])
     return shown
 
 
@@ -100,7 +104,7 @@ def _shown_frames(partition: Partition) -> Iterator[Header]:
             continue
         try:
             mapped = SegmentMap(segment.path)
-        except (FrameCorrupt, FormatUnknown):
+        except (FrameCorrupt, FormatUnknown, FileNotFoundError):
             continue
         stop = visible.position if last and visible is not None and not segment.rewritten else mapped.length
         position = SEGMENT_HEADER_BYTES

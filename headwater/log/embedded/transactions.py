@@ -200,7 +200,7 @@ class Commits:
         One without parts is recorded only where it has metadata to keep. With a `source`, the file must still be there:
         another process may have rolled the transaction back.
         """
-        record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
+        record: Record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
         if metadata is not None:
             record["metadata"] = metadata
 
@@ -438,6 +438,13 @@ class Commits:
     def copy_differs(self) -> bool:
         """Whether the copy of the commit log could not be used to rebuild it."""
         return self._records.copy_differs()
+
+    def renew_copy(self) -> None:
+        """Write the copy of the commit log anew."""
+        with self._lock:
+            self._records.catch_up()
+            self._records.check()
+            self._records.renew_copy()
 
     def recorded(self, number: int) -> bool:
         """Whether the commit log knows of this transaction."""

@@ -61,9 +61,9 @@ def ids(log: EmbeddedLog, topic: str) -> list[int]:
 def held_at(
     point: str,
     folder: Path,
-    work: Callable[[EmbeddedLog], None],
+    work: Callable[[EmbeddedLog], object],
     *,
-    others: Callable[[str], None] = lambda point: None,
+    others: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Another process, as far as the locks can tell, that stays at a point for as long as the block takes.
 
@@ -264,9 +264,9 @@ def test_a_commit_finishes_what_a_dead_one_began_though_it_has_written_itself(fo
         if point == "commit.recorded":
             raise Died
 
-    with held_at("commit.synced", folder, lambda other: commit(other, "c", "b", row=2), others=die):
-        with pytest.raises(Died):
-            commit(log, "a", "d")
+    held = held_at("commit.synced", folder, lambda other: commit(other, "c", "b", row=2), others=die)
+    with held, pytest.raises(Died):
+        commit(log, "a", "d")
     assert [ids(log, topic) for topic in TOPICS] == [[0, 1], [0, 2], [0, 2], [0, 1]]
     assert verify(log).ok
 

@@ -51,9 +51,9 @@ def fill(log: EmbeddedLog) -> None:
 
 def damage(folder: Path) -> None:
     """Give repair something to set aside."""
-    segment = min((folder / "topics/table/0").glob("*.log"))
+    segment = max((folder / "topics/table/0").glob("*.log"), key=lambda path: path.stat().st_size)
     data = bytearray(segment.read_bytes())
-    data[200] ^= 1
+    data[180] ^= 1
     segment.write_bytes(data)
 
 
@@ -150,6 +150,6 @@ def test_a_folder_in_memory_of_another_user_is_refused(tmp_path: Path, monkeypat
     check_memory_folder(storage, topic)  # another user of a shared log: it belongs to the owner of the topic
     real = os.lstat(storage)
     strange = os.stat_result([*real[:4], mine + 2, *real[5:]])
-    monkeypatch.setattr(os, "lstat", lambda path: strange)
+    monkeypatch.setattr(os, "lstat", lambda _: strange)
     with pytest.raises(FolderUnsafe, match=f"the user with the number {mine + 2}"):
         check_memory_folder(storage, topic)
