@@ -236,14 +236,17 @@ class Partition:
         """How far readers may read, after the recorded tail was compared with the files."""
         written = self.state.written(self.number)
         if self.folder.is_dir() and (written is None or not self._fits(written)):
+            if not self.append_lock.try_acquire():
+                return tail  # whoever appends just now has looked, or will; the next call looks again
             try:
-                with self.append_lock:
-                    self.check_alive()
-                    self.tail()
+                self.check_alive()
+                self.tail()
             except (FrameCorrupt, SegmentMissing):
                 if self._goes_beyond(tail):
                     raise
                 # Acknowledged rows are gone: whoever comes to their place is told, the others can be read.
+            finally:
+                self.append_lock.__exit__(None, None, None)
         self._looked = True
         return self.recorded() or tail
 

@@ -432,7 +432,7 @@ class Catalogue:
         check_name("topic", name, internal=True)
         folder = self._folder / name
         if not (folder / "topic.json").exists():
-            if any(folder.glob("*/*.log")) and not (folder / "topic.json").exists():
+            if _has_lost_its_description(folder):
                 raise FileCorrupt(path=str(folder / "topic.json"), why="it is gone, but rows of the topic are there")
             raise TopicNotFound(topic=name, near=self.nearest(name))
         try:
@@ -482,6 +482,23 @@ def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
         raise TopicNotFound(topic=folder.name) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileCorrupt(path=str(path), why=f"it does not describe a topic ({error!r})") from error
+
+
+def _has_lost_its_description(folder: Path) -> bool:
+    """Whether there are rows of a topic without its `topic.json`, and nobody is just deleting it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not used again
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        if not any(folder.glob("*/*.log")) or (folder / "topic.json").exists():
+            return False
+        # A deletion renames the folder before it removes anything.
+        return "topic.json" not in os.listdir(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _read_floor(path: Path) -> int:
