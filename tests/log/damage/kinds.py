@@ -36,13 +36,11 @@ FILES: dict[str, Callable[[Path], list[Path]]] = {
     "producer": lambda log: [log / "producers/p"],
     "lock": lambda log: sorted([*log.glob("topics/*/*/*.lock"), log / "transactions/lock"]),
     "commit log": lambda log: [log / "transactions/commits.log"],
+    "copy of the commit log": lambda log: [log / "transactions/commits.copy"],
     "commit state": lambda log: [log / "transactions/state"],
     "prepared": lambda log: sorted(log.glob("transactions/prepared/*")),
     "staged": lambda log: sorted(log.glob("transactions/staged/*/*")),
 }
-
-#: Kinds whose repair is part of another change; they stay in the registry, and are left out of the runs until then.
-AWAITED = {"commit log"}
 
 
 def flip_a_bit(path: Path, chance: random.Random, _older: Path) -> None:
