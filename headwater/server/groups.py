@@ -6,22 +6,23 @@ lives. When the client is silent, or the server ends, the group gives its partit
 
 from __future__ import annotations
 
+import fnmatch
 import hmac
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
 
 from headwater.errors import ArgumentInvalid, GroupNotFound, MemberFenced, ServerFull, TopicNotFound
-from headwater.log import GroupInfo, Place, Start
+from headwater.log import GroupInfo, Lag, Place, Start
 from headwater.log.consumer import resolve
-from headwater.log.membership import Membership
+from headwater.log.membership import GroupFolder, Membership
 from headwater.log.remote.wire import lag_to_json, offsets_to_json, start_from_text
 from headwater.server.forms import Commit, Join, MemberCommit, OffsetsForm, Release, Seek
 from headwater.server.service import TRY_AGAIN_SECONDS, Kept, Service, caller_of
-from headwater.server.tokens import Caller
+from headwater.server.tokens import EVERY, Caller
 
 #: A member is kept for so many of its sessions, so that one that was only slow finds out what has become of it.
 _SILENT_SECONDS_MAX = 3_600.0
@@ -32,27 +33,38 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/groups", tags=["groups"])
     log = service.log
 
+    def lag_seen(request: Request, group: str) -> list[Lag]:
+        caller, found = caller_of(request), log.groups.lag(group)
+        if not is_seen({one.topic for one in found}, caller):
+            raise GroupNotFound(group=group)
+        return [one for one in found if caller.sees(one.topic)]
+
     @routes.get("")
     def listed(request: Request) -> dict[str, Any]:
-        """Every group that ever had a member or a commit, and the topics in which each has committed."""
+        """Every group that ever had a member or a commit, and the topics in which each has committed.
+
+        Of all these, groups with a topic that the caller sees. One that has no topics is for those who see all.
+        """
         caller = caller_of(request)
         caller.require_somewhere("read")
-        committed = {
-            group: sorted(topic for topic in topics if caller.sees(topic))
-            for group, topics in sorted(log.committed_groups().items())
-        }
-        return {"groups": log.groups.names(), "committed": committed}
+        committed = log.committed_groups()
+        shown = [
+            group
+            for group in log.groups.names()
+            if is_seen(committed.get(group, set()) | GroupFolder(log.path, group).load().topics.keys(), caller)
+        ]
+        told = {group: sorted(filter(caller.sees, committed[group])) for group in shown if group in committed}
+        return {"groups": shown, "committed": told}
 
     @routes.get("/{group}")
     def describe(request: Request, group: str) -> dict[str, Any]:
         """Who is in a group, and how far it has come."""
-        return info_to_json(_seen(log.groups.describe(group), caller_of(request)))
+        return info_to_json(seen(log.groups.describe(group), caller_of(request)))
 
     @routes.get("/{group}/lag")
     def lag(request: Request, group: str) -> dict[str, Any]:
         """How far a group is behind, in rows and in seconds."""
-        caller = caller_of(request)
-        return {"lag": [lag_to_json(one) for one in log.groups.lag(group) if caller.sees(one.topic)]}
+        return {"lag": [lag_to_json(one) for one in lag_seen(request, group)]}
 
     @routes.get("/{group}/offsets/{topic}", response_model=OffsetsForm)
     def committed(request: Request, group: str, topic: str) -> dict[str, Any]:
@@ -70,9 +82,8 @@ def router(service: Service) -> APIRouter:
     @routes.delete("/{group}/offsets", status_code=204)
     def forget(request: Request, group: str, topic: str | None = None) -> None:
         """Forget what a group has committed, in one topic or in all."""
-        topics = [topic] if topic is not None else sorted(log.committed_groups().get(group, ()))
-        for name in topics:
-            caller_of(request).require("admin", name)
+        topics = {topic} if topic is not None else log.committed_groups().get(group, set())
+        _require_admin(caller_of(request), topics)
         log.forget_offsets(group, topic)
 
     @routes.post("/{group}/seek")
@@ -85,9 +96,8 @@ def router(service: Service) -> APIRouter:
     @routes.delete("/{group}", status_code=204)
     def delete(request: Request, group: str) -> None:
         """Forget a group that nobody reads for."""
-        for topic in {one.topic for one in log.groups.lag(group)}:
-            caller_of(request).require("admin", topic)
-        caller_of(request).require_somewhere("admin")
+        lag_seen(request, group)
+        _require_admin(caller_of(request), {one.topic for one in log.groups.lag(group)})
         log.groups.delete(group)
 
     return routes
@@ -233,11 +243,36 @@ def info_to_json(found: GroupInfo) -> dict[str, Any]:
     }
 
 
-def _seen(found: GroupInfo, caller: Caller) -> GroupInfo:
-    partitions = [one for one in found.partitions if caller.sees(one.topic)]
-    if found.partitions and not partitions:
+def is_seen(topics: Collection[str], caller: Caller) -> bool:
+    """Whether a caller may know of a group that reads these topics."""
+    return any(map(caller.sees, topics)) if topics else caller.sees(EVERY)
+
+
+def seen(found: GroupInfo, caller: Caller) -> GroupInfo:
+    """What a caller may know of a group; `GroupNotFound` where that is nothing."""
+    if not is_seen({one.topic for one in found.partitions}, caller):
         raise GroupNotFound(group=found.group)
-    return GroupInfo(group=found.group, generation=found.generation, members=found.members, partitions=partitions)
+    partitions = [one for one in found.partitions if caller.sees(one.topic)]
+    topics = {one.topic for one in partitions}
+
+    def shows(name: str) -> bool:
+        return bool(fnmatch.filter(topics, name)) if _is_pattern(name) else caller.sees(name)
+
+    members = [
+        replace(
+            one,
+            topics=tuple(filter(shows, one.topics)),
+            assignment={topic: numbers for topic, numbers in one.assignment.items() if caller.sees(topic)},
+        )
+        for one in found.members
+    ]
+    return replace(found, members=members, partitions=partitions)
+
+
+def _require_admin(caller: Caller, topics: Collection[str]) -> None:
+    """Refuse unless all topics are the caller's to change, without a word of those that the caller may not see."""
+    for topic in sorted(topics) or [EVERY]:
+        caller.require("admin", topic if caller.sees(topic) else EVERY)
 
 
 def _told(found: Membership) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Settings:
     #: What one SQL statement may take. Its answer has `answer_rows_max` rows in JSON, and so many bytes in Arrow.
     statement_seconds_max: float = 60.0
     statement_memory_max: int = GIB
+    #: How long the head of a request may take to arrive; after that its connection is closed.
+    head_seconds_max: float = 20.0
     #: Requests of one client, by its token or its address.
     requests_per_second_max: float = 2_000.0
     #: Wrong tokens from one address.

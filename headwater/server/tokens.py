@@ -4,6 +4,9 @@
 
 A token reads `hw_<id>_<secret>`. The secret has 256 random bits, so that a plain SHA-256 of it cannot be guessed back,
 and checking it costs a request next to nothing. A scope is `read`, `write` or `admin`, and a pattern of topics.
+
+A request that is not about one topic asks for `EVERY` topic, and only a scope whose pattern is `*` covers that: there is
+no telling which topics are going to be made.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,6 +31,10 @@ from headwater.errors import ArgumentInvalid, NameInvalid, ScopeMissing, TokenIn
 
 Action = Literal["read", "write", "admin"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+#: In a request: all topics, also those that are made later. No topic can have this name.
+EVERY = "*"
+#: The id has no underscore; the secret may.
+_TOKEN = re.compile(r"hw_([0-9a-f]+)_([A-Za-z0-9_-]+)")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -39,10 +47,12 @@ class Scope:
     >>> scope = Scope.parse("read:orders.*")
     >>> scope.allows("read", "orders.eu"), scope.allows("write", "orders.eu"), scope.allows("read", "cards")
     (True, False, False)
+    >>> Scope.parse("read:?").allows("read", EVERY), Scope.parse("read").allows("read", EVERY)
+    (False, True)
     """
 
     action: Action
-    pattern: str = "*"
+    pattern: str = EVERY
 
     @staticmethod
     def parse(text: str) -> Scope:
@@ -50,14 +60,20 @@ class Scope:
         if action not in ACTIONS or (":" in text and not pattern):
             expected = "read, write or admin, and a pattern of topics, such as read:orders.*"
             raise ArgumentInvalid(name="scope", value=text, expected=expected)
-        return Scope(action=action, pattern=pattern or "*")
+        return Scope(action=action, pattern=pattern or EVERY)
 
     def allows(self, action: Action, topic: str) -> bool:
         if self.action not in (action, "admin"):
             return False
+        if topic == EVERY:
+            return self._covers_every
         if topic.startswith("__") and not self.pattern.startswith("__"):
-            return self.action == "admin" and self.pattern == "*"
+            return self.action == "admin" and self._covers_every
         return fnmatchcase(topic, self.pattern)
+
+    @property
+    def _covers_every(self) -> bool:
+        return not self.pattern.strip("*")
 
     def __str__(self) -> str:
         return f"{self.action}:{self.pattern}"
@@ -166,8 +182,8 @@ class Tokens:
         """Who has this token; `TokenInvalid` for one that is wrong, expired or revoked."""
         if not text:
             raise TokenInvalid
-        _, _, rest = text.partition("hw_")
-        identity, _, secret = rest.partition("_")
+        shape = _TOKEN.fullmatch(text)
+        identity, secret = shape.groups() if shape is not None else ("", "")
         found = self._current().get(identity)
         # Compared also where there is no such token, so that the time taken tells nothing.
         same = hmac.compare_digest(_hash(secret).encode(), (found.hash if found else _hash("")).encode())
@@ -191,7 +207,8 @@ class Tokens:
         >>> Tokens.id_of("hw_0123456789abcdef_secret")
         '0123456789abcdef'
         """
-        return text.partition("hw_")[2].partition("_")[0]
+        shape = _TOKEN.fullmatch(text)
+        return shape[1] if shape is not None else ""
 
     # -- the file -----------------------------------------------------------------------------------------------------
 
