@@ -10,7 +10,7 @@ import fnmatch
 import hmac
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -103,17 +103,30 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
+@dataclass(frozen=True)
+class Held:
+    """A member that this server speaks for."""
+
+    name: str
+    """As its client knows it; the log may know it by another, see `Caller.own`."""
+    membership: Membership
+    key: str
+    """What only its client knows: one that joins later under its name has another."""
+
+
 class Members:
-    """The members that this server speaks for."""
+    """The members that this server speaks for, by their callers."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._members: Kept[tuple[Membership, str]] = Kept(
-            count_max=service.settings.members_max, seconds_max=_SILENT_SECONDS_MAX, drop=lambda one: one[0].abandon()
+        self._members: Kept[Held] = Kept(
+            count_max=service.settings.members_max,
+            seconds_max=_SILENT_SECONDS_MAX,
+            drop=lambda one: one.membership.abandon(),
         )
 
-    def join(self, group: str, asked: Join, caller: Caller) -> tuple[Membership, str]:
-        """A member, and a key that only its client knows: one that joins later under its name has another."""
+    def join(self, group: str, asked: Join, caller: Caller) -> Held:
+        """Become a member, for a client."""
         log = self._service.log
         from headwater.log.embedded.topics import check_name
 
@@ -130,7 +143,7 @@ class Members:
 
         membership = log.membership(
             group,
-            member=asked.member,
+            member=None if asked.member is None else caller.own(asked.member),
             topics=tuple(asked.topics),
             partitions=partitions,
             start=start_from_text(asked.start),
@@ -139,26 +152,26 @@ class Members:
         )
         start = start_from_text(asked.start)
         membership.join(lambda topics: self._begin(group, topics, start))
-        key = secrets.token_urlsafe(16)
-        if not self._members.put(f"{group}/{membership.id}", (membership, key), evict=False):
+        held = Held(asked.member or membership.id, membership, secrets.token_urlsafe(16))
+        if not self._members.put(_place(caller, group, held.name), held, evict=False):
             membership.leave()
             members_max = self._service.settings.members_max
             raise ServerFull(
                 what="members of groups", count_max=members_max, setting="members_max", seconds=TRY_AGAIN_SECONDS
             )
-        return membership, key
+        return held
 
-    def get(self, group: str, member: str, key: str) -> Membership:
-        found = self._members.get(f"{group}/{member}")
+    def get(self, group: str, member: str, key: str, caller: Caller) -> Held:
+        found = self._members.get(_place(caller, group, member))
         if found is None:
             raise MemberFenced(group=group, member=member, why="the server has not heard of it")
-        if not hmac.compare_digest(found[1].encode(), key.encode()):
+        if not hmac.compare_digest(found.key.encode(), key.encode()):
             raise MemberFenced(group=group, member=member, why="another process has joined under this member's name")
-        return found[0]
+        return found
 
-    def leave(self, group: str, member: str, key: str) -> None:
-        self.get(group, member, key).leave()
-        self._members.pop(f"{group}/{member}")
+    def leave(self, group: str, member: str, key: str, caller: Caller) -> None:
+        self.get(group, member, key, caller).membership.leave()
+        self._members.pop(_place(caller, group, member))
 
     def close(self) -> None:
         self._members.clear()
@@ -182,31 +195,31 @@ def member_router(service: Service, members: Members) -> APIRouter:
     @routes.post("", status_code=201)
     def join(request: Request, group: str, asked: Join) -> dict[str, Any]:
         """Join a group. The member must be heard of within its session, or its partitions go to others."""
-        found, key = members.join(group, asked, caller_of(request))
-        return {**_told(found), "key": key}
+        held = members.join(group, asked, caller_of(request))
+        return {**_told(held), "key": held.key}
 
     @routes.post("/{member}/refresh")
     def refresh(request: Request, group: str, member: str, key: str, look: bool = False) -> dict[str, Any]:
         """Say that the member lives, and learn what it owns and what it shall give up."""
         caller_of(request).require_somewhere("read")
-        found = members.get(group, member, key)
-        found.beat()
-        found.refresh(look=look)
-        return _told(found)
+        held = members.get(group, member, key, caller_of(request))
+        held.membership.beat()
+        held.membership.refresh(look=look)
+        return _told(held)
 
     @routes.post("/{member}/beat", status_code=204)
     def beat(request: Request, group: str, member: str, key: str) -> None:
         """Say that the member lives."""
         caller_of(request).require_somewhere("read")
-        members.get(group, member, key).beat()
+        members.get(group, member, key, caller_of(request)).membership.beat()
 
     @routes.post("/{member}/release")
     def release(request: Request, group: str, member: str, key: str, asked: Release) -> dict[str, Any]:
         """Give up partitions that others wait for."""
         caller_of(request).require_somewhere("read")
-        found = members.get(group, member, key)
-        found.release({Place(topic, number) for topic, numbers in asked.places.items() for number in numbers})
-        return _told(found)
+        held = members.get(group, member, key, caller_of(request))
+        held.membership.release({Place(topic, number) for topic, numbers in asked.places.items() for number in numbers})
+        return _told(held)
 
     @routes.post("/{member}/commit", status_code=204)
     def commit(request: Request, group: str, member: str, key: str, asked: MemberCommit) -> None:
@@ -220,13 +233,13 @@ def member_router(service: Service, members: Members) -> APIRouter:
             for topic, offsets in asked.offsets.items():
                 log.commit_offsets(group, topic, offsets)
 
-        members.get(group, member, key).commit(places, record)
+        members.get(group, member, key, caller_of(request)).membership.commit(places, record)
 
     @routes.delete("/{member}", status_code=204)
     def leave(request: Request, group: str, member: str, key: str) -> None:
         """Leave the group."""
         caller_of(request).require_somewhere("read")
-        members.leave(group, member, key)
+        members.leave(group, member, key, caller_of(request))
 
     return routes
 
@@ -275,11 +288,15 @@ def _require_admin(caller: Caller, topics: Collection[str]) -> None:
         caller.require("admin", topic if caller.sees(topic) else EVERY)
 
 
-def _told(found: Membership) -> dict[str, Any]:
+def _place(caller: Caller, group: str, member: str) -> str:
+    return f"{caller.name}/{group}/{member}"
+
+
+def _told(held: Held) -> dict[str, Any]:
     return {
-        "member": found.id,
-        "owned": _by_topic(found.owned),
-        "releasing": _by_topic(found.releasing),
+        "member": held.name,
+        "owned": _by_topic(held.membership.owned),
+        "releasing": _by_topic(held.membership.releasing),
     }
 
 

@@ -174,7 +174,7 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         async def note(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                if scope["state"].get("body_too_large"):
+                if scope["state"].get("body_too_large") and scope["state"]["body_goes_on"]:
                     await _drain(receive, Headers(scope=scope))
                 # Before the answer: whoever has it can find the change in the audit topic.
                 await self._write_down(scope, caller, message["status"])
@@ -192,6 +192,7 @@ class Guard:
                 left -= len(message.get("body", b""))
                 if left < 0:
                     scope["state"]["body_too_large"] = self.settings.body_bytes_max
+                    scope["state"]["body_goes_on"] = message.get("more_body", False)
                     raise BodyTooLarge(size_max=self.settings.body_bytes_max)
             return message
 

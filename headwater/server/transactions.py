@@ -59,7 +59,8 @@ class Transactions:
         self._ended: Kept[Ended] = Kept(count_max=ENDED_MAX, seconds_max=settings.transaction_seconds_max)
 
     def begin(self, asked: Begin, caller: Caller) -> Open:
-        made = self._log.transaction(asked.producer, epoch=asked.epoch, sequence=asked.sequence)
+        producer = None if asked.producer is None else caller.own(asked.producer)
+        made = self._log.transaction(producer, epoch=asked.epoch, sequence=asked.sequence)
         found = Open(transaction=made, owner=caller.name)
         if not self._open.put(made.id, found, evict=False):
             made.rollback()
