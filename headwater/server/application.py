@@ -23,6 +23,7 @@ from headwater.server.metrics import scrape
 from headwater.server.problems import handle
 from headwater.server.service import Service, caller_of
 from headwater.server.settings import Settings
+from headwater.server.statements import Statements
 from headwater.server.tokens import EVERY, Tokens
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def application(
     public: Iterable[str] = (),
     statuses: Callable[[], Sequence[QueryStatus]] = tuple,
     watcher: Watcher | None = None,
+    confined: bool = True,
 ) -> FastAPI:
     """A log as an ASGI application.
 
@@ -59,9 +61,16 @@ def application(
     "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
     token, also while none has been made; without it that begins with the first one. A `watcher` of alert rules is
     started and ended with the application; without one rules can be seen and changed, but nobody looks at them here.
+    SQL of callers runs in processes of its own, which are started for the first statement; with `confined=False` in this
+    one, where a statement may take more than its bounds say.
     """
     service = Service(log=log, settings=settings or Settings(), statuses=statuses)
     service.watcher = watcher or Watcher(log)
+    if confined:
+        bounds = service.settings
+        service.statements = Statements(
+            log.path, memory_max=bounds.statement_memory_max, count_max=bounds.statements_max
+        )
     members = groups.Members(service)
 
     @contextlib.asynccontextmanager

@@ -57,6 +57,7 @@ def test_the_log_and_the_app_are_served_on_one_port(runner: Runner) -> None:
     assert 'headwater_topic_end_offset{topic="payments",partition="0"} 2' in scraped
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "serve", [partial(served_app, settings=Settings(answer_rows_max=2)), partial(served, bounds=Bounds(rows_max=2))]
 )
