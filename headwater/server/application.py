@@ -83,7 +83,14 @@ def application(
         members.close()
         service.close()
 
-    app = FastAPI(title="Headwater", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=lifespan, dependencies=[Depends(_whole_text)])
+    app = FastAPI(
+        title="Headwater",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+        dependencies=[Depends(_whole_text)],
+    )
     app.state.service = service
     handle(app)
     app.include_router(_health(service))

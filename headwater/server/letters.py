@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 
 from headwater.log import Topic
-from headwater.log.letters import STATES, SUFFIX, Found, Selection, letter_topic, letter_topics, read_letters
+from headwater.log.deadletters import SUFFIX
+from headwater.log.letters import STATES, Found, Selection, letter_topic, letter_topics, read_letters
 from headwater.log.redrive import Outcome, park, redrive
 from headwater.server.forms import Letters, Park, Redrive
 from headwater.server.service import Service, caller_of

@@ -17,7 +17,6 @@ from headwater.errors import HeadwaterError, ReadOnly, SchemaInvalid
 from headwater.server.compatibility import DEFAULT_LEVEL, conflicts
 from headwater.server.registered import EVERY_SUBJECT, Registered, Registry, canonical
 from headwater.server.service import Service, caller_of
-from headwater.server.tokens import EVERY
 from headwater.server.subjects import (
     LevelForm,
     Refused,
@@ -33,6 +32,7 @@ from headwater.server.subjects import (
     version_of,
     written,
 )
+from headwater.server.tokens import EVERY
 
 MEDIA = "application/vnd.schemaregistry.v1+json"
 # Any: FastAPI's own form for it.

@@ -217,8 +217,8 @@ class Child:
         except (OSError, pa.ArrowException) as error:  # it ended in the middle
             self.is_usable = False
             raise self._ended(asked) from error
-        error = error_from_json(500, told, address="a process for statements")
-        raise error from (_Cause(told["cause"]) if told["cause"] else None)
+        cause = _Cause(told["cause"]) if told["cause"] else None
+        raise error_from_json(500, told, address="a process for statements") from cause
 
     def stopper(self) -> Callable[[], None]:
         """What ends the statement that is asked now, and the process with it; from any thread, and none that follows."""

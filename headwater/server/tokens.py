@@ -35,6 +35,8 @@ from headwater.errors import ArgumentInvalid, NameInvalid, ScopeMissing, TokenIn
 #: What may be done with a topic.
 Action = Literal["read", "write", "admin"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+#: The kind of a scope that is about names of producers and members.
+NAME: Literal["name"] = "name"
 #: In a request: all topics, also those that are made later. No topic can have this name.
 EVERY = "*"
 #: The id has no underscore; the secret may.
@@ -63,10 +65,13 @@ class Scope:
     @staticmethod
     def parse(text: str) -> Scope:
         action, _, pattern = text.partition(":")
-        if action not in (*ACTIONS, "name") or (":" in text and not pattern):
-            expected = "read, write or admin and a pattern of topics, such as read:orders.*; or name and a pattern of names"
+        kind = next((one for one in (*ACTIONS, NAME) if one == action), None)
+        if kind is None or (":" in text and not pattern):
+            expected = (
+                "read, write or admin and a pattern of topics, such as read:orders.*; or name and a pattern of names"
+            )
             raise ArgumentInvalid(name="scope", value=text, expected=expected)
-        return Scope(action=action, pattern=pattern or EVERY)
+        return Scope(action=kind, pattern=pattern or EVERY)
 
     def allows(self, action: Action, topic: str) -> bool:
         if self.action not in (action, "admin"):
@@ -79,7 +84,7 @@ class Scope:
 
     def shares(self, name: str) -> bool:
         """Whether a name of a producer or member means the same here as to others."""
-        if self.action == "name":
+        if self.action == NAME:
             return fnmatchcase(name, self.pattern)
         return self.action == "admin" and self._covers_every
 

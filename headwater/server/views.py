@@ -88,9 +88,7 @@ def router(log: EmbeddedLog, *, settings: Settings | None = None) -> APIRouter:
 
         within = bounds_of(bounds, accept)
         limit = _at_most(asked.limit, within)
-        question = Asked(
-            view=name, where=asked.where, parameters=asked.parameters, limit=limit, app=app, bounds=within
-        )
+        question = Asked(view=name, where=asked.where, parameters=asked.parameters, limit=limit, app=app, bounds=within)
         return _answer(run(request, question), accept, within, name)
 
     @routes.post("/sql")

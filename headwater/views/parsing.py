@@ -88,9 +88,55 @@ _SMALL_OPERATORS = (
     "OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE",
 )  # fmt: skip
 _SMALL_FUNCTIONS = frozenset(
-    "+ - * / // % ~~ !~~ ~~* !~~* abs any_value arg_max arg_min avg bool_and bool_or ceil count count_star date_part date_trunc "
-    "day epoch epoch_ms epoch_us first floor greatest hour last least length lower ltrim max min minute month round rtrim "
-    "second sum time_bucket trim upper year".split()
+    [
+        "+",
+        "-",
+        "*",
+        "/",
+        "//",
+        "%",
+        "~~",
+        "!~~",
+        "~~*",
+        "!~~*",
+        "abs",
+        "any_value",
+        "arg_max",
+        "arg_min",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "ceil",
+        "count",
+        "count_star",
+        "date_part",
+        "date_trunc",
+        "day",
+        "epoch",
+        "epoch_ms",
+        "epoch_us",
+        "first",
+        "floor",
+        "greatest",
+        "hour",
+        "last",
+        "least",
+        "length",
+        "lower",
+        "ltrim",
+        "max",
+        "min",
+        "minute",
+        "month",
+        "round",
+        "rtrim",
+        "second",
+        "sum",
+        "time_bucket",
+        "trim",
+        "upper",
+        "year",
+    ]
 )
 _TABLE_KINDS = ("JOIN", "SUBQUERY", "TABLE_FUNCTION", "EMPTY", "EXPRESSION_LIST", "COLUMN_DATA", "SHOW_REF", "PIVOT")
 

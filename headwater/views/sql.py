@@ -115,8 +115,8 @@ class Sql:
             parsed = parse(connection, statement)
             meant = {name: self._meaning(name) for name in parsed.tables}
             if self._check is not None:
-                for name in sorted({found for _, found in meant.values()}):
-                    self._check(name)
+                for read in sorted({found for _, found in meant.values()}):
+                    self._check(read)
             # A statement over views alone is best run where they are.
             if meant and limit is None and all(kind == "view" for kind, _ in meant.values()) and _bare(parsed):
                 over = sorted({found for _, found in meant.values()})

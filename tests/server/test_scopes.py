@@ -23,7 +23,9 @@ TOPICS = ("orders", "orders.eu", "s", "secret", "__audit")
 GROUPS = {"billing": {"orders", "orders.eu"}, "spies": {"secret"}, "auditors": {"__audit"}, "idle": set[str]()}
 
 patterns = st.one_of(
-    st.sampled_from(["*", "?", "**", "[!s]*", "__*", "_*", "orders*", "orders.eu", "s*", "[*]", "secret", "__audit", "?*"]),
+    st.sampled_from(
+        ["*", "?", "**", "[!s]*", "__*", "_*", "orders*", "orders.eu", "s*", "[*]", "secret", "__audit", "?*"]
+    ),
     st.text(alphabet="*?[]!-_.so", min_size=1, max_size=5),
 )
 scopes = st.builds(lambda action, pattern: Scope(action=action, pattern=pattern), st.sampled_from(ACTIONS), patterns)
@@ -42,7 +44,10 @@ class GivenTokens(Tokens):
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    with open_log(tmp_path_factory.mktemp("scopes") / "log", config=Config(upkeep="manual")) as log, clients(log) as make:
+    with (
+        open_log(tmp_path_factory.mktemp("scopes") / "log", config=Config(upkeep="manual")) as log,
+        clients(log) as make,
+    ):
         fill(log)
         settings = Settings(kafka_names=True, requests_per_second_max=1e9)
         yield make(tokens=GivenTokens(log.path), settings=settings, routers=[views.router(log, settings=settings)])

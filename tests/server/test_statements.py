@@ -110,7 +110,11 @@ def test_a_caller_reads_by_a_statement_what_it_may_read(log: EmbeddedLog) -> Non
     caller = Caller(name="reader", scopes=(Scope.parse("read:orders"),))
     asked = Asked(statement="SELECT count(*) AS n FROM orders", bounds=BOUNDS, caller=caller)
     assert answered(log, asked).to_pylist() == [{"n": 3}]
-    for statement in ("SELECT * FROM secret", "SELECT 1 FROM orders, log.secret", "SELECT (SELECT max(id) FROM secret)"):
+    for statement in (
+        "SELECT * FROM secret",
+        "SELECT 1 FROM orders, log.secret",
+        "SELECT (SELECT max(id) FROM secret)",
+    ):
         with pytest.raises(ScopeMissing):
             answered(log, Asked(statement=statement, bounds=BOUNDS, caller=caller))
     with pytest.raises(StatementInvalid) as raised:
