@@ -2,7 +2,7 @@
 
     HeadwaterError
     ├── UsageError            the call is wrong: change the call
-    │   ├── SettingInvalid, NameInvalid, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
+    │   ├── SettingInvalid, NameInvalid, TopicInternal, RowInvalid, SchemaInvalid, SchemaConflict, ColumnUnknown, ColumnMisfit, EncodingInvalid, ArgumentInvalid, AggregateInvalid, SketchInvalid, PatternInvalid, JoinUnbounded, TableCompacted, ViewInvalid, ViewKeyInvalid, StatementInvalid
     │   ├── DeclarationInvalid, InputUnknown, GraphCyclic, OutputTaken, AppFileInvalid, SinkMisfit, QuestionRefused, QueryInvalid, MediaTypeUnknown, BodyTooLarge, ServerUnguarded, KeyReused, StatementExceeded, ViewAmbiguous
     ├── NotFound              the thing named does not exist: create it, or mend the name
     │   ├── LogNotFound, TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, JavaMissing, PackageMissing, TargetNotFound, QueryNotFound, RunnerNotFound, ViewNotFound, TokenNotFound, PathNotFound, AlertNotFound
@@ -96,6 +96,15 @@ class NameInvalid(UsageError):
     why: str
     problem = "{name!r} cannot name a {kind}: {why}."
     remedy = "Use 1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit."
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicInternal(UsageError):
+    """A topic that the log keeps for itself was to be deleted."""
+
+    topic: str
+    problem = "Topic {topic!r} belongs to the log itself, and cannot be deleted."
+    remedy = "Set its retention to keep less: `headwater topic alter {topic} --retention '7 days'`."
 
 
 @dataclass(eq=False, kw_only=True)

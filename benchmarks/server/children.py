@@ -14,13 +14,14 @@ from pathlib import Path
 import httpx
 
 import headwater.log as hwlog
-from headwater.server import Address, Settings, served
+from headwater.server import Address, Settings, served, views
 
 
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """A server of the log in a folder, in a process of its own."""
-    words = [sys.executable, "-m", "benchmarks.server.children", "serve", str(folder)]
+def server(folder: Path, *, confined: bool = True) -> Iterator[str]:
+    """A server of the log in a folder, in a process of its own; SQL runs in a further one, unless it is not `confined`."""
+    kind = "serve" if confined else "serve-unconfined"
+    words = [sys.executable, "-m", "benchmarks.server.children", kind, str(folder)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -39,11 +40,13 @@ def console(folder: Path) -> Iterator[str]:
             process.terminate()
 
 
-def _serve(folder: str) -> None:
+def _serve(folder: str, *, confined: bool) -> None:
     settings = Settings(requests_per_second_max=1e9)
-    with hwlog.open(folder) as log, served(log, Address(port=0), settings=settings) as address:
-        print(address, flush=True)
-        sys.stdin.read()
+    with hwlog.open(folder) as log:
+        serving = served(log, Address(port=0), settings=settings, routers=[views.router(log)], confined=confined)
+        with serving as address:
+            print(address, flush=True)
+            sys.stdin.read()
 
 
 async def _subscribe(address: str, subscribers: int, rows: int) -> list[float]:
@@ -74,7 +77,7 @@ async def _subscribe(address: str, subscribers: int, rows: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        _serve(sys.argv[2])
+    if sys.argv[1].startswith("serve"):
+        _serve(sys.argv[2], confined=sys.argv[1] == "serve")
     else:
         print(json.dumps(asyncio.run(_subscribe(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))), flush=True)

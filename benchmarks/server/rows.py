@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import httpx
 
@@ -86,6 +87,34 @@ def ask(bench: Bench) -> list[Result]:
         )
         for name, found in (("end_offsets", ends), ("append_one", appends))
     ]
+
+
+def sql(bench: Bench) -> list[Result]:
+    """One small statement after the other: what the process costs in which it runs."""
+    count = bench.size(500, 20)
+    found: dict[bool, list[float]] = {}
+    with bench.scratch("sql") as folder, hwlog.open(folder / "log") as log:
+        log.create("rows", SCHEMA, durability="os")
+        log.append("rows", batches()[0])
+        with server(folder / "log") as confined, server(folder / "log", confined=False) as plain:
+            for kind, address in ((False, plain), (True, confined)):
+                with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+                    found[kind] = _latencies(partial(_count, client), count)
+    return [
+        Result(
+            name="sql.small",
+            value=percentile(found[True], 0.5),
+            unit="ms",
+            p50=percentile(found[True], 0.5),
+            p99=percentile(found[True], 0.99),
+            peer="in the server's own process",
+            peer_value=percentile(found[False], 0.5),
+        )
+    ]
+
+
+def _count(client: httpx.Client) -> None:
+    client.post("/api/v1/sql", json={"sql": "SELECT count(*) AS n FROM rows"}).raise_for_status()
 
 
 def _read(log: hwlog.EmbeddedLog, count: int) -> Sample:

@@ -72,7 +72,6 @@ class Book:
         self.broken: dict[str, str] = {}
         self._next: dict[str, int] = {}
         self._lock = threading.RLock()
-        self._made = False
 
     def refresh(self) -> None:
         """Catch up with what has been written since."""
@@ -186,8 +185,11 @@ class Book:
     def _new_rows(self, topic: str) -> Iterator[list[Row]]:
         if not self._exists(topic):
             return
-        begin = max(self._next.get(topic, 0), self.log.start_offsets(topic)[0])
-        if begin >= self.log.end_offsets(topic)[0]:
+        start, end = self.log.start_offsets(topic)[0], self.log.end_offsets(topic)[0]
+        begin = max(self._next.get(topic, 0), start)
+        if begin > end:  # it was removed, and made again
+            begin = start
+        if begin == end:
             return
         for batch in self.log.read(topic, start=begin).batches():
             yield batch.rows()
@@ -221,11 +223,8 @@ class Book:
         return bool(self.log.topics(topic, internal=True))
 
     def _make(self) -> None:
-        with self._lock:
-            if not self._made:
-                for topic in _topics(self.log.clock.now_us()):
-                    self.log.create_internal(topic)
-                self._made = True
+        for topic in _topics(self.log.clock.now_us()):
+            self.log.create_internal(topic)
 
 
 def _topics(now_us: int) -> list[Topic]:

@@ -39,7 +39,8 @@ def create(
         typer.Option(
             "--scope",
             "-s",
-            help="read, write or admin, and a pattern of topics: read:orders.*; may be repeated. By default admin:*.",
+            help="read, write or admin, and a pattern of topics: read:orders.*; or name, and a pattern of producers and "
+            "members that are shared with other tokens; may be repeated. By default admin:*.",
             metavar="SCOPE",
         ),
     ] = None,

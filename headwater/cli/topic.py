@@ -13,6 +13,7 @@ from headwater.cli.schemas import given_schema
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
 from headwater.cli.wording import counted, iso, shown
+from headwater.errors import TopicInternal
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ def delete(
     dry_run: DryRun = False,
 ) -> None:
     """Delete topics with all their rows. There is no way back."""
+    for name in topics:
+        if name.startswith("__"):
+            raise TopicInternal(topic=name)
     with session.log(write=not dry_run) as log:
         found = [log.describe(name) for name in topics]
         listed = ", ".join(

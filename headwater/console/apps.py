@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import HeadwaterError, QueryNotFound
@@ -14,12 +15,15 @@ from headwater.runtime.graph import picture_from
 from headwater.runtime.status import Graph, QueryStatus, status_of
 from headwater.runtime.trouble import Trouble
 from headwater.runtime.viewing import StoredViews, Views, views_of
+from headwater.server.statements import Asked
+from headwater.server.tokens import LOCAL, Caller
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.log import EmbeddedLog
     from headwater.runtime.runner import Runner
+    from headwater.server.service import Service
     from headwater.views import RemoteView, View
 
 T = TypeVar("T")
@@ -39,8 +43,10 @@ class Apps:
     Two apps may have a query of the same name; without `app` the first that has one is meant.
     """
 
-    def __init__(self, log: EmbeddedLog, runner: Runner | None = None) -> None:
+    def __init__(self, log: EmbeddedLog, runner: Runner | None = None, *, service: Service | None = None) -> None:
+        """SQL runs where the `service` runs it; without one in this process."""
         self._log = log
+        self._service = service
         self._runner = runner
         self.silent: tuple[str, ...] = ()
         """The apps that run elsewhere, but did not say how they do when they were last asked."""
@@ -122,15 +128,17 @@ class Apps:
         *,
         limit: int | None = None,
         stoppable: Callable[[Callable[[], None]], object] | None = None,
-        check: Callable[[list[str]], object] | None = None,
+        caller: Caller = LOCAL,
     ) -> pa.Table:
-        """One SELECT over topics and views. `check` is told which of them it reads, and may refuse."""
+        """One SELECT over topics and views, all of which the caller must be allowed to read."""
+        if self._service is not None and self._service.statements is not None:
+            bounds = replace(self._service.settings.statement_bounds, rows_max=None)
+            asked = Asked(statement=statement, limit=limit, bounds=bounds, caller=caller)
+            return self._service.statements.query(asked, stoppable=stoppable)
         from headwater.views.sql import Sql
 
         with self._views() as views:
-            sql = Sql(self._log, views, files=False)
-            if check is not None:
-                check(sql.names(statement))
+            sql = Sql(self._log, views, files=False, check=lambda name: caller.require("read", name))
             return sql.query(statement, limit=limit, stoppable=stoppable)
 
     @contextmanager

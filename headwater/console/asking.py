@@ -65,7 +65,7 @@ class Statement:
         began = time.perf_counter()
         try:
             table = context().apps.sql(
-                self.text, limit=self._rows_max + 1, stoppable=self._stoppable, check=self._check
+                self.text, limit=self._rows_max + 1, stoppable=self._stoppable, caller=self._caller
             )
         finally:
             timer.cancel()
@@ -84,10 +84,6 @@ class Statement:
             if self.stopped:
                 raise StatementInvalid(statement=self.text, why=self.stopped)
             self._end = end
-
-    def _check(self, names: list[str]) -> None:
-        for name in names:
-            self._caller.require("read", name)
 
 
 class Asker:

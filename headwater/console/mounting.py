@@ -37,7 +37,7 @@ def mounted(runner: Runner | None = None, *, guarded: bool = False, secure: bool
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        apps = Apps(service.log, runner)
+        apps = Apps(service.log, runner, service=service)
         history = History(service.log, apps)
         use(
             Context(

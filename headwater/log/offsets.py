@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.errors import TopicNotFound
 from headwater.log.embedded.faults import reach
 from headwater.log.port import Offsets, Topic
 
@@ -35,11 +36,11 @@ class OffsetTable:
         self._lock = threading.Lock()
         self._table: dict[tuple[str, str], Offsets] = {}
         self._next = 0
-        self._made = False
+        self._created_us = -1
 
     def make(self) -> None:
-        """Create the topic if this is the first commit ever made."""
-        if self._exists():
+        """Create the topic if this is the first commit ever made, or if somebody has removed it."""
+        if self._current() is not None:
             return
         self._log.create_internal(
             Topic(
@@ -89,13 +90,19 @@ class OffsetTable:
             if topic in topics:
                 self.forget(group, topic)
 
-    def _exists(self) -> bool:
-        # Once made it stays; asking the catalogue would list every topic.
-        self._made = self._made or OFFSETS_TOPIC in self._log.topics(OFFSETS_TOPIC, internal=True)
-        return self._made
+    def _current(self) -> Topic | None:
+        try:
+            return self._log.topic(OFFSETS_TOPIC)
+        except TopicNotFound:
+            return None
 
     def _catch_up(self) -> None:
-        if not self._exists():
+        topic = self._current()
+        created_us = -1 if topic is None else topic.created_us
+        if created_us != self._created_us:  # what was read before is of a topic that is gone
+            self._table.clear()
+            self._next, self._created_us = 0, created_us
+        if topic is None:
             return
         start = self._log.start_offsets(OFFSETS_TOPIC)[0]
         columns = ["group", "topic", "partition", "offset", "_tombstone"]

@@ -37,13 +37,15 @@ class Metric:
         return "\n".join([*head, *(f"{self.name}{_labels(labels)} {number(value)}" for labels, value in self.samples)])
 
 
-def metrics(statuses: Sequence[QueryStatus], log: EmbeddedLog | None = None) -> str:
-    """The text of a scrape; without a log, only what the queries say.
+def metrics(
+    statuses: Sequence[QueryStatus], log: EmbeddedLog | None = None, *, sees: Callable[[str], bool] = lambda _: True
+) -> str:
+    """The text of a scrape; without a log, only what the queries say. Of topics only those that the reader `sees`.
 
     >>> [line for line in metrics([QueryStatus(name="spend", kind="view")]).splitlines() if "restarts_total{" in line]
     ['headwater_query_restarts_total{query="spend",version="1"} 0']
     """
-    found = [*_of_queries(statuses), *(_of_log(log) if log is not None else ())]
+    found = [*_of_queries(statuses), *(_of_log(log, sees) if log is not None else ())]
     return "\n".join(metric.text() for metric in found if metric.samples) + "\n"
 
 
@@ -123,11 +125,11 @@ def _divided(value: float | None, by: float) -> float | None:
     return None if value is None else value / by
 
 
-def _of_log(log: EmbeddedLog) -> Iterable[Metric]:
+def _of_log(log: EmbeddedLog, sees: Callable[[str], bool]) -> Iterable[Metric]:
     ends = Metric(name="headwater_topic_end_offset", help="The first offset not yet used.")
     starts = Metric(name="headwater_topic_start_offset", help="The oldest offset that is kept.")
     size = Metric(name="headwater_topic_bytes", help="Bytes on disk.")
-    for topic in log.topics():
+    for topic in filter(sees, log.topics()):
         with contextlib.suppress(TopicNotFound):  # deleted while we looked
             for one in log.describe(topic).partitions:
                 labels = {"topic": topic, "partition": str(one.partition)}
@@ -138,7 +140,7 @@ def _of_log(log: EmbeddedLog) -> Iterable[Metric]:
     seconds = Metric(name="headwater_group_lag_seconds", help="How long the oldest such row has waited.")
     for group in log.groups.names():
         with contextlib.suppress(NotFound):  # forgotten while we looked, or its topic deleted
-            for lag in log.groups.lag(group):
+            for lag in (one for one in log.groups.lag(group) if sees(one.topic)):
                 labels = {"group": lag.group, "topic": lag.topic, "partition": str(lag.partition)}
                 rows.add(lag.rows, **labels)
                 seconds.add(lag.seconds, **labels)

@@ -32,7 +32,7 @@ class Place(Protocol):
     def view(self, name: str) -> View | RemoteView: ...
     def describe(self, name: str) -> Record: ...
     # Any: parameters of a statement are of any type.
-    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table: ...
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table | None: ...
 
 
 class Views:
@@ -104,8 +104,10 @@ class Views:
 class RunningViews:
     """Views that an app keeps now, over its API."""
 
-    def __init__(self, client: Client, runner: Runner) -> None:
+    def __init__(self, client: Client, runner: Runner, *, plain: bool = False) -> None:
         from headwater.views import RemoteView
+
+        self._plain = plain
 
         self._described = {one["name"]: one for one in client.get("/views")}
         self._views = {name: RemoteView(name, address=runner.address, token=runner.token) for name in self._described}
@@ -119,7 +121,12 @@ class RunningViews:
     def describe(self, name: str) -> Record:
         return {**self._views[name].describe(), "running": True}
 
-    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
+    def query(self, statement: str, parameters: Any, *, stoppable: Stoppable | None = None) -> pa.Table | None:  # noqa: ARG002
+        from headwater.views.conditions import parser
+        from headwater.views.parsing import is_plain
+
+        if self._plain and not is_plain(parser(), statement):
+            return None
         # The app ends what takes too long for its own bounds.
         return next(iter(self._views.values())).sql(statement, parameters)
 
@@ -168,7 +175,7 @@ class StoredViews:
 
     def view(self, name: str) -> View:
         # How many rows there may be is for answers; a view may be far larger than what a statement makes of it.
-        return self._keeper.view(name).within(replace(self._bounds, rows_max=None))
+        return self._keeper.view(name).within(replace(self._bounds, rows_max=None, bytes_max=None))
 
     def describe(self, name: str) -> Record:
         return {**self._keeper.view(name).describe(), "running": self._running}
@@ -187,11 +194,13 @@ def views_of(
     *,
     kept: Mapping[str, ViewKeeper] | None = None,
     bounds: Bounds | None = None,
+    plain: bool = False,
 ) -> Iterator[Views]:
     """The views of the log's apps, or of one of them, while the block runs; `kept` are those that this process keeps.
 
     `bounds` are for statements over what an app has left; one that runs has its own. An app that does not answer is in
-    nobody's way, unless it is the one that is asked for.
+    nobody's way, unless it is the one that is asked for. With `plain` an app that runs is asked to run only statements
+    that take little; for others it gives its rows.
     """
     folder = log.path / "apps"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
@@ -205,7 +214,7 @@ def views_of(
             if kept is not None and name in kept:
                 places[name] = StoredViews(kept[name], bounds=bounds)
                 continue
-            place = _place(name, folder / name, log, bounds)
+            place = _place(name, folder / name, log, bounds, plain=plain)
             if isinstance(place, SilentViews) and name == app:
                 raise AppSilent(app=name)
             if place is not None:
@@ -215,11 +224,11 @@ def views_of(
 
 
 def _place(
-    app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None
+    app: str, home: Path, log: EmbeddedLog, bounds: Bounds | None, *, plain: bool
 ) -> RunningViews | SilentViews | StoredViews | None:
     from headwater.views import stored_views
 
-    running = _running(app, home, log)
+    running = _running(app, home, log, plain=plain)
     if running is not None:
         return running
     if not (home / "views.duckdb").exists():
@@ -227,13 +236,13 @@ def _place(
     try:
         return StoredViews(stored_views(log=log, path=home / "views.duckdb"), bounds=bounds)
     except Locked:
-        running = _running(app, home, log)  # it began in this moment
+        running = _running(app, home, log, plain=plain)  # it began in this moment
         if running is None:
             raise
         return running
 
 
-def _running(app: str, home: Path, log: EmbeddedLog) -> RunningViews | SilentViews | None:
+def _running(app: str, home: Path, log: EmbeddedLog, *, plain: bool) -> RunningViews | SilentViews | None:
     """The views of an app that some process runs now."""
     from headwater.runtime.client import Client, find_runner
 
@@ -241,7 +250,7 @@ def _running(app: str, home: Path, log: EmbeddedLog) -> RunningViews | SilentVie
     if runner is None:
         return None
     try:
-        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner)
+        return RunningViews(Client(app, home, seconds_max=ASK_SECONDS_MAX), runner, plain=plain)
     except RunnerNotFound:
         return None if find_runner(home) is None else SilentViews(app, home, log)
 

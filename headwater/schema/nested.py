@@ -20,6 +20,8 @@ def taken_apart(array: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.int64]]
     >>> items.to_pylist(), counts.tolist()
     ([1, 2, 3], [2, 0, 1])
     """
+    if pa.types.is_fixed_size_list(array.type):
+        return [array.flatten()], np.where(np.asarray(array.is_valid()), array.type.list_size, 0)
     offsets = array.offsets.to_numpy().astype(np.int64)
     # A slice still refers to the items of the whole, so what lies before and after it is cut off here.
     whole = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
@@ -48,11 +50,25 @@ def to_values(array: pa.Array, leaf: Leaf) -> list[Any]:
         names = [part.name for part in kind]
         columns = [to_values(array.field(i), leaf) for i in range(len(names))]
         rows: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return _with_nulls(rows, array)
+        return _with_nulls(rows if names else [{} for _ in range(len(array))], array)
+    if pa.types.is_union(kind):
+        return _of_union(array, leaf)
     parts, counts = taken_apart(array)
     columns = [to_values(part, leaf) for part in parts]
     flat = iter(zip(*columns, strict=True) if len(columns) == 2 else columns[0])
     return _with_nulls([list(islice(flat, count)) for count in counts.tolist()], array)
+
+
+def _of_union(array: pa.Array, leaf: Leaf) -> list[Any]:
+    """The value of each row, of whichever type it is."""
+    kind = array.type
+    columns = {code: to_values(array.field(i), leaf) for i, code in enumerate(kind.type_codes)}
+    # From the buffers: Arrow's own accessors forget where a slice begins.
+    here = slice(array.offset, array.offset + len(array))
+    codes = np.frombuffer(array.buffers()[1], np.int8)[here].tolist()
+    dense = kind.mode == "dense"
+    places = np.frombuffer(array.buffers()[2], np.int32)[here].tolist() if dense else range(len(array))
+    return [columns[code][place] for code, place in zip(codes, places, strict=True)]
 
 
 def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:

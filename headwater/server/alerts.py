@@ -13,7 +13,7 @@ from headwater.alerts import Change, Delivery, Listener, Rule, Summary, Watcher
 from headwater.alerts.book import HISTORY_TOPIC
 from headwater.server.forms import BIG_MAX, Form
 from headwater.server.service import Service, caller_of
-from headwater.server.tokens import Caller
+from headwater.server.tokens import EVERY, Caller
 
 #: How long a request that waits sleeps before it looks again by itself.
 LOOK_AGAIN_SECONDS = 1.0
@@ -60,7 +60,7 @@ def _reading(routes: APIRouter, service: Service, watcher: Watcher) -> None:
     def listed(request: Request) -> dict[str, Any]:
         """All rules with how they stand, and whether this process or any other looks at them."""
         caller = caller_of(request)
-        caller.require("read", "*")
+        caller.require("read", EVERY)
         return {
             "watching": watcher.is_watching,
             "watched": watcher.is_watched(),
@@ -78,7 +78,7 @@ def _reading(routes: APIRouter, service: Service, watcher: Watcher) -> None:
     ) -> dict[str, Any]:
         """Changes of states, newest first, with who was told and how that went."""
         caller = caller_of(request)
-        caller.require("read", "*")
+        caller.require("read", EVERY)
         found = watcher.history(rule=rule, since_us=since_us, limit=limit, states=state or ())
         return {"changes": _with_deliveries(watcher, found, caller)}
 
@@ -92,7 +92,7 @@ def _reading(routes: APIRouter, service: Service, watcher: Watcher) -> None:
 
         Without `after` it only says where the history ends now, to go on from there.
         """
-        caller_of(request).require("read", "*")
+        caller_of(request).require("read", EVERY)
         listener = await service.run(lambda: watcher.listen(after=after))
         found = [] if after is None else await _heard(service, listener, service.seconds(seconds))
         return {"changes": [asdict(one) for one in found], "next": listener.position}
@@ -101,7 +101,7 @@ def _reading(routes: APIRouter, service: Service, watcher: Watcher) -> None:
     def found(request: Request, name: str) -> dict[str, Any]:
         """One rule, and how it stands."""
         caller = caller_of(request)
-        caller.require("read", "*")
+        caller.require("read", EVERY)
         return _summary(watcher.state(name), caller)
 
 
@@ -110,21 +110,21 @@ def _changing(routes: APIRouter, watcher: Watcher) -> None:
     def put(request: Request, name: str, asked: RuleForm) -> dict[str, Any]:
         """Add a rule, or replace the one of this name; one that cannot be looked at is refused."""
         caller = caller_of(request)
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
         watcher.put(Rule(name=name, **asked.model_dump()))
         return _summary(watcher.state(name), caller)
 
     @routes.delete("/rules/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:
         """Take a rule away."""
-        caller_of(request).require("admin", "*")
+        caller_of(request).require("admin", EVERY)
         watcher.remove(name)
 
     @routes.post("/rules/{name}/pause")
     def pause(request: Request, name: str) -> dict[str, Any]:
         """Do not look at a rule until further notice."""
         caller = caller_of(request)
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
         watcher.pause(name)
         return _summary(watcher.state(name), caller)
 
@@ -132,7 +132,7 @@ def _changing(routes: APIRouter, watcher: Watcher) -> None:
     def resume(request: Request, name: str) -> dict[str, Any]:
         """Look at a rule again."""
         caller = caller_of(request)
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
         watcher.pause(name, paused=False)
         return _summary(watcher.state(name), caller)
 
@@ -140,7 +140,7 @@ def _changing(routes: APIRouter, watcher: Watcher) -> None:
     def snooze(request: Request, name: str, asked: Snooze) -> dict[str, Any]:
         """Tell nobody of a rule until a moment; it is looked at all the while."""
         caller = caller_of(request)
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
         watcher.snooze(name, until_us=asked.until_us)
         return _summary(watcher.state(name), caller)
 
@@ -148,7 +148,7 @@ def _changing(routes: APIRouter, watcher: Watcher) -> None:
     def test(request: Request, name: str) -> dict[str, Any]:
         """Tell everybody whom a rule would tell that this is a test, and say how that went."""
         caller = caller_of(request)
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
         return {"deliveries": [_delivery(one, caller) for one in watcher.test(name)]}
 
 
@@ -201,6 +201,6 @@ def _delivery(delivery: Delivery, caller: Caller) -> dict[str, Any]:
 
 def _address(target: str, caller: Caller) -> str:
     """Who is told. The address of a webhook is often a secret, and shown only to those who may change it."""
-    if not target.startswith(("http://", "https://")) or caller.may("admin", "*"):
+    if not target.startswith(("http://", "https://")) or caller.may("admin", EVERY):
         return target
     return "/".join(target.split("/")[:3]) + "/…"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, Response
 
 from headwater import errors
 from headwater.alerts import Watcher
-from headwater.errors import Closed
+from headwater.errors import ArgumentInvalid, Closed
 from headwater.server import alerts, groups, letters, registry, rows, tails, topics, transactions
 from headwater.server.audit import Audit
 from headwater.server.forms import PROBLEMS, Problem
@@ -21,7 +23,8 @@ from headwater.server.metrics import scrape
 from headwater.server.problems import handle
 from headwater.server.service import Service, caller_of
 from headwater.server.settings import Settings
-from headwater.server.tokens import Tokens
+from headwater.server.statements import Statements
+from headwater.server.tokens import EVERY, Tokens
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 #: Something that adds pages or routes of its own to the application, behind the same guard.
 Mount = Callable[[FastAPI], None]
 PREFIX = "/api/v1"
+#: The half of a letter, as JSON may write it; the other half may follow.
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def application(
@@ -45,6 +50,7 @@ def application(
     public: Iterable[str] = (),
     statuses: Callable[[], Sequence[QueryStatus]] = tuple,
     watcher: Watcher | None = None,
+    confined: bool = True,
 ) -> FastAPI:
     """A log as an ASGI application.
 
@@ -55,9 +61,16 @@ def application(
     "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
     token, also while none has been made; without it that begins with the first one. A `watcher` of alert rules is
     started and ended with the application; without one rules can be seen and changed, but nobody looks at them here.
+    SQL of callers runs in processes of its own, which are started for the first statement; with `confined=False` in this
+    one, where a statement may take more than its bounds say.
     """
     service = Service(log=log, settings=settings or Settings(), statuses=statuses)
     service.watcher = watcher or Watcher(log)
+    if confined:
+        bounds = service.settings
+        service.statements = Statements(
+            log.path, memory_max=bounds.statement_memory_max, count_max=bounds.statements_max
+        )
     members = groups.Members(service)
 
     @contextlib.asynccontextmanager
@@ -70,7 +83,14 @@ def application(
         members.close()
         service.close()
 
-    app = FastAPI(title="Headwater", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=lifespan)
+    app = FastAPI(
+        title="Headwater",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+        dependencies=[Depends(_whole_text)],
+    )
     app.state.service = service
     handle(app)
     app.include_router(_health(service))
@@ -97,16 +117,28 @@ def application(
     return app
 
 
+async def _whole_text(request: Request) -> None:
+    """Refuse a body with half a letter in it (a lone surrogate): it is JSON, but no text that could be kept or sent."""
+    if getattr(request.scope["route"], "body_field", None) is None:
+        return
+    body = await request.body()  # it has been read already
+    if _HALF.search(body):
+        try:
+            orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise ArgumentInvalid(name="body", value="…", expected="JSON without lone surrogates") from None
+
+
 async def _allowed(request: Request) -> None:
     """Whether a caller may use a route that knows nothing of scopes: looking is reading, the rest is for admins."""
     # By the pattern of the route: a view may be called `rows` or `sql` as well.
     caller, path = caller_of(request), request.scope["route"].path
-    view = request.path_params.get("name", "*") if "/views/" in path else "*"
+    view = request.path_params.get("name", EVERY) if "/views/" in path else EVERY
     asks = request.method == "POST" and path.endswith(("/get", "/rows", "/sql"))
     if request.method in ("GET", "HEAD") or asks:
         caller.require("read", view)
     else:
-        caller.require("admin", "*")
+        caller.require("admin", EVERY)
 
 
 def _own(service: Service, members: groups.Members) -> list[APIRouter]:
@@ -157,8 +189,9 @@ def _health(service: Service) -> APIRouter:
     @routes.get("/metrics", response_class=PlainTextResponse, responses=PROBLEMS)
     def prometheus(request: Request) -> Response:
         """How the log and the server do, for Prometheus."""
-        caller_of(request).require("read", "*")
-        return PlainTextResponse(scrape(service), media_type="text/plain; version=0.0.4")
+        caller = caller_of(request)
+        caller.require("read", EVERY)
+        return PlainTextResponse(scrape(service, sees=caller.sees), media_type="text/plain; version=0.0.4")
 
     return routes
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.errors import TopicNotFound
 from headwater.log.port import Retention, Topic
 from headwater.units import GIB
 
@@ -40,7 +41,12 @@ class Audit:
         self._make()
         now_us = self._log.clock.now_us()
         row = {"at": now_us, "caller": caller, "address": address, "action": action, "target": target, "status": status}
-        self._log.append(AUDIT_TOPIC, [row])
+        try:
+            self._log.append(AUDIT_TOPIC, [row])
+        except TopicNotFound:  # somebody has removed its folder
+            self._made = False
+            self._make()
+            self._log.append(AUDIT_TOPIC, [row])
 
     def _make(self) -> None:
         with self._lock:

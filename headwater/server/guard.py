@@ -6,6 +6,7 @@ A request is refused before its body is read, and before any code that answers r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import re
@@ -23,6 +24,7 @@ from headwater.server.audit import Audit
 from headwater.server.problems import answer
 from headwater.server.settings import Settings
 from headwater.server.tokens import ANYBODY, LOCAL, Caller, Tokens
+from headwater.units import MIB
 
 # Any: the shapes of ASGI.
 Scope = MutableMapping[str, Any]
@@ -34,6 +36,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Paths that say nothing but that the server lives; a load balancer has no token.
 OPEN_PATHS = ("/livez", "/readyz")
 CLIENTS_MAX = 10_000
+#: Of a body that is too large so much more is read, and for so long, before the answer is sent.
+DRAINED_BYTES_MAX = 256 * MIB
+DRAINED_SECONDS_MAX = 10.0
 #: What these paths do is in the log anyhow, or changes nothing.
 _NOT_AUDITED = re.compile(
     r"/api/v1/(topics/[^/]+/(rows|punctuate|flush)|wait|sql|producers/.*|transactions.*"
@@ -104,6 +109,8 @@ class Guard:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             else:
+                if isinstance(error, BodyTooLarge):
+                    await _drain(receive, Headers(scope=scope))
                 await answer(error)(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
@@ -167,6 +174,8 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         async def note(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
+                if scope["state"].get("body_too_large") and scope["state"]["body_goes_on"]:
+                    await _drain(receive, Headers(scope=scope))
                 # Before the answer: whoever has it can find the change in the audit topic.
                 await self._write_down(scope, caller, message["status"])
             await send(message)
@@ -183,6 +192,7 @@ class Guard:
                 left -= len(message.get("body", b""))
                 if left < 0:
                     scope["state"]["body_too_large"] = self.settings.body_bytes_max
+                    scope["state"]["body_goes_on"] = message.get("more_body", False)
                     raise BodyTooLarge(size_max=self.settings.body_bytes_max)
             return message
 
@@ -201,6 +211,7 @@ class Guard:
             return
         address = (scope.get("client") or ("unknown", 0))[0]
         target = "/".join(filter(None, [scope["path"], scope["state"].get("target")]))
+        target = target.encode("utf-8", "replace").decode()  # a name that was refused may be no text
         facts = {"caller": caller.name, "address": address, "action": scope["method"], "target": target[:1_000]}
         audit = self.audit
         try:
@@ -210,6 +221,20 @@ class Guard:
 
     def _tell_refused(self, scope: Scope, error: HeadwaterError) -> None:
         logger.warning("refused %s %s: %s", scope.get("method", "WS"), scope["path"], type(error).__name__)
+
+
+async def _drain(receive: Receive, headers: Headers) -> None:
+    """Read what a client still sends, up to a bound: most read the answer only then, and a closed connection hides it."""
+    if "expect" in headers:  # it waits to be told to send
+        return
+    left = DRAINED_BYTES_MAX
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAINED_SECONDS_MAX):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
 
 
 def _name_of(host: str) -> str:

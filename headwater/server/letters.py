@@ -10,10 +10,13 @@ from typing import Any
 
 from fastapi import APIRouter, Query, Request
 
+from headwater.log import Topic
+from headwater.log.deadletters import SUFFIX
 from headwater.log.letters import STATES, Found, Selection, letter_topic, letter_topics, read_letters
 from headwater.log.redrive import Outcome, park, redrive
 from headwater.server.forms import Letters, Park, Redrive
 from headwater.server.service import Service, caller_of
+from headwater.server.tokens import Action
 
 REFUSALS_MAX = 100
 
@@ -29,11 +32,15 @@ def router(service: Service) -> APIRouter:
         caller = caller_of(request)
         return {"topics": [name for name in letter_topics(log) if caller.may("read", name)]}
 
+    def allowed(request: Request, topic: str, action: Action) -> Topic:
+        """The letters that are meant. Whoever may not have them does not learn whether there are any."""
+        caller_of(request).require(action, topic if topic.endswith(SUFFIX) else topic + SUFFIX)
+        return letter_topic(log, topic)
+
     @routes.get("/{topic}/counts")
     def counts(request: Request, topic: str) -> dict[str, Any]:
         """Letters of a topic by the reason for which they were given up, and by what has become of them."""
-        letters = letter_topic(log, topic)
-        caller_of(request).require("read", letters.name)
+        letters = allowed(request, topic, "read")
         found: dict[str, Counter[str]] = {}
         for some in read_letters(log, letters):
             for one in some:
@@ -55,8 +62,7 @@ def router(service: Service) -> APIRouter:
         limit: int = Query(default=100, ge=1, le=1_000),
     ) -> dict[str, Any]:
         """Letters: where the row stood, why it was given up, and the row itself."""
-        letters = letter_topic(log, topic)
-        caller_of(request).require("read", letters.name)
+        letters = allowed(request, topic, "read")
         selection = Selection(
             reasons=() if reason is None else (reason,),
             states=tuple(one for one in STATES if one == state),
@@ -68,9 +74,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/{topic}/redrive")
     def put_back(request: Request, topic: str, asked: Redrive) -> dict[str, Any]:
         """Put the rows of open letters back to their topic, each of them once; with `dry_run`, only say which."""
-        letters = letter_topic(log, topic)
-        caller = caller_of(request)
-        caller.require("read" if asked.dry_run else "admin", letters.name)
+        caller, letters = caller_of(request), allowed(request, topic, "read" if asked.dry_run else "admin")
         if asked.to is not None:
             caller.require("write", asked.to)
         outcome = redrive(
@@ -89,8 +93,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/{topic}/park")
     def set_aside(request: Request, topic: str, asked: Park) -> dict[str, Any]:
         """Set open letters aside, so that `redrive` leaves them alone; or take parked ones up again."""
-        letters = letter_topic(log, topic)
-        caller_of(request).require("read" if asked.dry_run else "admin", letters.name)
+        letters = allowed(request, topic, "read" if asked.dry_run else "admin")
         outcome = park(log, letters.name, _selection(asked), undo=asked.undo, dry_run=asked.dry_run)
         return _told(outcome, done=not asked.dry_run)
 

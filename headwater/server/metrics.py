@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headwater.errors import NotFound
 from headwater.log import EmbeddedLog
@@ -11,16 +11,16 @@ from headwater.runtime.metrics import Metric, metrics
 from headwater.server.service import Service
 
 
-def scrape(service: Service) -> str:
-    """The text of a scrape: topics, groups, and the server itself."""
-    text = metrics(service.statuses(), service.log)
+def scrape(service: Service, *, sees: Callable[[str], bool]) -> str:
+    """The text of a scrape: topics that the caller sees, their groups, and the server itself."""
+    text = metrics(service.statuses(), service.log, sees=sees)
     streams = Metric(name="headwater_server_streams", help="Tails that are open.")
     refused = Metric(
         name="headwater_server_refused_anonymous_total", help="Refusals of callers without a name.", kind="counter"
     )
     for status, count in sorted(service.unwritten.items()):
         refused.add(count, status=str(status))
-    own = [streams, refused, *_of_alerts(service), *_of_kafka(service)]
+    own = [streams, refused, *_of_alerts(service), *_of_kafka(service, sees)]
     own[0].add(service.streams)
     return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
 
@@ -38,16 +38,16 @@ def _of_alerts(service: Service) -> Iterable[Metric]:
     return firing, unknown, waiting
 
 
-def _of_kafka(service: Service) -> Iterable[Metric]:
+def _of_kafka(service: Service, sees: Callable[[str], bool]) -> Iterable[Metric]:
     """The names that dashboards for Kafka know, behind a switch: two families of one number would be confusing."""
-    return _lag(service.log) if service.settings.kafka_names else ()
+    return _lag(service.log, sees) if service.settings.kafka_names else ()
 
 
-def _lag(log: EmbeddedLog) -> Iterable[Metric]:
+def _lag(log: EmbeddedLog, sees: Callable[[str], bool]) -> Iterable[Metric]:
     partitions = Metric(name="kafka_topic_partitions", help="Partitions of a topic.")
     ends = Metric(name="kafka_topic_partition_current_offset", help="The first offset not yet used.")
     starts = Metric(name="kafka_topic_partition_oldest_offset", help="The oldest offset that is kept.")
-    for topic in log.topics():
+    for topic in filter(sees, log.topics()):
         with contextlib.suppress(NotFound):  # deleted while we looked
             found = log.describe(topic).partitions
             partitions.add(len(found), topic=topic)
@@ -59,7 +59,7 @@ def _lag(log: EmbeddedLog) -> Iterable[Metric]:
     seconds = Metric(name="kafka_consumergroup_group_lag_seconds", help="How long the oldest such row has waited.")
     for group in log.groups.names():
         with contextlib.suppress(NotFound):
-            for behind in log.groups.lag(group):
+            for behind in (one for one in log.groups.lag(group) if sees(one.topic)):
                 where = {"topic": behind.topic, "partition": str(behind.partition)}
                 lag.add(behind.rows, consumergroup=group, **where)
                 current.add(behind.committed, consumergroup=group, **where)

@@ -6,6 +6,7 @@ and for some classes what HTTP has a word of its own for.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,6 +14,8 @@ import orjson
 from headwater import errors
 from headwater.errors import ArgumentInvalid, HeadwaterError, PathNotFound
 from headwater.log.remote.wire import error_to_json
+from headwater.server.service import caller_of
+from headwater.server.tokens import EVERY
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -74,7 +77,15 @@ def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     if isinstance(error, errors.TokenInvalid):
         headers["WWW-Authenticate"] = 'Bearer realm="headwater"'
-    return Response(orjson.dumps(body), body["status"], headers=headers, media_type=PROBLEM)
+    return Response(_json(body), body["status"], headers=headers, media_type=PROBLEM)
+
+
+# Any: JSON.
+def _json(body: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # a fact that is no text, which plain JSON escapes
+        return json.dumps(body).encode()
 
 
 def handle(app: FastAPI) -> None:
@@ -83,7 +94,10 @@ def handle(app: FastAPI) -> None:
     from starlette.exceptions import HTTPException
 
     @app.exception_handler(HeadwaterError)
-    async def refused(_: Request, error: HeadwaterError) -> Response:
+    async def refused(request: Request, error: HeadwaterError) -> Response:
+        # A name that is near to the one asked for is a hint for those who may see it.
+        if getattr(error, "near", "") and not caller_of(request).sees(EVERY):
+            error = type(error)(**{**error.facts(), "near": ""})
         return answer(error)
 
     @app.exception_handler(RequestValidationError)

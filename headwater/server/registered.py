@@ -34,7 +34,7 @@ SCHEMAS_SCHEMA = pa.schema(
     ]
 )
 #: The subject under which the level for all subjects is kept; no topic can have this name.
-EVERY = "*"
+EVERY_SUBJECT = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ class Registry:
         with self._caught_up():
             return self._texts.get(identity)
 
-    def used_by(self, identity: int) -> list[Registered]:
-        """Where a schema is registered."""
+    def used_by(self, identity: int, *, deleted: bool = False) -> list[Registered]:
+        """Where a schema is registered; with `deleted` also where it is hidden."""
         with self._caught_up():
-            every = [found for subject in sorted(self._versions) for found in self._live(subject, False)]
+            every = [found for subject in sorted(self._versions) for found in self._live(subject, deleted)]
             return [found for found in every if found.id == identity]
 
     def level(self, subject: str) -> str | None:
@@ -150,8 +150,9 @@ class Registry:
     def _catch_up(self) -> None:
         if not self._log.topics(SCHEMAS_TOPIC, internal=True):
             return
-        start = self._log.start_offsets(SCHEMAS_TOPIC)[0]
-        reader = self._log.read(SCHEMAS_TOPIC, start=max(self._next, start))
+        start, end = self._log.start_offsets(SCHEMAS_TOPIC)[0], self._log.end_offsets(SCHEMAS_TOPIC)[0]
+        # Behind the end it was removed, and made again.
+        reader = self._log.read(SCHEMAS_TOPIC, start=max(self._next, start) if self._next <= end else start)
         for batch in reader.batches():
             for row in batch.rows():
                 self._take(row)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from headwater.errors import HeadwaterError, ReadOnly, SchemaInvalid
 from headwater.server.compatibility import DEFAULT_LEVEL, conflicts
-from headwater.server.registered import EVERY, Registered, Registry, canonical
+from headwater.server.registered import EVERY_SUBJECT, Registered, Registry, canonical
 from headwater.server.service import Service, caller_of
 from headwater.server.subjects import (
     LevelForm,
@@ -32,6 +32,7 @@ from headwater.server.subjects import (
     version_of,
     written,
 )
+from headwater.server.tokens import EVERY
 
 MEDIA = "application/vnd.schemaregistry.v1+json"
 # Any: FastAPI's own form for it.
@@ -127,13 +128,19 @@ def _schemas(routes: APIRouter, registry: Registry, service: Service) -> None:
     def subjects_of(request: Request, identity: int) -> Response:
         """The subjects under which a schema is registered."""
         text_of(registry, request, identity)
-        return answer(sorted({found.subject for found in registry.used_by(identity)}))
+        return answer(sorted({found.subject for found in _uses(registry, request, identity)}))
 
     @routes.get("/schemas/ids/{identity}/versions")
     def versions_of(request: Request, identity: int) -> Response:
         """The subjects and versions under which a schema is registered."""
         text_of(registry, request, identity)
-        return answer([{"subject": found.subject, "version": found.version} for found in registry.used_by(identity)])
+        uses = _uses(registry, request, identity)
+        return answer([{"subject": found.subject, "version": found.version} for found in uses])
+
+
+def _uses(registry: Registry, request: Request, identity: int) -> list[Registered]:
+    """Where a schema is registered, as far as the caller may know of it."""
+    return [found for found in registry.used_by(identity) if sees(request, found.subject)]
 
 
 def _subjects(routes: APIRouter, registry: Registry, service: Service) -> None:
@@ -249,13 +256,13 @@ def _levels(routes: APIRouter, registry: Registry, service: Service) -> None:
     @routes.get("/config")
     def level() -> Response:
         """The level of subjects that have none of their own."""
-        return answer({"compatibilityLevel": registry.level(EVERY) or DEFAULT_LEVEL})
+        return answer({"compatibilityLevel": registry.level(EVERY_SUBJECT) or DEFAULT_LEVEL})
 
     @routes.put("/config")
     def set_level(request: Request, asked: LevelForm) -> Response:
         """Set the level of subjects that have none of their own."""
-        caller_of(request).require("admin", "*")
-        registry.set_level(EVERY, checked_level(asked))
+        caller_of(request).require("admin", EVERY)
+        registry.set_level(EVERY_SUBJECT, checked_level(asked))
         return answer({"compatibility": asked.compatibility.upper()})
 
     @routes.get("/config/{subject}")

@@ -96,7 +96,7 @@ def router(service: Service) -> APIRouter:
             "partition": partition,
             "expected_offset": expected_offset,
             "expected_key_offset": expected_key_offset,
-            "producer": producer,
+            "producer": None if producer is None else caller_of(request).own(producer),
             "sequence": sequence,
             "epoch": epoch,
             "sent_at_us": sent_at_us,
@@ -221,8 +221,10 @@ def router(service: Service) -> APIRouter:
     @routes.post("/{topic}/punctuate", status_code=204)
     def punctuate(request: Request, topic: str, asked: Punctuation) -> None:
         """Promise that no row earlier than a time follows."""
-        caller_of(request).require("write", topic)
-        log.punctuate(topic, asked.time_us, producer=asked.producer, partition=asked.partition)
+        caller = caller_of(request)
+        caller.require("write", topic)
+        producer = None if asked.producer is None else caller.own(asked.producer)
+        log.punctuate(topic, asked.time_us, producer=producer, partition=asked.partition)
 
     @routes.post("/{topic}/flush", status_code=204)
     def flush(request: Request, topic: str) -> None:
@@ -233,8 +235,9 @@ def router(service: Service) -> APIRouter:
     @routes.get("/{topic}/producers/{producer}")
     def last_sequence(request: Request, topic: str, producer: str) -> dict[str, Any]:
         """The highest sequence that a producer has appended, -1 for none."""
-        caller_of(request).require("write", topic)
-        return {"topic": topic, "producer": producer, "sequence": log.last_sequence(topic, producer)}
+        caller = caller_of(request)
+        caller.require("write", topic)
+        return {"topic": topic, "producer": producer, "sequence": log.last_sequence(topic, caller.own(producer))}
 
     return routes
 
@@ -277,14 +280,16 @@ def waiting_router(service: Service) -> APIRouter:
     @routes.post("/producers/{producer}/open")
     def open_producer(request: Request, producer: str, holder: str | None = None) -> dict[str, Any]:
         """Begin a new epoch of a producer: whoever uses an older one is refused from now on."""
-        caller_of(request).require_somewhere("write")
-        return {"producer": producer, "epoch": log.open_producer(producer, holder=holder)}
+        caller = caller_of(request)
+        caller.require_somewhere("write")
+        return {"producer": producer, "epoch": log.open_producer(caller.own(producer), holder=holder)}
 
     @routes.get("/producers/{producer}")
     def producer(request: Request, producer: str) -> dict[str, Any]:
         """The sequence of the last transaction that a producer has committed, -1 for none."""
-        caller_of(request).require_somewhere("write")
-        return {"producer": producer, "sequence": log.committed_sequence(producer)}
+        caller = caller_of(request)
+        caller.require_somewhere("write")
+        return {"producer": producer, "sequence": log.committed_sequence(caller.own(producer))}
 
     return routes
 

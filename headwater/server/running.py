@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from headwater.alerts import Channels, LogMeasures, Watcher
 from headwater.config import Config
@@ -13,10 +14,14 @@ from headwater.runtime.api import routes_of
 from headwater.server.application import Mount, application
 from headwater.server.serving import Address, bound, server_of
 from headwater.server.settings import Settings
+from headwater.server.statements import Asked, Statements, answered
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headwater.runtime.home import Runner as Announced
     from headwater.runtime.runner import Runner
+    from headwater.views.bounds import Bounds
 
 
 @contextlib.contextmanager
@@ -38,11 +43,19 @@ def served_app(
     address = Address(port=port)
     listening = bound(address)
     announced = runner.home.announce(address.url(listening.getsockname()[1]))
+
+    def elsewhere(statement: str, parameters: Any, bounds: Bounds) -> pa.Table:
+        asked = Asked(statement=statement, parameters=parameters, app=runner.app.name, bounds=bounds)
+        statements: Statements | None = app.state.service.statements
+        return answered(runner.log, asked) if statements is None else statements.query(asked)
+
+    # Whoever runs a statement over large views needs their rows as they are; what it makes of them is bounded there.
+    bounds = replace(settings.statement_bounds, bytes_max=None)
     app = application(
         runner.log,
         settings=settings,
         master=announced.token,
-        routers=[routes_of(runner), view_routes(runner.keeper, bounds=settings.statement_bounds)],
+        routers=[routes_of(runner), view_routes(runner.keeper, bounds=bounds, elsewhere=elsewhere)],
         statuses=runner.statuses,
         mount=mount,
         public=public,

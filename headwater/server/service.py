@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
     from headwater.log.port import Cursor
     from headwater.runtime.status import QueryStatus
+    from headwater.server.statements import Statements
     from headwater.server.tokens import Caller
 
 T = TypeVar("T")
@@ -100,6 +101,8 @@ class Service:
     statuses: Callable[[], Sequence[QueryStatus]] = tuple
     #: The alert rules of the log. It looks at them by itself only in a process that is asked to watch.
     watcher: Watcher = field(init=False)
+    #: Where SQL of visitors runs; None for this process itself.
+    statements: Statements | None = None
 
     def __post_init__(self) -> None:
         self.cursors = Kept(count_max=self.settings.cursors_max, seconds_max=600.0)
@@ -127,6 +130,8 @@ class Service:
     def close(self) -> None:
         self.closing = True
         self.bell.close()
+        if self.statements is not None:
+            self.statements.close()
 
 
 def caller_of(request: Request) -> Caller:

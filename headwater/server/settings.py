@@ -29,6 +29,12 @@ class Settings:
     #: What one SQL statement may take. Its answer has `answer_rows_max` rows in JSON, and so many bytes in Arrow.
     statement_seconds_max: float = 60.0
     statement_memory_max: int = GIB
+    #: The largest result of a statement, which the server holds until it is sent.
+    statement_bytes_max: int = 256 * MIB
+    #: Statements that run at once, each in a process of its own; others wait.
+    statements_max: int = 4
+    #: How long the head of a request may take to arrive; after that its connection is closed.
+    head_seconds_max: float = 20.0
     #: Requests of one client, by its token or its address.
     requests_per_second_max: float = 2_000.0
     #: Wrong tokens from one address.
@@ -59,6 +65,7 @@ class Settings:
             seconds_max=self.statement_seconds_max,
             rows_max=self.answer_rows_max,
             memory_max=self.statement_memory_max,
+            bytes_max=min(self.statement_memory_max, self.statement_bytes_max),
         )
 
     def __post_init__(self) -> None:

@@ -8,8 +8,9 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from headwater.server.compatibility import DEFAULT_LEVEL, LEVELS, parsed
-from headwater.server.registered import EVERY, Registered, Registry
+from headwater.server.registered import EVERY_SUBJECT, Registered, Registry
 from headwater.server.service import caller_of
+from headwater.server.tokens import EVERY
 
 
 class SchemaForm(BaseModel):
@@ -55,7 +56,7 @@ def sees(request: Request, subject: str) -> bool:
 
 
 def check_subject(subject: str) -> None:
-    if not subject.strip() or len(subject) > 500 or not subject.isprintable() or subject == EVERY:
+    if not subject.strip() or len(subject) > 500 or not subject.isprintable() or subject == EVERY_SUBJECT:
         raise Refused(42208, f"The specified subject '{subject[:100]}' is not valid.")
 
 
@@ -75,7 +76,7 @@ def checked_level(asked: LevelForm) -> str:
 
 
 def level_of_subject(registry: Registry, subject: str) -> str:
-    return registry.level(subject) or registry.level(EVERY) or DEFAULT_LEVEL
+    return registry.level(subject) or registry.level(EVERY_SUBJECT) or DEFAULT_LEVEL
 
 
 def known_versions(registry: Registry, subject: str, *, deleted: bool = False) -> dict[int, Registered]:
@@ -99,9 +100,10 @@ def version_of(registry: Registry, subject: str, version: str, *, deleted: bool 
 
 def text_of(registry: Registry, request: Request, identity: int) -> str:
     found = registry.text(identity)
-    # A number that is used only by topics that the caller may not see is as one that is not used.
-    uses = registry.used_by(identity)
-    if found is None or (uses and not any(sees(request, one.subject) for one in uses)):
+    # A number that is used only by topics that the caller may not see is as one that is not used. Nobody knows any more
+    # which topics one was used by whose subjects were deleted for good.
+    subjects = {one.subject for one in registry.used_by(identity, deleted=True)} or {EVERY}
+    if found is None or not any(sees(request, subject) for subject in subjects):
         raise Refused(40403, f"Schema {identity} not found")
     return found
 

@@ -4,6 +4,12 @@
 
 A token reads `hw_<id>_<secret>`. The secret has 256 random bits, so that a plain SHA-256 of it cannot be guessed back,
 and checking it costs a request next to nothing. A scope is `read`, `write` or `admin`, and a pattern of topics.
+
+Producers and members of groups have names that say who they are: whoever uses the name of another takes its place. So a
+token has names of its own, which others cannot use, unless a scope `name` says which it shares with them.
+
+A request that is not about one topic asks for `EVERY` topic, and only a scope whose pattern is `*` covers that: there is
+no telling which topics are going to be made.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,8 +32,15 @@ from typing import Literal, get_args
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ArgumentInvalid, NameInvalid, ScopeMissing, TokenInvalid, TokenNotFound
 
+#: What may be done with a topic.
 Action = Literal["read", "write", "admin"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+#: The kind of a scope that is about names of producers and members.
+NAME: Literal["name"] = "name"
+#: In a request: all topics, also those that are made later. No topic can have this name.
+EVERY = "*"
+#: The id has no underscore; the secret may.
+_TOKEN = re.compile(r"hw_([0-9a-f]+)_([A-Za-z0-9_-]+)")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -34,30 +48,49 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 class Scope:
     """What may be done with the topics of a pattern; `admin` includes the others.
 
+    `name` is not about topics: it says which names of producers and members a token shares with others.
+
     Topics of our own, whose names begin with two underscores, are covered by `admin:*` or by their names.
 
     >>> scope = Scope.parse("read:orders.*")
     >>> scope.allows("read", "orders.eu"), scope.allows("write", "orders.eu"), scope.allows("read", "cards")
     (True, False, False)
+    >>> Scope.parse("read:?").allows("read", EVERY), Scope.parse("read").allows("read", EVERY)
+    (False, True)
     """
 
-    action: Action
-    pattern: str = "*"
+    action: Action | Literal["name"]
+    pattern: str = EVERY
 
     @staticmethod
     def parse(text: str) -> Scope:
         action, _, pattern = text.partition(":")
-        if action not in ACTIONS or (":" in text and not pattern):
-            expected = "read, write or admin, and a pattern of topics, such as read:orders.*"
+        kind = next((one for one in (*ACTIONS, NAME) if one == action), None)
+        if kind is None or (":" in text and not pattern):
+            expected = (
+                "read, write or admin and a pattern of topics, such as read:orders.*; or name and a pattern of names"
+            )
             raise ArgumentInvalid(name="scope", value=text, expected=expected)
-        return Scope(action=action, pattern=pattern or "*")
+        return Scope(action=kind, pattern=pattern or EVERY)
 
     def allows(self, action: Action, topic: str) -> bool:
         if self.action not in (action, "admin"):
             return False
+        if topic == EVERY:
+            return self._covers_every
         if topic.startswith("__") and not self.pattern.startswith("__"):
-            return self.action == "admin" and self.pattern == "*"
+            return self.action == "admin" and self._covers_every
         return fnmatchcase(topic, self.pattern)
+
+    def shares(self, name: str) -> bool:
+        """Whether a name of a producer or member means the same here as to others."""
+        if self.action == NAME:
+            return fnmatchcase(name, self.pattern)
+        return self.action == "admin" and self._covers_every
+
+    @property
+    def _covers_every(self) -> bool:
+        return not self.pattern.strip("*")
 
     def __str__(self) -> str:
         return f"{self.action}:{self.pattern}"
@@ -76,6 +109,20 @@ class Caller:
     def sees(self, topic: str) -> bool:
         """Whether the caller may know that a topic exists, and what it is."""
         return any(self.may(action, topic) for action in ACTIONS)
+
+    def own(self, name: str) -> str:
+        """The name by which the log knows a producer or a member of this caller.
+
+        It ends with who the caller is, in so many letters, so that no two callers can come to the same one.
+
+        >>> Caller(name="ada", scopes=()).own("loader")
+        'loader.fdee430d40bd57de'
+        >>> Caller(name="ada", scopes=(Scope.parse("name:load*"),)).own("loader")
+        'loader'
+        """
+        if any(scope.shares(name) for scope in self.scopes):
+            return name
+        return f"{name}.{hashlib.sha256(self.name.encode()).hexdigest()[:16]}"
 
     def require(self, action: Action, topic: str) -> None:
         if not self.may(action, topic):
@@ -128,6 +175,8 @@ class Tokens:
         """Make a token, and give its text: nobody can show it again."""
         if not name or len(name) > 200 or not set(name) <= _LETTERS:
             raise NameInvalid(kind="token", name=name, why="it has a letter that is not allowed, or none at all")
+        if name in (LOCAL.name, ANYBODY.name):
+            raise NameInvalid(kind="token", name=name, why="it means those who have no token")
         if not scopes:
             raise ArgumentInvalid(name="scope", value=[], expected="at least one scope, such as read:orders.*")
         parsed = tuple(str(Scope.parse(text)) for text in scopes)
@@ -166,8 +215,8 @@ class Tokens:
         """Who has this token; `TokenInvalid` for one that is wrong, expired or revoked."""
         if not text:
             raise TokenInvalid
-        _, _, rest = text.partition("hw_")
-        identity, _, secret = rest.partition("_")
+        shape = _TOKEN.fullmatch(text)
+        identity, secret = shape.groups() if shape is not None else ("", "")
         found = self._current().get(identity)
         # Compared also where there is no such token, so that the time taken tells nothing.
         same = hmac.compare_digest(_hash(secret).encode(), (found.hash if found else _hash("")).encode())
@@ -191,7 +240,8 @@ class Tokens:
         >>> Tokens.id_of("hw_0123456789abcdef_secret")
         '0123456789abcdef'
         """
-        return text.partition("hw_")[2].partition("_")[0]
+        shape = _TOKEN.fullmatch(text)
+        return shape[1] if shape is not None else ""
 
     # -- the file -----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from headwater.server.forms import BIG_MAX, Begin, Commit
 from headwater.server.groups import check_offsets
 from headwater.server.rows import ROWS_BODY
 from headwater.server.service import TRY_AGAIN_SECONDS, Kept, Service, caller_of
-from headwater.server.tokens import Caller
+from headwater.server.tokens import EVERY, Caller
 
 #: Of so many the end is remembered, for clients whose answer was lost.
 ENDED_MAX = 10_000
@@ -59,7 +59,8 @@ class Transactions:
         self._ended: Kept[Ended] = Kept(count_max=ENDED_MAX, seconds_max=settings.transaction_seconds_max)
 
     def begin(self, asked: Begin, caller: Caller) -> Open:
-        made = self._log.transaction(asked.producer, epoch=asked.epoch, sequence=asked.sequence)
+        producer = None if asked.producer is None else caller.own(asked.producer)
+        made = self._log.transaction(producer, epoch=asked.epoch, sequence=asked.sequence)
         found = Open(transaction=made, owner=caller.name)
         if not self._open.put(made.id, found, evict=False):
             made.rollback()
@@ -120,7 +121,7 @@ class Transactions:
     def _commit_again(self, identity: str, caller: Caller) -> dict[str, Appended]:
         ended = self._ended_of(identity, caller)
         if ended is None:
-            caller.require("admin", "*")  # prepared by somebody who has gone
+            caller.require("admin", EVERY)  # prepared by somebody who has gone
         if ended is None or ended.was_prepared:
             return self._log.commit(identity)
         if ended.outcome != "committed":
@@ -130,7 +131,7 @@ class Transactions:
     def _rollback_again(self, identity: str, caller: Caller) -> None:
         ended = self._ended_of(identity, caller)
         if ended is None:
-            caller.require("admin", "*")
+            caller.require("admin", EVERY)
         if ended is None or ended.was_prepared:
             self._log.rollback(identity)
         elif ended.outcome == "committed":
@@ -152,7 +153,7 @@ def router(service: Service, transactions: Transactions) -> APIRouter:
     @routes.get("/prepared")
     def prepared(request: Request) -> dict[str, list[str]]:
         """The ids of transactions that are durable but neither committed nor rolled back."""
-        caller_of(request).require("admin", "*")
+        caller_of(request).require("admin", EVERY)
         return {"transactions": log.prepared()}
 
     @routes.post("/{transaction}/rows/{topic}", status_code=204, openapi_extra=ROWS_BODY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from headwater.log import EmbeddedLog
 from headwater.log.remote.wire import ARROW, table_to_bytes
 from headwater.runtime.viewing import views_of
 from headwater.server.settings import Settings
+from headwater.server.statements import Asked, Statements, answered
 
 if TYPE_CHECKING:
     from headwater.views.bounds import Bounds
@@ -50,6 +51,10 @@ def router(log: EmbeddedLog, *, settings: Settings | None = None) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["views"])
     bounds = (settings or Settings()).statement_bounds
 
+    def run(request: Request, asked: Asked) -> pa.Table:
+        statements: Statements | None = request.app.state.service.statements
+        return answered(log, asked) if statements is None else statements.query(asked)
+
     @routes.get("/views")
     def listed(app: str | None = None) -> list[dict[str, Any]]:
         """All views, with how fresh they are and whether their app runs."""
@@ -75,29 +80,27 @@ def router(log: EmbeddedLog, *, settings: Settings | None = None) -> APIRouter:
         return Response(orjson.dumps({"row": rows[0] if rows else None}), media_type="application/json")
 
     @routes.post("/views/{name}/rows")
-    def rows(name: str, asked: ViewRows, app: str | None = None, accept: str = Header(default="")) -> Response:
+    def rows(
+        request: Request, name: str, asked: ViewRows, app: str | None = None, accept: str = Header(default="")
+    ) -> Response:
         """The rows, or those that fit. More of them than an answer may have are refused with 422."""
         from headwater.views.http import bounds_of
-        from headwater.views.wire import unpacked
 
         within = bounds_of(bounds, accept)
-        with views_of(log, app, bounds=within) as views:
-            given = unpacked(asked.parameters)
-            table = views.view(name).table(asked.where, parameters=given, limit=_at_most(asked.limit, within))
-        return _answer(table, accept, within, name)
+        limit = _at_most(asked.limit, within)
+        question = Asked(view=name, where=asked.where, parameters=asked.parameters, limit=limit, app=app, bounds=within)
+        return _answer(run(request, question), accept, within, name)
 
     @routes.post("/sql")
-    def sql(asked: ViewStatement, app: str | None = None, accept: str = Header(default="")) -> Response:
+    def sql(
+        request: Request, asked: ViewStatement, app: str | None = None, accept: str = Header(default="")
+    ) -> Response:
         """The result of one SELECT over topics and views. One that takes or gives too much is refused with 422."""
         from headwater.views.http import bounds_of
-        from headwater.views.sql import Sql
-        from headwater.views.wire import unpacked
 
         within = bounds_of(bounds, accept)
-        with views_of(log, app, bounds=within) as views:
-            sql = Sql(log, views, files=False, bounds=within)
-            table = sql.query(asked.sql, unpacked(asked.parameters))
-        return _answer(table, accept, within, asked.sql)
+        question = Asked(statement=asked.sql, parameters=asked.parameters, app=app, bounds=within)
+        return _answer(run(request, question), accept, within, asked.sql)
 
     return routes
 

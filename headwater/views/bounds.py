@@ -31,8 +31,9 @@ class Bounds:
 
     seconds_max: float | None = None
     rows_max: int | None = None
-    #: Of what it gives, and of DuckDB's own work where it has a database of its own.
+    #: Of DuckDB's own work where it has a database of its own; and of what it gives, unless `bytes_max` says less.
     memory_max: int | None = None
+    bytes_max: int | None = None
     threads_max: int | None = None
 
     def settings(self) -> list[str]:
@@ -128,14 +129,15 @@ def collected(reader: Any, statement: str, bounds: Bounds) -> pa.Table:
     """The batches as one table, or `StatementExceeded` as soon as there are too many of them."""
     batches: list[pa.RecordBatch] = []
     rows = size = 0
+    bytes_max = bounds.memory_max if bounds.bytes_max is None else bounds.bytes_max
     with contextlib.closing(reader):  # what is left of a result that was not read to its end would hold the connection
         for batch in reader:
             batches.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if bounds.rows_max is not None and rows > bounds.rows_max:
                 raise StatementExceeded(statement=shortened(statement), bound=f"{bounds.rows_max:,} rows")
-            if bounds.memory_max is not None and size > bounds.memory_max:
-                raise StatementExceeded(statement=shortened(statement), bound=format_bytes(bounds.memory_max))
+            if bytes_max is not None and size > bytes_max:
+                raise StatementExceeded(statement=shortened(statement), bound=format_bytes(bytes_max))
         return pa.Table.from_batches(batches, reader.schema)
 
 
@@ -146,12 +148,12 @@ def run_duckdb(
     import duckdb
 
     try:
-        if bounds.rows_max is None and bounds.memory_max is None:
+        if bounds.rows_max is None and bounds.memory_max is None and bounds.bytes_max is None:
             return relation().to_arrow_table()
         return collected(relation().to_arrow_reader(BATCH_ROWS), statement, bounds)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         ending.check()
-        if isinstance(error, duckdb.OutOfMemoryException):
+        if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):
             most = "the memory that there is" if bounds.memory_max is None else format_bytes(bounds.memory_max)
             raise StatementExceeded(statement=shortened(statement), bound=most) from error
         raise invalid(statement, error) from error

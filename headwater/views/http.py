@@ -21,7 +21,11 @@ from pydantic import BaseModel
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.views.bounds import SERVED, Bounds
+from headwater.views.conditions import check_condition, parser
+from headwater.views.duck import DuckStore
+from headwater.views.duck_types import quoted, restored, selected
 from headwater.views.keeper import ViewKeeper
+from headwater.views.parsing import is_plain
 from headwater.views.spec import Change, ViewSpec
 from headwater.views.subscription import Subscription
 from headwater.views.view import View
@@ -59,13 +63,27 @@ class Statement(Reading):
     view: str | None = None
 
 
-def router(keeper: ViewKeeper, *, bounds: Bounds = SERVED) -> APIRouter:
+#: Runs a statement, with its parameters as they came, away from this process.
+Elsewhere = Callable[[str, Any, Bounds], pa.Table]
+
+
+def router(keeper: ViewKeeper, *, bounds: Bounds = SERVED, elsewhere: Elsewhere | None = None) -> APIRouter:
     """The routes for the views of a keeper. A `HeadwaterError` is left to the application to answer.
 
-    `bounds` are for each statement; those on rows are for answers in JSON, for Arrow streams are far smaller.
+    `bounds` are for each statement; those on rows are for answers in JSON, for Arrow streams are far smaller. Statements
+    that may take more than the rows of a view are run by `elsewhere`; without it this process runs them.
     """
     routes = APIRouter(prefix="/v1")
     waiting = anyio.CapacityLimiter(WAITING_READERS_MAX)
+    # Another store than DuckDB runs statements in a server of its own, and in its own language.
+    elsewhere = elsewhere if isinstance(keeper.store, DuckStore) else None
+
+    def runs_here(statement: str) -> bool:
+        return elsewhere is None or is_plain(parser(), statement)
+
+    def run_elsewhere(statement: str, parameters: Any, bounds: Bounds) -> pa.Table:
+        assert elsewhere is not None
+        return elsewhere(statement, parameters, bounds)
 
     async def read(asked: Reading, view: str | None, work: Callable[[], T]) -> T:
         if asked.at_least:
@@ -97,17 +115,27 @@ def router(keeper: ViewKeeper, *, bounds: Bounds = SERVED) -> APIRouter:
 
     @routes.post("/views/{name}/rows")
     async def rows(name: str, asked: Rows, accept: str = Header(default="")) -> Response:
-        view: View = keeper.view(name).within(bounds_of(bounds, accept))
-        given = unpacked(asked.parameters)
-        table = await read(asked, name, lambda: view.table(asked.where, parameters=given, limit=asked.limit))
-        return _answer(table, accept)
+        within = bounds_of(bounds, accept)
+        view: View = keeper.view(name).within(within)
+
+        def scan() -> pa.Table:
+            statement = _condition(view, asked)
+            if statement is None or runs_here(statement):
+                return view.table(asked.where, parameters=unpacked(asked.parameters), limit=asked.limit)
+            return restored(run_elsewhere(statement, asked.parameters, within), view.spec.schema)
+
+        return _answer(await read(asked, name, scan), accept)
 
     @routes.post("/sql")
     async def sql(asked: Statement, accept: str = Header(default="")) -> Response:
-        given = unpacked(asked.parameters)
         within = bounds_of(bounds, accept)
-        table = await read(asked, asked.view, lambda: keeper.store.query(asked.sql, given, bounds=within))
-        return _answer(table, accept)
+
+        def run() -> pa.Table:
+            if runs_here(asked.sql):
+                return keeper.store.query(asked.sql, unpacked(asked.parameters), bounds=within)
+            return run_elsewhere(asked.sql, asked.parameters, within)
+
+        return _answer(await read(asked, asked.view, run), accept)
 
     @routes.get("/views/{name}/subscribe")
     async def subscribe(name: str, request: Request, last_event_id: str | None = Header(default=None)) -> Response:
@@ -116,6 +144,15 @@ def router(keeper: ViewKeeper, *, bounds: Bounds = SERVED) -> APIRouter:
         return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     return routes
+
+
+def _condition(view: View, asked: Rows) -> str | None:
+    """The statement that a condition in SQL makes; None where there is none."""
+    if not isinstance(asked.where, str):
+        return None
+    where = check_condition(view.name, asked.where)
+    limit = f" LIMIT {int(asked.limit)}" if asked.limit is not None else ""
+    return f"SELECT {selected(list(view.spec.schema))} FROM {quoted(view.name)} WHERE {where}{limit}"
 
 
 def bounds_of(bounds: Bounds, accept: str) -> Bounds:

@@ -82,6 +82,96 @@ def parse(connection: duckdb.DuckDBPyConnection, statement: str) -> Parsed:
     )
 
 
+#: What is never larger than what it is made of, and takes no time to speak of.
+_SMALL_CLASSES = ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "BETWEEN", "PARAMETER", "CASE", "STAR")
+_SMALL_OPERATORS = (
+    "OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE",
+)  # fmt: skip
+_SMALL_FUNCTIONS = frozenset(
+    [
+        "+",
+        "-",
+        "*",
+        "/",
+        "//",
+        "%",
+        "~~",
+        "!~~",
+        "~~*",
+        "!~~*",
+        "abs",
+        "any_value",
+        "arg_max",
+        "arg_min",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "ceil",
+        "count",
+        "count_star",
+        "date_part",
+        "date_trunc",
+        "day",
+        "epoch",
+        "epoch_ms",
+        "epoch_us",
+        "first",
+        "floor",
+        "greatest",
+        "hour",
+        "last",
+        "least",
+        "length",
+        "lower",
+        "ltrim",
+        "max",
+        "min",
+        "minute",
+        "month",
+        "round",
+        "rtrim",
+        "second",
+        "sum",
+        "time_bucket",
+        "trim",
+        "upper",
+        "year",
+    ]
+)
+_TABLE_KINDS = ("JOIN", "SUBQUERY", "TABLE_FUNCTION", "EMPTY", "EXPRESSION_LIST", "COLUMN_DATA", "SHOW_REF", "PIVOT")
+
+
+def is_plain(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
+    """Whether a statement takes no more than a look at all rows of one table does, whatever stands in it.
+
+    Functions of which one call can take any memory, or joins that can take any time, are not plain.
+
+    >>> import duckdb
+    >>> is_plain(duckdb.connect(), "SELECT card, sum(total) FROM spend WHERE total > 3 GROUP BY card")
+    True
+    >>> is_plain(duckdb.connect(), "SELECT repeat('a', 3000000000) FROM spend")
+    False
+    """
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+    tree = orjson.loads(text)
+    if tree.get("error", True) or len(tree["statements"]) != 1:
+        return False
+    nodes = list(nodes_of(tree))
+    tables = [node for node in nodes if node.get("type") == "BASE_TABLE"]
+    return len(tables) == 1 and not tables[0]["schema_name"] and all(map(_is_small, nodes))
+
+
+def _is_small(node: dict[str, Any]) -> bool:
+    kind, part = str(node.get("type", "")), node.get("class")
+    if part == "FUNCTION":
+        return str(node.get("function_name", "")).lower() in _SMALL_FUNCTIONS and not node.get("schema")
+    if part == "OPERATOR":
+        return kind in _SMALL_OPERATORS
+    if part is not None:
+        return part in _SMALL_CLASSES
+    return not _ctes(node) and kind not in _TABLE_KINDS and (not kind.endswith("_NODE") or kind == "SELECT_NODE")
+
+
 # Any: a parsed tree of JSON.
 def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
     """Every node of a tree."""

@@ -14,13 +14,13 @@ memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from headwater.errors import StatementInvalid
+from headwater.errors import NotAllowed, StatementInvalid
 from headwater.log import EmbeddedLog, Offsets, Reader, Topic
 from headwater.schema.notation import nearest
 from headwater.views.bounds import SERVED, UNBOUNDED, Bounds, Ending, Stoppable, run_duckdb
@@ -83,11 +83,14 @@ class Sql:
         *,
         files: bool = True,
         bounds: Bounds | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> None:
         """With `files=False` no file of this machine can be read: for statements that come from elsewhere.
 
-        Those may also take only so much memory, unless `bounds` say more.
+        Those may also take only so much memory, unless `bounds` say more. `check` gets the name of each topic and view
+        that a statement reads, and raises where that is not allowed.
         """
+        self._check = check
         elsewhere = Bounds(memory_max=SERVED.memory_max, threads_max=SERVED.threads_max)
         self._log = log
         self._files = files
@@ -111,6 +114,9 @@ class Sql:
             check_single(connection, statement)
             parsed = parse(connection, statement)
             meant = {name: self._meaning(name) for name in parsed.tables}
+            if self._check is not None:
+                for read in sorted({found for _, found in meant.values()}):
+                    self._check(read)
             # A statement over views alone is best run where they are.
             if meant and limit is None and all(kind == "view" for kind, _ in meant.values()) and _bare(parsed):
                 over = sorted({found for _, found in meant.values()})
@@ -166,14 +172,27 @@ class Sql:
         if schema == "view" or (not schema and name in views):
             if name in views:
                 return "view", name
-            raise _unknown(table, views)
+            raise self._unknown(table, views)
         if schema in ("", "log", "current") and name in topics:
             return ("current" if schema == "current" else "log"), name
         if str(table) in topics:  # a topic's name may have a dot in it
             return "log", str(table)
         if self._files and not schema and name.lower().endswith(_FILES):
             return "file", name
-        raise _unknown(table, [*topics, *views])
+        raise self._unknown(table, [*topics, *views])
+
+    def _unknown(self, table: TableName, names: list[str]) -> StatementInvalid:
+        near = nearest(table.name, [name for name in names if self._may_read(name)])
+        why = f"there is no topic or view {str(table)!r}{near}"
+        return StatementInvalid(statement=shortened(str(table)), why=why)
+
+    def _may_read(self, name: str) -> bool:
+        try:
+            if self._check is not None:
+                self._check(name)
+        except NotAllowed:
+            return False
+        return True
 
     def _bring(
         self, connection: duckdb.DuckDBPyConnection, table: TableName, kind: str, found: str, parsed: Parsed
@@ -288,8 +307,3 @@ def _batches(reader: Reader) -> Iterator[pa.RecordBatch]:
 
 def _ingestible_schema(schema: pa.Schema) -> pa.Schema:
     return ingestible(schema.empty_table()).schema
-
-
-def _unknown(table: TableName, names: list[str]) -> StatementInvalid:
-    near = nearest(table.name, names)
-    return StatementInvalid(statement=shortened(str(table)), why=f"there is no topic or view {str(table)!r}{near}")

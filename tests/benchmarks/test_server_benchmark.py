@@ -20,7 +20,15 @@ def test_the_server_is_measured_beside_the_embedded_log(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     results = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])["results"]}
-    assert {"produce.arrow", "produce.json", "consume.arrow", "consume.json", "tail.1", "tail.100"} <= results.keys()
+    assert {
+        "produce.arrow",
+        "produce.json",
+        "consume.arrow",
+        "consume.json",
+        "sql.small",
+        "tail.1",
+        "tail.100",
+    } <= results.keys()
     if shutil.which("chromium"):
         assert {
             f"console.{what}.{cache}" for what in ("first_paint", "live_table") for cache in ("cold", "warm")

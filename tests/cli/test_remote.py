@@ -33,7 +33,7 @@ def folder(an_empty_folder: Path) -> Iterator[EmbeddedLog]:
 
 @pytest.fixture
 def server(folder: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with served(folder, Address(port=0), routers=[served_views.router(folder)]) as address:
+    with served(folder, Address(port=0), routers=[served_views.router(folder)], confined=False) as address:
         monkeypatch.setenv("HEADWATER_LOG", address)
         yield address
 

@@ -146,6 +146,14 @@ def test_nothing_is_deleted_without_a_yes(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("orders")
+def test_topics_of_the_log_itself_are_not_deleted(cli: Cli) -> None:
+    for more in ("--yes", "--dry-run"):
+        refused = cli("topic", "delete", "orders", "__offsets", more)
+        assert (refused.code, "`headwater topic alter __offsets" in refused.err) == (2, True)
+    assert [one["name"] for one in cli("topic", "list", "--json").json] == ["orders"]
+
+
+@pytest.mark.usefixtures("orders")
 def test_if_one_of_several_topics_is_missing_none_is_deleted(cli: Cli) -> None:
     assert cli("topic", "delete", "orders", "missing", "--yes").code == 3
     assert [one["name"] for one in cli("topic", "list", "--json").json] == ["orders"]

@@ -586,7 +586,14 @@ def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None =
     tokens = Tokens(log.path, clock=log.clock)
     # Without the API's own routes: they take most of the time, and have tests of their own.
     with patch("headwater.server.application._own", lambda *_: []):
-        app = application(log, settings=Settings(), tokens=tokens, watcher=watcher, **console_for_server(runner))
+        app = application(
+            log,
+            settings=Settings(),
+            tokens=tokens,
+            watcher=watcher,
+            confined=False,  # a test that asks SQL starts nothing
+            **console_for_server(runner),
+        )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="simulated-console", daemon=True)
     console = SimulatedConsole(app, loop)

@@ -567,3 +567,17 @@ class GroupMachine(RuleBasedStateMachine):
 
 GroupMachine.TestCase.settings = settings(stateful_step_count=25)
 TestGroups = GroupMachine.TestCase
+
+
+def test_commits_begin_anew_where_their_topic_was_removed(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as log:
+        log.create("orders", SCHEMA)
+        log.append("orders", ids(9))
+        log.commit_offsets("billing", "orders", {0: 7})
+        assert log.committed("billing", "orders") == {0: 7}
+        log._catalogue.delete("__offsets")  # as a program of an earlier version could
+        assert log.committed("billing", "orders") == {}
+        with log.transaction() as transaction:
+            transaction.commit_offsets("billing", "orders", {0: 3})
+        log.commit_offsets("audit", "orders", {0: 4})
+        assert [log.committed(group, "orders") for group in ("billing", "audit")] == [{0: 3}, {0: 4}]

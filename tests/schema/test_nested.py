@@ -32,6 +32,22 @@ def test_values_of_an_array_are_those_that_arrow_gives(array: pa.Array) -> None:
     assert to_values(array, lambda flat: list(flat.to_pylist())) == array.to_pylist()
 
 
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_arrays_of_other_kinds_have_their_values_too(start: int) -> None:
+    """Databases give lists of a fixed length, structs without fields, and unions."""
+    pairs = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2))
+    codes, numbers, words = pa.array([0, 1, 0], pa.int8()), pa.array([1, 2, 3]), pa.array(["a", "b", "c"])
+    for array in (
+        pairs,
+        pa.array([None, [[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.int8(), 2), 1)),
+        pa.array([{}, None, {}], pa.struct([])),
+        pa.StructArray.from_arrays([pairs], names=["pair"]),
+        pa.UnionArray.from_sparse(codes, [numbers, words]),
+        pa.UnionArray.from_dense(codes, pa.array([1, 0, 0], pa.int32()), [numbers, words]),
+    ):
+        assert to_values(array[start:], lambda flat: list(flat.to_pylist())) == array[start:].to_pylist()
+
+
 @given(types, st.data())
 def test_values_become_the_array_that_arrow_would_make(kind: pa.DataType, data: st.DataObject) -> None:
     listed = data.draw(st.lists(values(kind), max_size=6))

@@ -20,6 +20,8 @@ from headwater.runtime.client import Client
 from headwater.runtime.runner import Runner
 from headwater.server import Settings, Tokens
 from headwater.server.running import served_app
+from headwater.units import MIB
+from headwater.views import ViewSpec
 from headwater.views.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def test_the_log_and_the_app_are_served_on_one_port(runner: Runner) -> None:
     assert 'headwater_topic_end_offset{topic="payments",partition="0"} 2' in scraped
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "serve", [partial(served_app, settings=Settings(answer_rows_max=2)), partial(served, bounds=Bounds(rows_max=2))]
 )
@@ -66,6 +69,36 @@ def test_a_statement_has_the_bounds_of_whoever_serves(tmp_path: Path, serve: Any
         asked = {"sql": "SELECT * FROM range(3)"}
         answer = httpx.post(f"{running.announced.address}/v1/sql", json=asked, headers=headers)
         assert (answer.json()["error"], answer.json()["facts"]["bound"]) == ("StatementExceeded", "2 rows")
+
+
+@pytest.mark.process
+def test_what_a_statement_takes_is_not_taken_from_the_app(tmp_path: Path) -> None:
+    """One that may take more than the rows of a view runs in a process that the app hands the rows to."""
+    serve = partial(served_app, settings=Settings(statement_memory_max=64 * MIB))
+    with Runner(App("fraud", log=str(tmp_path / "log")), served=serve).ready() as running:
+        spend = running.log.create("spend", "card int64, total float64", key="card", compact=True)
+        running.log.append("spend", [{"card": 1, "total": 2.5}, {"card": 2, "total": 4.0}])
+        running.keeper.add(ViewSpec(name="spend", topic="spend", key=spend.key, schema=spend.schema))
+        running.keeper.catch_up()
+        headers = {"Authorization": f"Bearer {running.announced.token}"}
+
+        def ask(path: str, **body: Any) -> Any:
+            address = f"{running.announced.address}/v1{path}"
+            answer = httpx.post(address, json=body, headers=headers, timeout=60).json()
+            return answer.get("rows", answer.get("error"))
+
+        assert ask("/sql", sql="SELECT sum(total) AS t FROM spend") == [{"t": 6.5}]
+        assert ask("/sql", sql="SELECT string_agg(repeat('x', card::INTEGER), '-' ORDER BY card) AS t FROM spend") == [
+            {"t": "x-xx"}
+        ]
+        assert ask("/views/spend/rows", where="length(repeat('x', card::INTEGER)) = $1", parameters=[2]) == [
+            {"card": 2, "total": 4.0}
+        ]
+        for path, body in (
+            ("/sql", {"sql": "SELECT repeat('a', 3000000000) FROM spend"}),
+            ("/views/spend/rows", {"where": "length(repeat('a', 3000000000)) > 1"}),
+        ):
+            assert ask(path, **body) == "StatementExceeded"
 
 
 def test_other_commands_find_the_app_as_before(runner: Runner) -> None:

@@ -109,6 +109,22 @@ def test_a_view_needs_its_scope_and_sql_all_of_them(client_of: Ask, kept: Embedd
     assert client.get("/api/v1/views").status_code == 403
 
 
+@pytest.mark.parametrize("pattern", ["[!s]*", "?", "[*]"])
+def test_a_scope_for_some_topics_asks_nothing_of_all(
+    client_of: Ask, kept: EmbeddedLog, tokens: Tokens, pattern: str
+) -> None:
+    client = client_of(routers=[views.router(kept)], token=tokens.create("some", [f"admin:{pattern}"]))
+    answers = [
+        client.post("/api/v1/sql", json={"sql": "SELECT * FROM log.spend"}),
+        client.get("/api/v1/views"),
+        client.get("/metrics"),
+        client.get("/api/v1/alerts"),
+        client.get("/api/v1/transactions/prepared"),
+        client.put("/config", json={"compatibility": "NONE"}),
+    ]
+    assert {answer.status_code for answer in answers} == {403}
+
+
 def test_a_condition_needs_no_more_than_its_view_and_gets_no_more(
     client_of: Ask, kept: EmbeddedLog, tokens: Tokens
 ) -> None:
@@ -132,6 +148,17 @@ def test_a_view_with_the_name_of_a_question_is_dropped_by_admins_alone(
     assert dropped == []
     admin = client_of(routers=[routes], token=tokens.create("admin", ["admin:*"]))
     assert admin.delete(f"/api/v1/views/{name}").status_code == 200
+
+
+def test_values_of_every_type_can_be_asked_for(refused: TestClient) -> None:
+    answer = refused.post("/api/v1/sql", json={"sql": "SELECT * FROM test_all_types()"})
+    assert answer.status_code == 200
+    row = answer.json()["rows"][1]
+    assert (row["interval"], row["fixed_int_array"]) == ("P999M999DT999.999999S", [4, 5, 6])
+    answer = refused.post(
+        "/api/v1/sql", content='{"sql": "SELECT \'\\ud800\'"}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
 
 
 # -- views of several apps --------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from headwater.console.parts.words import ago, count, short, span
 from headwater.console.screen import screen
 from headwater.console.screens.groups import EXPIRES_SOON, GroupNow
 from headwater.console.visit import Visit
-from headwater.errors import GroupNotFound
 from headwater.log.groups import GroupInfo, MemberInfo
 from headwater.log.port import Lag
+from headwater.server.groups import seen
+from headwater.server.tokens import EVERY
 
 #: The speed of a group is taken over so many looks.
 SPEED_LOOKS = 15
@@ -81,11 +82,7 @@ class Group:
             self._members = Table(MEMBER_COLUMNS, label="Members", none="No members: nobody reads for this group now.")
 
     def look(self) -> GroupInfo:
-        found = context().log.groups.describe(self._name)
-        seen = [lag for lag in found.partitions if self._visit.caller.sees(lag.topic)]
-        if found.partitions and not seen:
-            raise GroupNotFound(group=self._name)
-        return GroupInfo(group=found.group, generation=found.generation, members=found.members, partitions=seen)
+        return seen(context().log.groups.describe(self._name), self._visit.caller)
 
     def show(self, found: GroupInfo) -> None:
         self._found = found
@@ -158,9 +155,8 @@ class Group:
 
     def _delete_now(self) -> bool:
         caller, log = self._visit.caller, context().log
-        for topic in {lag.topic for lag in log.groups.lag(self._name)}:
+        for topic in {lag.topic for lag in log.groups.lag(self._name)} or {EVERY}:
             caller.require("admin", topic)
-        caller.require_somewhere("admin")
         log.groups.delete(self._name)
         context().note(caller, "group.delete", self._name)
         return True

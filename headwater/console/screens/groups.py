@@ -17,6 +17,7 @@ from headwater.console.screen import screen
 from headwater.console.visit import Visit
 from headwater.errors import GroupNotFound
 from headwater.log.port import Lag
+from headwater.server.groups import is_seen
 
 COLUMNS = (
     Column(name="name", label="Group", sortable=True),
@@ -151,7 +152,7 @@ class Groups:
 
 
 def groups_now(lags: list[Lag], names: list[str], visit: Visit) -> list[GroupNow]:
-    """The groups that a caller may see: those of whose topics they see one, and those that have none yet."""
+    """The groups that a caller may see: those of whose topics they see one."""
     by_group: dict[str, list[Lag]] = {name: [] for name in names}
     for lag in lags:
         if lag.group in by_group:  # not one that was deleted since
@@ -159,7 +160,7 @@ def groups_now(lags: list[Lag], names: list[str], visit: Visit) -> list[GroupNow
     found = []
     for name, every_lag in by_group.items():
         seen = tuple(lag for lag in every_lag if visit.caller.sees(lag.topic))
-        if seen or not every_lag:
+        if is_seen({lag.topic for lag in every_lag}, visit.caller):
             found.append(GroupNow(name=name, lags=seen))
     return found
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 from headwater.errors import (
     ArgumentInvalid,
     TopicExists,
+    TopicInternal,
 )
 from headwater.log.embedded import drafting
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.topics import check_name, with_schema
+from headwater.log.embedded.topics import INTERNAL, check_name, with_schema
 from headwater.log.port import (
     Codec,
     Description,
@@ -129,8 +130,13 @@ class Declaring(Core):
         return self._catalogue.alter(topic, change)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic and all its rows. Readers that are in the middle keep what they have mapped."""
+        """Remove a topic and all its rows. Readers that are in the middle keep what they have mapped.
+
+        Topics of the log's own, whose names begin with two underscores, stay: others rely on them.
+        """
         self._check_open()
+        if topic.startswith(INTERNAL):
+            raise TopicInternal(topic=topic)
         self._catalogue.delete(topic)
         self._offsets.forget_topic(topic)
 
@@ -157,7 +163,9 @@ class Declaring(Core):
         return Description(topic=handle.current(), partitions=[_info(partition) for partition in handle.partitions()])
 
     def create_internal(self, topic: Topic) -> None:
-        """Make one of our own topics, whose names begin with two underscores."""
+        """Make one of our own topics, whose names begin with two underscores; costs next to nothing where it is there."""
+        if self._catalogue.has(topic.name):
+            return
         try:
             self._catalogue.create(topic)
         except TopicExists:

@@ -7,7 +7,7 @@ JSON has fewer types than Arrow; the rest is written so:
 - NaN and the infinities as the strings "NaN", "Infinity" and "-Infinity", which JSON numbers cannot say
 - timestamps with a zone as ISO 8601 in UTC, "2024-01-31T12:00:00.5Z", and those without one likewise without the Z; on the
   way in also as whole microseconds since 1970
-- dates as "2024-01-31", times of day as "12:00:00", durations as "PT1.5S"
+- dates as "2024-01-31", times of day as "12:00:00", durations as "PT1.5S", intervals as "P1M2DT1.5S"
 - bytes as text if they are UTF-8, otherwise as {"base64": "…"}; both are read
 - maps with text keys as objects, other maps as lists of [key, value]; structs as objects
 """
@@ -67,7 +67,7 @@ def _objects(kind: pa.DataType) -> Decoder | None:
         return _objects_of_map(kind)
     if pa.types.is_struct(kind):
         return _within_struct({part.name: _objects(part.type) for part in kind})
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _within_list(_objects(kind.value_type))
     return None
 
@@ -109,6 +109,8 @@ def _encoded_leaf(array: pa.Array) -> list[Any]:
     kind = array.type
     if isinstance(array, pa.DictionaryArray):
         return _encoded_leaf(array.dictionary_decode())
+    if isinstance(kind, pa.OpaqueType):  # a type that only the database knows
+        return _encoded_leaf(array.storage)
     if pa.types.is_timestamp(kind):
         return _encoded_times(array)
     if pa.types.is_floating(kind):
@@ -121,6 +123,8 @@ def _encoded_leaf(array: pa.Array) -> list[Any]:
         return list(pc.replace_substring_regex(array.cast(pa.string()), _ZEROS_AT_END, r"\1").to_pylist())
     if pa.types.is_duration(kind):
         return _encoded_durations(array)
+    if pa.types.is_interval(kind):
+        return [None if value is None else _interval(*value) for value in array.to_pylist()]
     return list((array.cast(pa.string()) if pa.types.is_date(kind) else array).to_pylist())
 
 
@@ -166,6 +170,17 @@ def _duration(count: int, digits: int) -> str:
     if "." in seconds:
         seconds = seconds.rstrip("0").rstrip(".")
     return f"{'-' if count < 0 else ''}PT{seconds}S"
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """Months and days have no fixed length, so each stands by itself.
+
+    >>> _interval(1, 0, 0), _interval(0, -2, 1_500_000_000), _interval(0, 0, 0)
+    ('P1M', 'P-2DT1.5S', 'PT0S')
+    """
+    time = _duration(nanoseconds, 9).replace("-PT", "PT-").removeprefix("P") if nanoseconds else ""
+    found = (f"{months}M" if months else "") + (f"{days}D" if days else "") + time
+    return f"P{found or 'T0S'}"
 
 
 # -- in ---------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from headwater.errors import (
     SchemaConflict,
     SchemaInvalid,
     TopicExists,
+    TopicInternal,
     TopicNotFound,
 )
 from headwater.log import EmbeddedLog, Retention
@@ -163,6 +164,15 @@ def test_settings_change_while_the_topic_is_in_use(log: EmbeddedLog) -> None:
     assert changed.retention.seconds_max == 86_400
     log.append("orders", [{"id": 2}])
     assert [row["id"] for row in log.read("orders").rows()] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["__offsets", "__nothing"])
+def test_topics_of_the_log_itself_stay(log: EmbeddedLog, name: str) -> None:
+    log.create("orders", ORDERS)
+    log.commit_offsets("g", "orders", {0: 0})
+    with pytest.raises(TopicInternal):
+        log.delete(name)
+    assert log.committed("g", "orders") == {0: 0}
 
 
 def test_a_deleted_topic_is_gone_and_its_name_is_free(log: EmbeddedLog) -> None:
