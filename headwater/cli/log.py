@@ -51,7 +51,7 @@ def verify(session: Session, topic: OneTopic = None) -> None:
 def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Mend what can be mended.
 
-    Damaged bytes are set aside in the folder `quarantine`, never deleted.
+    Damaged bytes are set aside in the folder `quarantine`, never deleted. Ends with 1 if only a copy of a file helps.
     """
     from headwater.log.embedded import repair as repairs
 
@@ -65,6 +65,10 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
             with _steps(session, "repair") as progress:
                 report = repairs.repair(log, topic, progress=progress)
     session.show({**_record(report), "repaired": not dry_run}, _lines(session, report))
+    left = [one for one in report.findings if not one.action]
+    if left:
+        session.say(f"{counted(len(left), 'finding')} cannot be mended: restore the files from a copy.")
+        raise typer.Exit(1)
     session.say(_looked_at(report) if report.ok else "Would be mended." if dry_run else "Mended.")
 
 
@@ -121,6 +125,7 @@ def _finding(one: Finding) -> Record:
         "partition": one.partition if one.partition >= 0 else None,
         "position": one.position if one.position >= 0 else None,
         "offset": one.offset if one.offset >= 0 else None,
+        "offset_next": one.offset_next if one.offset_next >= 0 else None,
         "why": one.why,
         "action": one.action or None,
     }

@@ -65,7 +65,7 @@ def test_damage_is_reported_exactly_and_mended_only_with_a_yes(cli: Cli, orders:
     found = cli("log", "verify", "--json")
     assert found.code == 1
     [finding] = found.json["findings"]
-    assert list(finding) == ["kind", "path", "topic", "partition", "position", "offset", "why", "action"]
+    assert list(finding) == ["kind", "path", "topic", "partition", "position", "offset", "offset_next", "why", "action"]
     assert segment == orders / finding["path"]
     assert (finding["topic"], finding["partition"]) == ("orders", 1)
     before = segment.read_bytes()

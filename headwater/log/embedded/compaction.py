@@ -72,7 +72,9 @@ def _rewrite(
 ) -> None:
     output = Output(handle, partition, run[0][0].base)
     for segment, end in run:
-        keep_producers(partition, [header for _, header in walk(SegmentMap(segment.path).view)], offset_next)
+        mapped = SegmentMap(segment.path)
+        headers = (header for _, header in walk(mapped.view))
+        output.flags |= keep_producers(partition, mapped.flags, headers, offset_next)
         for piece in pieces_of(handle, partition, segment, end):
             if piece.punctuation is None:
                 offsets = np.asarray(piece.rows.column("_offset"))

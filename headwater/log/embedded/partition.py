@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.clock import Clock
 from headwater.errors import (
     Closed,
+    FileCorrupt,
     FrameCorrupt,
     ProducerFenced,
     ReadOnly,
@@ -464,11 +465,12 @@ class Partition:
         reach("roll.synced")
         self.create_segment(tail.offset)
         reach("roll.created")
-        if self._producers is None and PartitionProducers.exist(self.folder):
-            self._check_producers(tail)
-        if self._producers is not None:
-            self._producers.catch_up(tail)
-            self._producers.save(tail.offset)
+        with contextlib.suppress(FileCorrupt):  # what producers wrote is no longer known: the next of them is told
+            if self._producers is None and PartitionProducers.exist(self.folder):
+                self._check_producers(tail)
+            if self._producers is not None:
+                self._producers.catch_up(tail)
+                self._producers.save(tail.offset)
         fresh = Tail(boot_mark(), tail.offset, SEGMENT_HEADER_BYTES, tail.offset, tail.appended_at_us)
         self.publish(fresh)
         if self.synced:

@@ -20,9 +20,9 @@ from google_crc32c import value as crc32c
 
 from headwater.errors import FileCorrupt, ProducerFenced
 from headwater.log.embedded.files import replace_file, storage_errors
-from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION
+from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
 from headwater.log.embedded.locks import FileLock
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
+from headwater.log.embedded.segment import FLAG_PRODUCERS, SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
 from headwater.log.embedded.state import Tail
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Batch(NamedTuple):
 def producer_id(name: str) -> int:
     """The id in the frames of the producer called `name`: the same in every process and release."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
+
+
+def is_batch(header: Header) -> bool:
+    """Whether a frame is a batch of an idempotent producer, by whose number a repetition is known."""
+    return bool(header.producer) and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION
 
 
 class Registry:
@@ -112,9 +117,11 @@ class Registry:
 class PartitionProducers:
     """What idempotent producers have appended to one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool]) -> None:
+    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool], complete: bool = True) -> None:
         self._folder = folder
         self._is_committed = is_committed
+        #: Whether it is an error that some of it can no longer be known.
+        self._complete = complete
         self._batches: dict[int, deque[Batch]] = {}
         self._segment = -1
         self._position = SEGMENT_HEADER_BYTES
@@ -171,11 +178,15 @@ class PartitionProducers:
         for segment in chain:
             stop = tail.position if segment.base == tail.segment else segment.path.stat().st_size
             start = self._position if segment.base == self._segment and not segment.rewritten else SEGMENT_HEADER_BYTES
-            if stop <= start:
+            if stop <= start and not segment.rewritten:
                 continue
-            view = SegmentMap(segment.path, length=stop).view
-            for _, header in walk(view, position=start, stop=stop):
-                if header.producer and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION:
+            mapped = SegmentMap(segment.path, length=stop)
+            if mapped.flags & FLAG_PRODUCERS and self._complete:
+                path = self._folder / f"{segment.offset_next:020d}{SUFFIX}"
+                why = "it is gone or damaged, and with it what producers wrote before their frames were joined"
+                raise FileCorrupt(path=str(path), why=why)
+            for _, header in walk(mapped.view, position=start, stop=stop):
+                if is_batch(header):
                     batch = Batch(header.epoch, header.sequence, header.offset_base, header.offset_next)
                     self._remember(header.producer, batch)
         self._segment, self._position = tail.segment, tail.position

@@ -100,7 +100,8 @@ class PartitionReader:
                 continue  # it was sealed and written anew while we looked
             if limit is not None and self._position >= limit and self.offset < visible.offset:
                 raise self._damaged(
-                    segment, f"its frames end at offset {self.offset}, but rows up to {visible.offset} were acknowledged"
+                    segment,
+                    f"its frames end at offset {self.offset}, but rows up to {visible.offset} were acknowledged",
                 )
             if limit is not None or self.offset >= end:
                 return

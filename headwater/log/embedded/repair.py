@@ -22,11 +22,12 @@ from headwater.log.embedded import recovery
 from headwater.log.embedded.files import sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.producers import Registry, read_snapshot
+from headwater.log.embedded.producers import PartitionProducers, Registry, read_snapshot
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
     SegmentMap,
+    Told,
     check_segment_header,
     list_segments,
     segment_header,
@@ -210,7 +211,19 @@ class _Inspection:
             if read_snapshot(path) is None and path.exists():
                 why = "it does not match its sum; a batch that a producer sends again may be appended twice"
                 action = self._action("removed", partial(path.unlink, missing_ok=True))
-                self._found(self._finding(partition, path, kind="damaged producer snapshot", why=why, action=action))
+                self._found(self._finding(partition, path, kind="damaged producer index", why=why, action=action))
+        tail = partition.recorded()
+        if tail is None:
+            return
+        try:
+            PartitionProducers(partition.folder, is_committed=partition.is_committed).catch_up(tail)
+        except FileCorrupt as error:
+            action = self._action("written anew from what is known", partial(_save_producers, partition, tail))
+            self._found(
+                self._finding(partition, Path(error.path), kind="missing producer index", why=error.why, action=action)
+            )
+        except (FrameCorrupt, FormatUnknown, FileNotFoundError):
+            return  # a segment is damaged, which is reported below
 
     def _rewrite_leftovers(self, partition: Partition) -> None:
         _, superseded = list_segments(partition.folder)
@@ -224,7 +237,7 @@ class _Inspection:
         self._report.segments += 1
         due = self._due(segment, visible, following)
         size = segment.path.stat().st_size
-        told = 0
+        told = Told()
         try:
             with segment.path.open("rb") as file:
                 told = check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
@@ -242,10 +255,10 @@ class _Inspection:
             None if following is not None or visible is None or visible.segment != segment.base else visible.position
         )
         damaged, end = self._damaged(partition, segment, limit, due)
-        if told and size != told:
-            damaged.append(self._resized(partition, segment, size, told, end, due))
+        if told.size and size != told.size:
+            damaged.append(self._resized(partition, segment, size, told.size, end, due))
         if self._mend and any(finding.action == SET_ASIDE for finding in damaged):
-            self._set_frames_aside(partition, segment)
+            self._set_frames_aside(partition, segment, told.flags)
         for finding in damaged:
             self._found(finding)
         return due if segment.rewritten else end
@@ -392,14 +405,14 @@ class _Inspection:
             return f"it holds offset {header.offset_base} where {offset} was due", SET_ASIDE
         return "", ""
 
-    def _set_frames_aside(self, partition: Partition, segment: Segment) -> None:
+    def _set_frames_aside(self, partition: Partition, segment: Segment, flags: int) -> None:
         """Write the segment anew without the damaged places; the old one goes to the quarantine whole."""
         partition.quarantine.mkdir(parents=True, exist_ok=True)
         name = f"{partition.topic.name}-{partition.number}-{time.time_ns()}-{segment.path.name}"
         shutil.copyfile(segment.path, partition.quarantine / name)
         later = [other.base for other in list_segments(partition.folder)[0] if other.base > segment.base]
         with partition.append_lock:
-            _without_damage(partition, segment, min(later, default=None))
+            _without_damage(partition, segment, min(later, default=None), flags)
 
     def _holes(self, partition: Partition, bases: list[int], ends: list[int], visible: Tail | None) -> None:
         """Offsets that no segment covers, between the recorded start and the acknowledged end."""
@@ -496,17 +509,24 @@ def _why_not_whole(view: memoryview, position: int, header: Header | None) -> st
     return ""
 
 
-def _header_of(partition: Partition, segment: Segment, size: int) -> bytes:
+def _save_producers(partition: Partition, tail: Tail) -> None:
+    known = PartitionProducers(partition.folder, is_committed=partition.is_committed, complete=False)
+    known.catch_up(tail)
+    known.save(tail.segment)
+
+
+def _header_of(partition: Partition, segment: Segment, size: int, flags: int = 0) -> bytes:
     return segment_header(
         partition=partition.number,
         base=segment.base,
         created_us=partition.clock.now_us(),
         topic=int(partition.topic.id[:15], 16),
         size=size,
+        flags=flags,
     )
 
 
-def _without_damage(partition: Partition, segment: Segment, following: int | None) -> None:
+def _without_damage(partition: Partition, segment: Segment, following: int | None, flags: int) -> None:
     """Publish a copy of the segment with only its whole frames, under a name that says which offsets it covers."""
     view = SegmentMap(segment.path, checked=False).view
     position, end = SEGMENT_HEADER_BYTES, segment.base
@@ -527,7 +547,7 @@ def _without_damage(partition: Partition, segment: Segment, following: int | Non
             position += header.size
         size = file.tell()
         file.seek(0)
-        file.write(_header_of(partition, segment, size))
+        file.write(_header_of(partition, segment, size, flags))
         file.flush()
         os.fsync(file.fileno())
     visible = partition.recorded()

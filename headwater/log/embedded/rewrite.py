@@ -7,7 +7,7 @@ it covers. From then on the old files are superseded, whether or not they are st
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +27,10 @@ from headwater.log.embedded.frame import (
     payload_is_whole,
 )
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.producers import PartitionProducers
+from headwater.log.embedded.producers import PartitionProducers, is_batch
 from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
 from headwater.log.embedded.segment import (
+    FLAG_PRODUCERS,
     SEGMENT_HEADER_BYTES,
     Segment,
     SegmentMap,
@@ -67,6 +68,7 @@ class Output:
     drafts: list[tuple[Draft, int, int, int]] = field(default_factory=list)
     pending: list[Piece] = field(default_factory=list)
     bytes: int = 0
+    flags: int = 0
 
     def add(self, piece: Piece) -> None:
         if piece.punctuation is not None:
@@ -136,6 +138,7 @@ class Output:
                     created_us=self.partition.clock.now_us(),
                     topic=topic,
                     size=SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts),
+                    flags=self.flags,
                 )
             )
             for draft, offset, appended_at_us, producer in self.drafts:
@@ -202,18 +205,20 @@ def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset
     rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
     if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
         return False
-    keep_producers(partition, headers, offset_next)
     output = Output(handle, partition, segment.base)
+    output.flags = keep_producers(partition, mapped.flags, headers, offset_next)
     for piece in pieces_of(handle, partition, segment, offset_next):
         output.add(piece)
     output.publish(offset_next, [segment])
     return True
 
 
-def keep_producers(partition: Partition, headers: Sequence[Header], offset_next: int) -> None:
-    """Save what idempotent producers wrote before their frames are joined with others'."""
-    if any(header.producer for header in headers):
-        save_producers(partition, offset_next)
+def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], offset_next: int) -> int:
+    """Save what idempotent producers wrote before their frames are joined with others'; returns flags that tell it."""
+    if not flags & FLAG_PRODUCERS and not any(is_batch(header) for header in headers):
+        return 0
+    save_producers(partition, offset_next)
+    return FLAG_PRODUCERS
 
 
 def save_producers(partition: Partition, offset_next: int) -> None:

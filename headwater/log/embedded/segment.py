@@ -29,9 +29,11 @@ from headwater.log.embedded.frame import HEADER_BYTES, Header, read_header, size
 
 MAGIC = b"HEADWATR"
 FORMAT = 1
-_HEADER = struct.Struct("<8sIIqqqQ12xI")
+_HEADER = struct.Struct("<8sIIqqqQI8xI")
 SEGMENT_HEADER_BYTES = _HEADER.size
 SUFFIX = ".log"
+#: Frames of idempotent producers were joined here: what they wrote stands in a producer index, and nowhere else.
+FLAG_PRODUCERS = 1
 #: A file without content whose name says at which offset retention has made a partition begin.
 START_SUFFIX = ".start"
 _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.log")
@@ -49,6 +51,14 @@ class Segment(NamedTuple):
     def rewritten(self) -> bool:
         """Whether compaction or coalescing made it."""
         return self.offset_next is not None
+
+
+class Told(NamedTuple):
+    """What a segment's header says of the whole file. `size` is 0 where it says none: it was written by appends, or
+    rewritten by a release that did not say it."""
+
+    size: int = 0
+    flags: int = 0
 
 
 class Entry(NamedTuple):
@@ -112,21 +122,18 @@ def chain_of(found: list[Segment]) -> tuple[list[Segment], list[Segment]]:
     return chain, superseded
 
 
-def segment_header(*, partition: int, base: int, created_us: int, topic: int, size: int = 0) -> bytes:
+def segment_header(*, partition: int, base: int, created_us: int, topic: int, size: int = 0, flags: int = 0) -> bytes:
     """The header of a segment. `size` is that of the whole file, for a rewritten one: it does not grow any more."""
-    body = _HEADER.pack(MAGIC, FORMAT, partition, base, created_us, topic, size, 0)[:-4]
+    body = _HEADER.pack(MAGIC, FORMAT, partition, base, created_us, topic, size, flags, 0)[:-4]
     return body + struct.pack("<I", crc32c(body))
 
 
-def check_segment_header(path: Path, data: bytes) -> int:
-    """Raise where these first bytes are not a segment that this release reads; returns the size that they tell.
-
-    It is 0 where they tell none: the segment was written by appends, or rewritten by a release that did not say it.
-    """
+def check_segment_header(path: Path, data: bytes) -> Told:
+    """Raise where these first bytes are not a segment that this release reads; returns what they tell of it."""
     base = int(path.name[:20])
     if len(data) < SEGMENT_HEADER_BYTES or data[:8] != MAGIC:
         raise FrameCorrupt(path=str(path), position=0, offset=base, why="the segment's own header is missing")
-    _, version, _, first, *_rest, size, crc = _HEADER.unpack(data[:SEGMENT_HEADER_BYTES])
+    _, version, _, first, *_rest, size, flags, crc = _HEADER.unpack(data[:SEGMENT_HEADER_BYTES])
     if crc32c(data[: SEGMENT_HEADER_BYTES - 4]) != crc:
         raise FrameCorrupt(
             path=str(path), position=0, offset=base, why="the segment's own header does not match its sum"
@@ -137,7 +144,7 @@ def check_segment_header(path: Path, data: bytes) -> int:
         raise FrameCorrupt(
             path=str(path), position=0, offset=base, why=f"it is the segment that begins at offset {first}"
         )
-    return int(size)
+    return Told(size, flags)
 
 
 def check_segment_size(path: Path, size: int, told: int) -> None:
@@ -173,8 +180,11 @@ class SegmentMap:
         self.path = path
         self.buffer: pa.Buffer = pa.py_buffer(self._map)
         self.view = memoryview(self._map)
+        self.flags = 0
         if checked:
-            check_segment_size(path, size, check_segment_header(path, bytes(self.view[:SEGMENT_HEADER_BYTES])))
+            told = check_segment_header(path, bytes(self.view[:SEGMENT_HEADER_BYTES]))
+            check_segment_size(path, size, told.size)
+            self.flags = told.flags
         self._forgotten = 0
 
     def forget_before(self, position: int) -> None:

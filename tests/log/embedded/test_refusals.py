@@ -245,5 +245,3 @@ def test_a_damaged_producer_is_named(tmp_path: Path) -> None:
         with pytest.raises(FileCorrupt, match="producers/p"):
             log.append("t", [{"id": 1}], producer="p")
         assert [finding.kind for finding in verify(log).findings] == ["damaged producer"]
-
-
