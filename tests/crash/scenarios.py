@@ -29,7 +29,7 @@ _APPEND = ("append.locked", "append.half", "append.written", "append.published")
 _SYNC = ("sync.before", "sync.synced", "sync.published")
 _ROLL = ("roll.synced", "roll.created", "roll.published")
 _REWRITE = ("compaction.written", "compaction.published", "compaction.unlinked")
-_RETENTION = ("retention.marked", "retention.unlinked")
+_RETENTION = ("retention.recorded", "retention.marked", "retention.unlinked")
 _PREPARE = ("prepare.written", "prepare.published")
 _COMMIT = (
     "commit.written",
