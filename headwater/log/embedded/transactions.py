@@ -200,7 +200,13 @@ class Commits:
         One without parts is recorded only where it has metadata to keep. With a `source`, the file must still be there:
         another process may have rolled the transaction back.
         """
-        record: Record = {"name": name, "producer": producer, "epoch": epoch, "sequence": sequence, "prepared": prepared}
+        record: Record = {
+            "name": name,
+            "producer": producer,
+            "epoch": epoch,
+            "sequence": sequence,
+            "prepared": prepared,
+        }
         if metadata is not None:
             record["metadata"] = metadata
 
