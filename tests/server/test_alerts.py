@@ -208,6 +208,7 @@ def test_a_running_app_watches_its_own_queries_and_a_server_sees_that_nobody_run
         assert watcher.history(limit=1)[0].message == "Query 'large' is stopped"
 
 
+@pytest.mark.process
 def test_a_rule_over_a_view_works_wherever_the_view_is_kept(tmp_path: Path) -> None:
     app = App("fraud", log=str(tmp_path / "log"))
     app.input("payments", "card int64, amount float64")

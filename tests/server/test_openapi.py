@@ -36,7 +36,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
         # Nothing may hold the run up: waits end at once, tails are not followed, and all requests are let through.
         bounds = Settings(wait_seconds_max=0.001, requests_per_second_max=1e9, streams_max=10**9)
         yield schemathesis.openapi.from_asgi(
-            "/api/openapi.json", application(log, settings=bounds, host="", routers=[views.router(log)])
+            "/api/openapi.json",
+            application(log, settings=bounds, host="", routers=[views.router(log)], confined=False),
         )
 
 
