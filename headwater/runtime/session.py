@@ -152,10 +152,12 @@ def _address(log: str | Path) -> str:
 
 
 def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> dict[str, str]:
-    """Options for the JVM that is about to start, behind those that the caller gave."""
+    """Options for the JVM that is about to start; where they say the same, those of the caller count."""
     import pyspark
 
-    options = [settings.get("spark.driver.extraJavaOptions", "")]
+    # Stopping a query in the middle of `foreachBatch`, Spark matches the trace with a pattern that takes some stack for
+    # each letter of it: a long trace overflows the usual megabyte, and the query ends without telling anybody.
+    options = ["-Xss4m", settings.get("spark.driver.extraJavaOptions", "")]
     if quiet:
         options.append(f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"')
     if archive:

@@ -20,7 +20,7 @@ import headwater
 from headwater.cli import reading
 from headwater.cli.app import run
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 @dataclass(frozen=True, kw_only=True)

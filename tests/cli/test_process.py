@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Cli, program
 from tests.waiting import until
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 pytestmark = pytest.mark.process
 
 

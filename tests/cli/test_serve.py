@@ -15,7 +15,7 @@ import headwater
 from headwater.errors import TokenInvalid
 from tests.cli.conftest import Cli, program
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 @contextmanager

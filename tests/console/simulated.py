@@ -50,7 +50,7 @@ from headwater.server.tokens import Tokens
 
 T = TypeVar("T")
 #: It ends a hang; a machine may be slow.
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 PAUSE_SECONDS = 0.01
 ADDRESS = "http://127.0.0.1"
 

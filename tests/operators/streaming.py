@@ -27,7 +27,7 @@ Rows = Sequence[dict[str, Any]]
 Batch = Mapping[str, Rows]
 Build = Callable[..., DataFrame]
 PARTITIONS = 3
-SECONDS_MAX = 120
+SECONDS_MAX = 600
 #: Streams whose queries may run: the fixture in `conftest.py` stops them after each test.
 RUNNING: list[Stream] = []
 

@@ -26,7 +26,7 @@ from headwater.runtime.watching import Watch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SECONDS_MAX = 120.0
+SECONDS_MAX = 240.0
 Row = dict[str, Any]
 Offsets = dict[str, dict[str, int]]
 

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 from headwater.views import ViewKeeper
 from headwater.views.http import router
 
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 120.0
 
 
 @contextlib.contextmanager

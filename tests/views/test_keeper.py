@@ -13,7 +13,7 @@ from headwater.log import EmbeddedLog, Retention
 from headwater.views import ViewKeeper, ViewStore
 from tests.views.conftest import SPEND, Opened, spec
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 
 
 def commit(

@@ -28,7 +28,7 @@ from headwater.views.wire import ARROW
 from tests.views.conftest import SPEND, spec
 from tests.views.serving import served
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 Reader = View | RemoteView
 
 

@@ -35,7 +35,7 @@ from tests.log.damage.kinds import DAMAGES, FILES
 from tests.log.damage.sample import ROWS, Rows, Sample, build, open_sample, rows_of
 
 SEEDS = 20
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 T = TypeVar("T")
 KINDS = sorted(FILES)
 
