@@ -8,6 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from headwater.log.embedded import state
+from headwater.testing import reboot
+
+
+@pytest.fixture
+def power_cut() -> Iterator[Callable[[], None]]:
+    """The machine comes up anew: what was never synced is no longer believed."""
+    real = state.boot_identity
+    yield lambda: reboot("another boot")
+    state.boot_identity = real
+    state.boot_mark.cache_clear()
+
 
 @pytest.fixture
 def disk_of() -> Iterator[Callable[[int], Path]]:

@@ -16,9 +16,8 @@ from headwater.config import Config
 from headwater.errors import FrameCorrupt, SyncFailed, TopicNotFound, TransactionFinished
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
-from headwater.log.embedded import faults, state
+from headwater.log.embedded import faults
 from headwater.log.embedded.locks import FileLock
-from headwater.testing import reboot
 
 SCHEMA = {"id": "int64"}
 SMALL = 400
@@ -55,15 +54,6 @@ def another(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], Embedde
     yield open_again
     for log in opened:
         log.close()
-
-
-@pytest.fixture
-def power_cut() -> Iterator[Callable[[], None]]:
-    """The machine comes up anew: what was never synced is no longer believed."""
-    real = state.boot_identity
-    yield lambda: reboot("another boot")
-    state.boot_identity = real
-    state.boot_mark.cache_clear()
 
 
 def ids(log: EmbeddedLog, topic: str = "rows", start: int | None = None) -> list[int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,9 @@ from headwater.config import Config
 from headwater.errors import FrameCorrupt, OffsetExpired, SegmentMissing
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
-from headwater.log.embedded import state
 from headwater.log.embedded.repair import repair, verify
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, segment_header, walk
 from headwater.log.port import Durability
-from headwater.testing import reboot
 
 ROWS = 60
 GONE = (FrameCorrupt, SegmentMissing)
@@ -53,15 +51,6 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def folder(sample: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sample, tmp_path / "log"))
-
-
-@pytest.fixture
-def power_cut() -> Iterator[Callable[[], None]]:
-    """The machine comes up anew: what was never synced is no longer believed."""
-    real = state.boot_identity
-    yield lambda: reboot("another boot")
-    state.boot_identity = real
-    state.boot_mark.cache_clear()
 
 
 def segments(folder: Path) -> list[Path]:
