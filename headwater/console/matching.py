@@ -5,9 +5,8 @@ What is searched is what is shown: the key and the value as text, and each heade
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.console.records import headers_of, keys_of, lines_of
-from headwater.errors import ArgumentInvalid, StatementInvalid
+from headwater.errors import ArgumentInvalid, StatementExceeded, StatementInvalid
 from headwater.log.port import Topic
-from headwater.views.duck_types import ingestible
-from headwater.views.packages import required
-from headwater.views.statements import check_single, invalid
-
-if TYPE_CHECKING:
-    import duckdb
+from headwater.server.statements import Asked, Statements
+from headwater.units import MIB
+from headwater.views.batch_condition import offsets_where
+from headwater.views.bounds import Bounds
 
 Part = Literal["key", "value", "headers"]
 PARTS: tuple[Part, ...] = ("key", "value", "headers")
 Mask = npt.NDArray[np.bool_]
 #: One batch may take so long; a condition that counts to infinity is stopped.
 CONDITION_SECONDS_MAX = 5.0
-CONDITION_MEMORY = "512MB"
+#: What DuckDB counts. What it does not count is bounded by the process that a condition runs in.
+CONDITION_MEMORY_MAX = 512 * MIB
 
 
 class Matcher(Protocol):
@@ -37,7 +35,6 @@ class Matcher(Protocol):
 
     def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask: ...
     def cancel(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class TextMatcher:
@@ -66,9 +63,6 @@ class TextMatcher:
     def cancel(self) -> None:
         """Nothing to interrupt: a batch takes no longer than its length."""
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _texts(self, part: Part, topic: Topic, own: pa.RecordBatch, data: pa.RecordBatch) -> pa.Array | None:
         if part == "value":
             return pa.array(lines_of(topic, own), pa.large_string())
@@ -94,63 +88,45 @@ class TextMatcher:
 
 
 class ConditionMatcher:
-    """Rows for which a condition in SQL is true. It sees the row's columns, `_partition`, `_offset` and the others."""
+    """Rows for which a condition in SQL is true. It sees the row's columns, `_partition`, `_offset` and the others.
 
-    def __init__(self, topic: Topic, condition: str) -> None:
+    It runs in a process of `statements`, which the kernel bounds; in this one where there are none.
+    """
+
+    def __init__(self, topic: Topic, condition: str, *, statements: Statements | None = None) -> None:
         if not condition.strip():
             raise ArgumentInvalid(name="condition", value=condition, expected="SQL, such as amount > 100")
-        self._condition = condition
-        # The line's end closes a comment that the condition may end with.
-        self._statement = f'SELECT "_offset" FROM batch WHERE (\n{condition}\n) ORDER BY 1'
-        self._connection: duckdb.DuckDBPyConnection = required("duckdb").connect(":memory:")
-        try:
-            for setting in _SETTINGS:
-                self._connection.execute(setting)
-            check_single(self._connection, self._statement)
-            self.mask(topic, _empty(topic))
-        except StatementInvalid as error:
-            self.close()
-            raise self._refused(error.why) from error
-        except ArgumentInvalid:
-            self.close()
-            raise
+        self._condition, self._statements = condition, statements
+        self._stop: Callable[[], None] | None = None
+        self.mask(topic, _empty(topic))  # a condition that is wrong is refused here
 
     def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask:
-        duckdb = required("duckdb")
-        self._connection.register("batch", ingestible(pa.Table.from_batches([_readable(topic, data)])))
-        watchdog = threading.Timer(CONDITION_SECONDS_MAX, self.cancel)
-        watchdog.start()
+        rows = pa.Table.from_batches([_readable(topic, data)])
+        bounds = Bounds(seconds_max=CONDITION_SECONDS_MAX, memory_max=CONDITION_MEMORY_MAX, threads_max=1)
         try:
-            found = self._connection.sql(self._statement).to_arrow_table().column(0)
-        except duckdb.InterruptException as error:
-            raise self._refused("it takes too long") from error
-        except duckdb.Error as error:
-            raise self._refused(invalid(self._statement, error).why) from error
-        finally:
-            watchdog.cancel()
-        offsets = np.asarray(data.column("_offset"))
-        return np.isin(offsets, np.asarray(found))
+            if self._statements is None:
+                found = offsets_where(rows, self._condition, bounds=bounds, stoppable=self._stoppable)
+            else:
+                asked = Asked(rows=rows, where=self._condition, bounds=bounds)
+                found = self._statements.query(asked, stoppable=self._stoppable)
+        except StatementExceeded as error:
+            is_late = error.bound.endswith("seconds")
+            raise self._refused("it takes too long" if is_late else f"it takes more than {error.bound}") from error
+        except StatementInvalid as error:
+            raise self._refused(error.why) from error
+        return np.isin(np.asarray(data.column("_offset")), np.asarray(found.column(0)))
 
     def cancel(self) -> None:
-        self._connection.interrupt()
+        if self._stop is not None:
+            self._stop()
 
-    def close(self) -> None:
-        self._connection.close()
+    def _stoppable(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
 
     def _refused(self, why: str) -> ArgumentInvalid:
         return ArgumentInvalid(
             name="condition", value=self._condition, expected=f"SQL that is true or false for a row ({why})"
         )
-
-
-_SETTINGS = (
-    "SET TimeZone = 'UTC'",
-    "SET python_enable_replacements = false",
-    f"SET memory_limit = '{CONDITION_MEMORY}'",
-    "SET threads = 1",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-)
 
 
 def _readable(topic: Topic, data: pa.RecordBatch) -> pa.RecordBatch:

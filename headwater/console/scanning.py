@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.console.matching import Matcher
 from headwater.console.paging import batches_of
 from headwater.console.records import Record, records_of
-from headwater.errors import OffsetExpired
+from headwater.errors import ArgumentInvalid, OffsetExpired
 
 if TYPE_CHECKING:
     from headwater.log import EmbeddedLog
@@ -79,7 +79,11 @@ class Scan:
         until, found = self._clock() + seconds, list[Record]()
         while not self.is_done and len(found) < found_max:
             number = self._next_partition()
-            found += self._look(number, found_max - len(found))
+            try:
+                found += self._look(number, found_max - len(found))
+            except ArgumentInvalid:  # also of a condition that was ended: its window is looked at again
+                if not self._cancelled.is_set():
+                    raise
             if self._clock() >= until or self._cancelled.is_set():
                 break
         self.found += len(found)
@@ -101,6 +105,7 @@ class Scan:
         if begin > start:  # retention was quicker
             self.expired += min(begin, stop) - start
             start = min(begin, stop)
+            self._left[number] = (start, stop)
         low, high = (
             (max(start, stop - self._window), stop) if self.newest_first else (start, min(stop, start + self._window))
         )
@@ -118,7 +123,7 @@ class Scan:
         batches: list[pa.RecordBatch] = []
         if low < high:
             with contextlib.suppress(OffsetExpired):
-                batches = batches_of(self._log, self._topic.name, number, low, high)
+                batches = _joined(batches_of(self._log, self._topic.name, number, low, high))
         found: list[Record] = []
         for data in reversed(batches) if self.newest_first else batches:
             fits = np.flatnonzero(self._matcher.mask(self._topic, data))
@@ -137,3 +142,8 @@ class Scan:
         self.from_us = first_us if self.from_us is None else min(self.from_us, first_us)
         self.to_us = last_us if self.to_us is None else max(self.to_us, last_us)
         self._reached[number] = first_us if self.newest_first else last_us
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows in few batches, however small the appends were: each costs a condition a trip to its process."""
+    return pa.Table.from_batches(batches).combine_chunks().to_batches() if len(batches) > 1 else batches

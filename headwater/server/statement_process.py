@@ -2,9 +2,10 @@
 
     python -m headwater.server.statement_process LOG MEMORY_BYTES
 
-A question is its length (8 bytes) and JSON, on stdin. An answer is a line of JSON, and an Arrow stream where there is no
-error, on stdout. The process ends when stdin does, also while a statement runs; by SIGALRM when a statement takes longer
-than it may and does not let itself be interrupted; and by itself when its memory is used up.
+A question is its length (8 bytes) and JSON, and an Arrow stream where it is a condition on rows, on stdin. An answer is
+a line of JSON, and an Arrow stream where there is no error, on stdout. The process ends when stdin does, also while a
+statement runs; by SIGALRM when a statement takes longer than it may and does not let itself be interrupted; and by
+itself when its memory is used up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -41,8 +43,7 @@ MARGIN_BYTES = 256 * MIB
 
 
 def main(path: str, memory_max: int) -> None:
-    questions: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, questions), daemon=True).start()
+    questions: queue.SimpleQueue[Asked] = queue.SimpleQueue()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints must not stand among answers
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -50,21 +51,30 @@ def main(path: str, memory_max: int) -> None:
         _warm_up(log)
         base = _data_bytes()
         _bound_memory(base, memory_max)
+        # Not before: rows that come count for the bound, and all that reads them is imported.
+        threading.Thread(target=_listen, args=(sys.stdin.buffer, questions), daemon=True).start()
         # What is free may be in pieces: the process that comes next begins with all of it.
         enough = base + max(memory_max, MARGIN_BYTES) // 2
-        while not _answer(log, Asked.from_json(questions.get()), answers, memory_max, retires_at=enough):
+        while not _answer(log, questions.get(), answers, memory_max, retires_at=enough):
             pass
     os._exit(0)  # at once, though the other thread listens
 
 
-def _listen(source: BinaryIO, questions: queue.SimpleQueue[bytes]) -> None:
-    while head := source.read(8):
-        questions.put(source.read(int.from_bytes(head, "little")))
-    os._exit(0)  # the server has gone, or wants no more of this process
+def _listen(source: BinaryIO, questions: queue.SimpleQueue[Asked]) -> None:
+    try:
+        while (asked := Asked.read(source)) is not None:
+            questions.put(asked)
+            del asked  # or its rows would be kept beside those that come next
+    except Exception:  # it was cut off, or its rows are more than this process may have
+        traceback.print_exc()
+    finally:
+        os._exit(0)  # the server has gone, or wants no more of this process
 
 
 def _answer(log: EmbeddedLog, asked: Asked, answers: BinaryIO, memory_max: int, *, retires_at: int) -> bool:
     """Answer one question, and say whether the process is of no more use after it."""
+    memory = min(asked.bounds.memory_max or memory_max, memory_max)
+    asked = replace(asked, bounds=replace(asked.bounds, memory_max=memory))
     if asked.bounds.seconds_max is not None:
         signal.setitimer(signal.ITIMER_REAL, asked.bounds.seconds_max + GRACE_SECONDS)
     table: pa.Table | None = None

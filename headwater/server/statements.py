@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
@@ -48,7 +48,7 @@ _MODULE = "headwater.server.statement_process"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One statement over topics and views; or a condition on one view, and then it is about that view alone."""
+    """One statement over topics and views; or a condition on one view or on rows, and then it is about these alone."""
 
     statement: str = ""
     #: As they come in a request, see `headwater.views.wire`.
@@ -62,30 +62,50 @@ class Asked:
     caller: Caller | None = None
     view: str | None = None
     where: str | dict[str, Any] | None = None
+    #: Of one batch, each with its `_offset`; see `headwater.views.batch_condition`.
+    rows: pa.Table | None = None
 
-    def to_json(self) -> bytes:
+    def write(self, sink: IO[bytes]) -> None:
+        """Send it to a process for statements."""
+        import pyarrow as pa
+
         caller = None if self.caller is None else {"name": self.caller.name, "scopes": [*map(str, self.caller.scopes)]}
         fields = {name: getattr(self, name) for name in ("statement", "parameters", "limit", "app", "view", "where")}
+        fields |= {"bounds": asdict(self.bounds), "caller": caller, "rows": self.rows is not None}
         # Not orjson, here and below: parameters may be integers of any length.
-        return json.dumps({**fields, "bounds": asdict(self.bounds), "caller": caller}).encode()
+        body = json.dumps(fields).encode()
+        sink.write(len(body).to_bytes(8, "little") + body)
+        if self.rows is not None:
+            with pa.ipc.new_stream(sink, self.rows.schema) as writer:
+                writer.write_table(self.rows)
+        sink.flush()
 
     @staticmethod
-    def from_json(text: bytes) -> Asked:
+    def read(source: IO[bytes]) -> Asked | None:
+        """What was sent; None where nothing more comes."""
+        import pyarrow as pa
+
         from headwater.views.bounds import Bounds
 
-        body = json.loads(text)
+        if not (head := source.read(8)):
+            return None
+        body = json.loads(source.read(int.from_bytes(head, "little")))
         caller, bounds = body.pop("caller"), Bounds(**body.pop("bounds"))
         if caller is not None:
             caller = Caller(name=caller["name"], scopes=tuple(map(Scope.parse, caller["scopes"])))
-        return Asked(**body, bounds=bounds, caller=caller)
+        rows = pa.ipc.open_stream(source).read_all() if body.pop("rows") else None
+        return Asked(**body, bounds=bounds, caller=caller, rows=rows)
 
 
 def answered(log: EmbeddedLog, asked: Asked, *, stoppable: Stoppable | None = None) -> pa.Table:
-    """What a statement gives, run by this process."""
+    """What a statement gives, run by this process; of a condition on rows, their offsets."""
     from headwater.runtime.viewing import views_of
+    from headwater.views.batch_condition import offsets_where
     from headwater.views.sql import Sql
     from headwater.views.wire import unpacked
 
+    if asked.rows is not None:
+        return offsets_where(asked.rows, str(asked.where), bounds=asked.bounds, stoppable=stoppable)
     given = unpacked(asked.parameters)
     with views_of(log, asked.app, bounds=asked.bounds, plain=True) as views:
         if asked.view is not None:
@@ -203,10 +223,8 @@ class Child:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        body = asked.to_json()
         try:
-            stdin.write(len(body).to_bytes(8, "little") + body)
-            stdin.flush()
+            asked.write(stdin)
             line = stdout.readline()
             told = orjson.loads(line) if line else {}
             self.is_usable = bool(told) and not told["retires"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +22,14 @@ from headwater.console.records import Record
 from headwater.console.scanning import Scan
 from headwater.console.tailing import Tailing
 from headwater.errors import ArgumentInvalid
-from headwater.log import EmbeddedLog
+from headwater.log import EmbeddedLog, Topic
+from headwater.server.statements import Statements
+from headwater.units import MIB
 
 WORDS = st.sampled_from(["Ada", "ada lovelace", "grace", "", "lin\\us", 'quo"te', "äöü", "a.a"])
 ROWS = st.lists(st.lists(st.tuples(st.integers(0, 2), WORDS), min_size=1, max_size=8), max_size=6)
 SCHEMA = "name string, number long"
+ENDLESS = "number in (select n from range(1000000000000) t(n) where n < 0)"
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +189,26 @@ def test_a_pattern_and_a_condition_find_rows(log: EmbeddedLog) -> None:
         matcher = ConditionMatcher(topic, condition)
         scan = Scan(log, "names", matcher, newest_first=False)
         assert [one.offset for one in scan.step(seconds=5, found_max=10)] == expected
-        matcher.close()
+
+
+class Counted(TextMatcher):
+    """A matcher that keeps how many rows each of its batches had."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.rows: list[int] = []
+
+    def mask(self, topic: Topic, data: pa.RecordBatch) -> matching.Mask:
+        self.rows.append(data.num_rows)
+        return super().mask(topic, data)
+
+
+def test_rows_of_small_appends_are_matched_together(log: EmbeddedLog) -> None:
+    filled(log, [[(0, "ada"), (0, "grace"), (0, "ada")]])
+    matcher = Counted("ada")
+    scan = Scan(log, "names", matcher, partition=0)
+    assert [one.offset for one in scan.step(seconds=5, found_max=10)] == [2, 0]
+    assert matcher.rows == [3]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +223,10 @@ def test_a_pattern_and_a_condition_find_rows(log: EmbeddedLog) -> None:
         "exists (from read_csv('/etc/passwd'))",
         "getenv('HOME') is not null",
         "exists (select set_config('a', 'b'))",
-        "number in (select n from range(1000000000000) t(n) where n < 0)",
+        "true) union all select 1 where (true",
+        "true, true",
+        "_offset in (select _offset from batch)",
+        ENDLESS,
     ],
 )
 def test_a_condition_that_is_wrong_or_harmful_is_refused_in_one_sentence(
@@ -208,6 +237,78 @@ def test_a_condition_that_is_wrong_or_harmful_is_refused_in_one_sentence(
     with pytest.raises(ArgumentInvalid, match="condition"):
         matcher = ConditionMatcher(log.topic("names"), condition)
         Scan(log, "names", matcher).step(seconds=1, found_max=1)
+
+
+class Ended:
+    """A matcher whose second batch is ended in the middle; all rows fit."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.scan: Scan | None = None
+
+    def mask(self, topic: Topic, data: pa.RecordBatch) -> matching.Mask:
+        assert topic.name == "names"
+        self.batches += 1
+        if self.batches == 2 and self.scan is not None:
+            self.scan.cancel()
+            raise ArgumentInvalid(name="condition", value="true", expected="SQL (it was stopped)")
+        return np.ones(data.num_rows, dtype=np.bool_)
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_a_step_that_is_cancelled_keeps_what_it_has_found(log: EmbeddedLog) -> None:
+    filled(log, [[(0, "ada"), (0, "grace"), (0, "lin")]])
+    matcher = Ended()
+    scan = matcher.scan = Scan(log, "names", matcher, newest_first=False, partition=0, window_rows=1)
+    assert [one.offset for one in scan.step(seconds=60, found_max=10)] == [0]
+    assert [one.offset for one in scan.step(seconds=60, found_max=10)] == [1, 2]
+    assert scan.is_done
+
+
+def cancelled(log: EmbeddedLog, statements: Statements | None) -> None:
+    """Cancel a search whose condition would take for ever."""
+    scan = Scan(log, "names", ConditionMatcher(log.topic("names"), ENDLESS, statements=statements), partition=0)
+    steps: list[list[Record]] = []
+    thread = threading.Thread(target=lambda: steps.append(scan.step(seconds=600, found_max=1)))
+    thread.start()
+    while thread.is_alive():
+        scan.cancel()
+        thread.join(0.05)
+    assert (steps, scan.scanned) == ([[]], 0)
+
+
+def test_a_condition_ends_when_its_search_is_cancelled(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "CONDITION_SECONDS_MAX", 600.0)
+    filled(log, [[(0, "ada")]])
+    cancelled(log, None)
+
+
+@pytest.mark.process
+def test_a_condition_runs_in_a_process_of_its_own_within_its_bounds(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(log, [[(0, "ada"), (0, "grace"), (0, "ada")]])
+    topic = log.topic("names")
+    with contextlib.closing(Statements(log.path, memory_max=64 * MIB, count_max=1)) as statements:
+
+        def step(condition: str) -> list[int]:
+            scan = Scan(log, "names", ConditionMatcher(topic, condition, statements=statements), newest_first=False)
+            return [one.offset for one in scan.step(seconds=60, found_max=10)]
+
+        assert step("number > 0 and name = 'ada'") == [2]
+        with pytest.raises(ArgumentInvalid, match=r"`condition` is .length.* \(it takes more than 64 MiB\)"):
+            step("length(repeat('a', 3000000000 + number)) > 0")
+        with pytest.raises(ArgumentInvalid, match='"nothing" not found'):
+            step("nothing = 1")
+        monkeypatch.setattr(matching, "CONDITION_SECONDS_MAX", 600.0)
+        cancelled(log, statements)
+        monkeypatch.setattr(matching, "CONDITION_SECONDS_MAX", 0.5)
+        with pytest.raises(ArgumentInvalid, match="it takes too long"):
+            step(ENDLESS)
+        monkeypatch.undo()
+        assert step("number > 0") == [1, 2]
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{1001}", r"\1", "(?=x)"])

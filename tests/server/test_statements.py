@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,12 +69,20 @@ names = st.text(alphabet="ab*?", min_size=1, max_size=3)
     st.text(st.characters(codec="utf-8"), max_size=10),
     st.one_of(st.none(), st.lists(st.one_of(st.integers(), st.text(st.characters(codec="utf-8"))), max_size=3)),
     st.one_of(st.none(), st.lists(names, max_size=2)),
+    st.one_of(st.none(), st.lists(st.text(st.characters(codec="utf-8"), max_size=3), max_size=3)),
 )
-def test_what_is_asked_arrives_as_it_was(statement: str, parameters: object, patterns: list[str] | None) -> None:
+def test_what_is_asked_arrives_as_it_was(
+    statement: str, parameters: object, patterns: list[str] | None, texts: list[str] | None
+) -> None:
     scopes = None if patterns is None else tuple(Scope(action="read", pattern=pattern) for pattern in patterns)
     caller = None if scopes is None else Caller(name="any", scopes=scopes)
-    asked = Asked(statement=statement, parameters=parameters, limit=3, bounds=BOUNDS, caller=caller, app="a")
-    assert Asked.from_json(asked.to_json()) == asked
+    rows = None if texts is None else pa.table({"text": pa.array(texts, pa.string())})
+    asked = Asked(statement=statement, parameters=parameters, limit=3, bounds=BOUNDS, caller=caller, app="a", rows=rows)
+    pipe = io.BytesIO()
+    for _ in range(2):
+        asked.write(pipe)
+    pipe.seek(0)
+    assert [Asked.read(pipe), Asked.read(pipe), Asked.read(pipe)] == [asked, asked, None]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +154,23 @@ def test_a_statement_ends_when_its_time_is_over(statements: Statements) -> None:
     with pytest.raises(StatementExceeded, match=r"0\.5 seconds"):
         ask(statements, ENDLESS, bounds=Bounds(seconds_max=0.5, memory_max=64 * MIB, threads_max=2))
     assert ask(statements, "SELECT 2 AS n") == [{"n": 2}]
+
+
+@pytest.mark.process
+def test_a_condition_on_rows_has_the_bounds_of_a_statement(statements: Statements) -> None:
+    rows = pa.table({"_offset": [7, 8, 9], "id": [0, 1, 2]})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for seconds, condition, bound in (
+        (30.0, "length(repeat('a', 3000000000 + id)) > 0", "64 MiB"),
+        (0.5, "id in (SELECT range FROM range(1000000000000) WHERE range < 0)", r"0\.5 seconds"),
+    ):
+        bounds = Bounds(seconds_max=seconds, memory_max=64 * MIB, threads_max=1)
+        with pytest.raises(StatementExceeded, match=bound):
+            ask(statements, "", where=condition, rows=rows, bounds=bounds)
+        # The next one finds a process that is as good as new.
+        assert ask(statements, "", where="id > 0", rows=rows) == [{"_offset": 8}, {"_offset": 9}]
+        assert ask(statements, "", where="id > 0", rows=rows.slice(0, 0)) == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024  # KiB
 
 
 @pytest.mark.process

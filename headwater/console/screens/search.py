@@ -174,7 +174,7 @@ class Search:
         text, how = self._box_q.value or "", self._names[self._how.value]
         matcher: Matcher
         if how == "sql":
-            matcher = ConditionMatcher(self._topic, text)
+            matcher = ConditionMatcher(self._topic, text, statements=context().service.statements)
         else:
             parts = [part for part, box in self._parts.items() if box.value]
             matcher = TextMatcher(text, is_pattern=how == "pattern", match_case=bool(self._case.value), parts=parts)
