@@ -273,12 +273,15 @@ def test_a_question_whose_worker_was_killed_is_answered_once(spark: SparkSession
         runner.log.append("payments", [{"card": n % 2, "amount": n, "at": None} for n in range(10)])
         assert app.ask("counted", seconds=SECONDS_MAX).complete
         marker.write_text(str(app.home / "state"))
-        runner.log.append("payments", [{"card": 0, "amount": 1, "at": None}])
-        answer = app.ask("counted", key=0, seconds=SECONDS_MAX)
-        assert not marker.exists()
-        assert answer.rows == [{"card": 0, "n": 6}]
-        assert sum(answer.offsets["payments"].values()) == 11
-        assert len(list(runner.log.read("shop.answers").rows())) == 2
+        asked = 1
+        while (
+            marker.exists()
+        ):  # until a row and a question come in one batch: the row may be read before the question is
+            runner.log.append("payments", [{"card": 0, "amount": 1, "at": None}])
+            answer = app.ask("counted", key=0, seconds=SECONDS_MAX)
+            asked += 1
+        assert answer.rows == [{"card": 0, "n": sum(answer.offsets["payments"].values()) - 5}]
+        assert len(list(runner.log.read("shop.answers").rows())) == asked
         client = Client("shop", app.home)
         told = client.post("/queries/counted/ask", key='{"card": 1}', seconds=SECONDS_MAX)
         assert (told["rows"], told["complete"], told["operator"]) == ([{"card": 1, "n": 5}], True, "counts")

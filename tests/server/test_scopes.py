@@ -19,7 +19,8 @@ from headwater.server.tokens import ACTIONS, EVERY, Caller, Scope
 from tests.laws import costly
 from tests.server.conftest import Ask, clients
 
-TOPICS = ("orders", "orders.eu", "s", "secret", "__audit")
+TOPICS = ("orders", "orders.eu", "s", "secret")
+OWN = ("__audit", "__offsets")
 GROUPS = {"billing": {"orders", "orders.eu"}, "spies": {"secret"}, "auditors": {"__audit"}, "idle": set[str]()}
 
 patterns = st.one_of(
@@ -54,7 +55,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 def fill(log: EmbeddedLog) -> None:
-    for name in TOPICS[:-1]:
+    for name in TOPICS:
         log.create(name, "id int64")
         log.append(name, [{"id": 1}])
     from headwater.server.audit import Audit
@@ -87,15 +88,15 @@ def test_every_way_reveals_what_the_routes_of_topics_do(asked: TestClient, calle
     def ok(method: str, path: str, **body: object) -> bool:
         return asked.request(method, f"/api/v1{path}", json=body or None, headers=headers).status_code == 200
 
-    read = {name for name in TOPICS if ok("GET", f"/topics/{name}/rows")}
-    seen = {name for name in TOPICS if ok("GET", f"/topics/{name}")}
+    read = {name for name in TOPICS + OWN if ok("GET", f"/topics/{name}/rows")}
+    seen = {name for name in TOPICS + OWN if ok("GET", f"/topics/{name}")}
     # By their names, and among all others.
     listed = asked.get("/api/v1/topics", params={"internal": True}, headers=headers).json()["topics"]
     assert set(listed) == seen
-    for name in TOPICS:
+    for name in TOPICS + OWN:
         if ok("POST", "/sql", sql=f'SELECT * FROM log."{name}"'):
             assert name in read
-    everything = set(TOPICS[:-1])
+    everything = set(TOPICS)
     for path in ("/alerts", "/alerts/history", "/views"):
         if ok("GET", path):
             assert everything <= read
