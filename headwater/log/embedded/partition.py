@@ -184,9 +184,26 @@ class Partition:
     def start(self) -> int:
         """The oldest offset that can be read. It moves by retention's own record alone, never by a file that is gone."""
         if self._start is None:
-            self._start = max([self.floor, *recorded_starts(self.folder)])
+            told = max([self.floor, *recorded_starts(self.folder)])
+            recorded = self.state.start(self.number)
+            # Retention died between its two records, or the state file is an older copy: others see the state file alone.
+            if told > max(recorded or 0, self.floor) and not self._take_over_start() and recorded is not None:
+                return recorded
+            self._start = told
         recorded = self.state.start(self.number)
         return self._start if recorded is None else max(self._start, recorded)
+
+    def _take_over_start(self) -> bool:
+        """Store in the state file what is recorded beside the segments, unless retention is just doing so."""
+        if self.read_only or not self.tidy_lock.try_acquire():
+            return False
+        try:
+            told = max(recorded_starts(self.folder), default=0)
+            if told > (self.state.start(self.number) or 0):
+                self.state.set_start(self.number, told)
+        finally:
+            self.tidy_lock.__exit__(None, None, None)
+        return True
 
     def set_start(self, offset: int) -> None:
         """Record that the partition begins at `offset` from now on. The caller holds the tidy lock.

@@ -158,6 +158,10 @@ def check_segment_size(path: Path, size: int, told: int) -> None:
         )
 
 
+#: How often a file is looked at that changes its size between the look and its mapping.
+_MAPS_MAX = 20
+
+
 class SegmentMap:
     """A segment in memory, by mapping: frames are handed out without a copy.
 
@@ -168,13 +172,19 @@ class SegmentMap:
     def __init__(self, path: Path, *, length: int | None = None, checked: bool = True) -> None:
         descriptor = open_file(path, os.O_RDONLY)
         try:
-            size = os.fstat(descriptor).st_size
-            self.length = size if length is None else min(length, size)
             self.inode = os.fstat(descriptor).st_ino
-            if self.length < SEGMENT_HEADER_BYTES:
-                check_segment_header(path, os.pread(descriptor, SEGMENT_HEADER_BYTES, 0))
-            with storage_errors(path):  # a mapping keeps the file open
-                self._map = mmap.mmap(descriptor, self.length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            for look in range(_MAPS_MAX):
+                size = os.fstat(descriptor).st_size
+                self.length = size if length is None else min(length, size)
+                if self.length < SEGMENT_HEADER_BYTES:
+                    check_segment_header(path, os.pread(descriptor, SEGMENT_HEADER_BYTES, 0))
+                try:
+                    with storage_errors(path):  # a mapping keeps the file open
+                        self._map = mmap.mmap(descriptor, self.length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+                    break
+                except ValueError:  # shorter by now: a writer has taken back what it had not published
+                    if look == _MAPS_MAX - 1:
+                        raise
         finally:
             os.close(descriptor)
         self.path = path

@@ -4,6 +4,7 @@ never ends."""
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from headwater.errors import FrameCorrupt, OffsetExpired, SegmentMissing
 from headwater.log import EmbeddedLog
 from headwater.log import open as open_log
 from headwater.log.embedded.repair import repair, verify
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, segment_header, walk
+from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, segment_header, start_path, walk
 from headwater.log.port import Durability
 
 ROWS = 60
@@ -223,6 +224,15 @@ def test_the_start_survives_the_loss_of_either_record(expired: tuple[Path, int],
     assert [int(record.stem) for record in (path / "topics/t/0").glob("*.start")] == [start]
 
 
+def test_all_see_one_start_where_retention_died_between_its_two_records(expired: tuple[Path, int]) -> None:
+    path, start = expired
+    with opened(path) as before:
+        assert before.start_offsets("t") == {0: start}
+        start_path(path / "topics/t/0", start + 1).touch()
+        with opened(path) as after:
+            assert after.start_offsets("t") == before.start_offsets("t") == {0: start + 1}
+
+
 def test_the_start_does_not_move_because_a_file_is_gone(expired: tuple[Path, int]) -> None:
     path, start = expired
     segments(path)[0].unlink()
@@ -300,3 +310,23 @@ def test_what_a_power_cut_takes_from_a_topic_that_never_syncs_is_passed_over(
         assert ids(log) == [*kept, 99]
         assert log.read("t").rows()[-1]["_offset"] == ROWS
         assert verify(log).ok
+
+
+def test_a_segment_that_becomes_shorter_while_it_is_opened_is_looked_at_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another process takes back what it had written and not published."""
+    path, real = segments(folder)[-1], mmap.mmap
+    mapped: list[int] = []
+
+    def cut_first(descriptor: int, length: int, **options: int) -> mmap.mmap:
+        if not mapped:
+            os.truncate(path, length - 1000)
+        mapped.append(length)
+        return real(descriptor, length, **options)
+
+    size = path.stat().st_size
+    os.truncate(path, size + 1000)
+    monkeypatch.setattr(mmap, "mmap", cut_first)
+    assert SegmentMap(path).length == size
+    assert mapped == [size + 1000, size]
