@@ -6,6 +6,7 @@ the call raises `Locked`, which names the holder.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -53,13 +54,17 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the lock. Only for the thread that holds it."""
         self._depth -= 1
         if self._depth == 0 and self._file is not None:
             fcntl.flock(self._file.descriptor, fcntl.LOCK_UN)
         self._thread.release()
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody holds it; leave with `__exit__` as usual."""
+        """Take the lock if it is free; `release` it then."""
         if not self._thread.acquire(blocking=False):
             return False
         try:
@@ -137,10 +142,8 @@ def holder_of(path: Path) -> str:
 
 def _described(process: int) -> str:
     name, stopped = "", ""
-    try:
+    with contextlib.suppress(OSError):  # it has just ended, or belongs to another user
         before, _, after = Path(f"/proc/{process}/stat").read_text().rpartition(")")
         name = f" ({before.partition('(')[2]})"
         stopped = ", which is stopped," if after.split()[0] in ("T", "t") else ""
-    except OSError:
-        pass  # it has just ended, or is another user's
     return f"process {process}{name}{stopped}"

@@ -202,7 +202,7 @@ class Partition:
             if told > (self.state.start(self.number) or 0):
                 self.state.set_start(self.number, told)
         finally:
-            self.tidy_lock.__exit__(None, None, None)
+            self.tidy_lock.release()
         return True
 
     def set_start(self, offset: int) -> None:
@@ -246,7 +246,7 @@ class Partition:
         try:
             self.settle()
         finally:
-            self.append_lock.__exit__(None, None, None)
+            self.append_lock.release()
         return True
 
     def _visible_at_first_look(self, tail: Tail) -> Tail:
@@ -263,7 +263,7 @@ class Partition:
                     raise
                 # Acknowledged rows are gone: whoever comes to their place is told, the others can be read.
             finally:
-                self.append_lock.__exit__(None, None, None)
+                self.append_lock.release()
         self._looked = True
         return self.recorded() or tail
 

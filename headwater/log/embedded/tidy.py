@@ -97,7 +97,7 @@ def tidy_partition(
                 report.segments_coalesced += 1
         partition.offset_judged = offset_next
     finally:
-        partition.tidy_lock.__exit__(None, None, None)
+        partition.tidy_lock.release()
     return report
 
 

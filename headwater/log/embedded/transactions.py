@@ -179,7 +179,7 @@ class Commits:
         try:
             return self._finish_last()
         finally:
-            self._lock.__exit__(None, None, None)
+            self._lock.release()
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class Commits:
         """The error that says who keeps the last commit from being finished."""
         for partition in self._last_partitions():
             if partition.append_lock.try_acquire():
-                partition.append_lock.__exit__(None, None, None)
+                partition.append_lock.release()
             else:
                 return partition.append_lock.held(waited)
         return self._lock.held(waited)

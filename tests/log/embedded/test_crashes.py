@@ -318,7 +318,7 @@ def test_a_lock_is_not_closed_under_the_thread_that_holds_it(tmp_path: Path) -> 
         assert not rival.try_acquire()
     closer.join()
     assert rival.try_acquire()
-    rival.__exit__(None, None, None)
+    rival.release()
     rival.close()
 
 
