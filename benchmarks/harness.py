@@ -218,7 +218,7 @@ class Bench:
         """Touch memory by writing a file and deleting it.
 
         A virtual machine whose host takes free memory back (free page reporting) pays for the first touch of a page
-        that was free for two seconds: 0.5 GB/s instead of 4. Whoever came after a pause would be charged for it, so
+        that was free for two seconds: 0.5 GB/s instead of 4. A measurement after a pause would be charged for it, so
         that every turn begins with as much memory touched just before.
         """
         if not size:

@@ -43,7 +43,7 @@ def big_spenders(spend: DataFrame) -> DataFrame:
 
 
 def after_small_ones(state: pa.Table, rows: pa.Table, time: object) -> tuple[pa.Table, pa.Table]:
-    """A large payment after two small ones in a row: somebody has tried a stolen card out."""
+    """A large payment after two small ones in a row: a thief has tried a stolen card out."""
     small = {row["_key"]: row["small"] for row in state.to_pylist()}
     found = []
     for row in rows.to_pylist():
@@ -66,7 +66,7 @@ def stolen(paid: DataFrame) -> DataFrame:
             by="card",
             on="at",
             late_by="10 minutes",
-            late="side",
+            late="side_output",
             state={"small": "int64"},
             output={"card": "int64", "id": "int64", "amount": "float64", "at": "timestamp"},
         )

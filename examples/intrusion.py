@@ -28,7 +28,7 @@ app.input(
 @app.topic(key="source")
 def scans(connections: DataFrame) -> DataFrame:
     """Sources that tried more than a hundred ports in five minutes: surely, and not perhaps."""
-    compute = {"ports": agg.distinct_approx("port", error=0.02), "some": agg.sample("port", 5)}
+    compute = {"ports": agg.approx_count_distinct("port", error=0.02), "some": agg.sample("port", 5)}
     sliding = Hopping(size="5 minutes", every="1 minute", on="at", by="source", compute=compute, late_by="30 seconds")
     return connections.transform(sliding).where("ports.lower > 100")
 
@@ -38,7 +38,7 @@ def guessing(logins: DataFrame) -> DataFrame:
     """Sources that failed to log in ten times or more lately; a failure counts half after a minute."""
     compute = {
         "failures": agg.decayed_count(F.when(~F.col("accepted"), 1), half_life="1 minute"),
-        "users": agg.top_approx("user", 3),
+        "users": agg.approx_top_k("user", n=3),
     }
     sliding = Hopping(size="10 minutes", every="1 minute", on="at", by="source", compute=compute, late_by="30 seconds")
     return logins.transform(sliding).where("failures >= 10")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater.sinks import ParquetSink
+from headwater.sinks import LakeSink
 
 app = hw.App("sensors", log="./data")
 app.input(
@@ -31,6 +31,6 @@ def alarms(readings: DataFrame, limits: hw.Table) -> DataFrame:
     return readings.join(limits.current(), "sensor").where("celsius > celsius_max")
 
 
-@app.sink(ParquetSink(path="./lake/readings", partition_by=("day",)))
+@app.sink(LakeSink(path="./lake/readings", partition_by=("day",)))
 def lake(readings: DataFrame) -> DataFrame:
     return readings.withColumn("day", F.to_date("at"))

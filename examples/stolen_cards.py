@@ -1,4 +1,4 @@
-"""Stolen cards: whoever tries a card with small payments and then makes a large one finds it blocked from then on.
+"""Stolen cards: a card that is tried with small payments and then used for a large one is blocked from then on.
 
 headwater run examples/stolen_cards.py
 headwater sql "select * from blocked"
@@ -33,7 +33,7 @@ TRIED_OUT = """
 
 @app.view(key="card", sides={"timed_out": "tried"})
 def blocked(card_payments: DataFrame) -> DataFrame:
-    """Cards that somebody has tried out and then used; those that were only tried go to the topic `tried`."""
+    """Cards that were tried out and then used; those that were only tried go to the topic `tried`."""
     return card_payments.transform(Match(TRIED_OUT, late_by="5 seconds", timed_out="side"))
 
 

@@ -21,7 +21,9 @@ app.input("rates", {"country": "string", "percent": "float64", "since": "timesta
 @app.topic(key="country")
 def taxed(sales: DataFrame, rates: hw.Table) -> DataFrame:
     """A sale waits up to an hour for rates that come late, and is taxed by what held when it was made."""
-    found = sales.transform(Enrich(rates, on="country", as_of="sold_at", grace="1 hour", late_by="10 minutes"))
+    found = sales.transform(
+        Enrich(rates, on="country", as_of="sold_at", allowed_lateness="1 hour", late_by="10 minutes")
+    )
     return found.withColumn("tax", F.round(F.col("net") * F.col("percent") / 100, 2))
 
 

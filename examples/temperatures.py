@@ -24,15 +24,15 @@ def readings(measured: DataFrame) -> DataFrame:
 
 @app.view(key=["machine", "minute"], late="readings.late")
 def temperatures(readings: DataFrame) -> DataFrame:
-    """Shown at once, with how much of the minute has come; corrected for an hour; what comes later is put aside."""
+    """Shown at once, with how much of the minute has come; corrected for an hour; later rows are a side output."""
     minutes = Tumbling(
         size="1 minute",
         on="at",
         by="machine",
         compute={"mean": agg.mean("celsius"), "highest": agg.max("celsius"), "readings": agg.count()},
-        lateness="1 hour",
-        late="side",
-        emit="net",
+        allowed_lateness="1 hour",
+        late="side_output",
+        emit="changes",
         completeness=True,
     )
     return readings.transform(minutes).withColumnRenamed("window_start", "minute").drop("window_end")

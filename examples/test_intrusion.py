@@ -28,7 +28,7 @@ def test_port_scans_guessed_passwords_and_strangers_are_noticed() -> None:
         test.feed("logins", [*logins("ann", "office", True, 1, 1), *logins("ann", "cellar", True, 1, 1)])
         test.feed("logins", logins("root", "cellar", False, 12, 2))
         for minute in (60, 61):  # the watermark follows from what earlier batches saw, in all partitions
-            test.settle()
+            test.drain()
             for number in range(20):
                 test.feed("connections", connections(f"later {number}", 1, minute))
                 test.feed("logins", logins(f"later {number}", "home", False, 1, minute))

@@ -26,7 +26,7 @@ def test_a_machine_that_shakes_and_one_that_grows_hot_are_told() -> None:
         test.feed("machines", rows)
         for minute in (60, 90):  # time passes, in every partition
             test.feed("machines", [reading(f"other{number}", minute) for number in range(20)])
-            test.settle()
+            test.drain()
         (alarm,) = test.rows("shaking")
         assert (alarm["machine"], alarm["vibration"], round(alarm["expected"], 1)) == ("press", 4.0, 1.1)
         oven, press = (test.views["heating"].get(machine=name) for name in ("oven", "press"))

@@ -25,7 +25,7 @@ def test_a_card_that_was_tried_out_is_blocked_and_its_next_payment_refused() -> 
 
         for number, amount in enumerate([2.0, 3.0, 900.0]):
             pay(number, 7, amount, second=10 * number)
-        pay(3, 8, 900.0, second=0)  # nobody has tried it out
+        pay(3, 8, 900.0, second=0)  # it was not tried out
         pay(4, 9, 2.0, second=0)
         pay(5, 9, 3.0, second=10)
         pay(6, 9, 900.0, second=1_000)  # too late to have to do with the small ones

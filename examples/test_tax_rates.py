@@ -28,7 +28,7 @@ def test_a_sale_is_taxed_at_the_rate_that_held_even_if_that_comes_late() -> None
         assert taxes() == [], "the rates have not come so far: a change could be under way"
         rate("DE", 16.0, minute=15)
         sell("DE", 300.0, minute=30)
-        sell("DE", 0.0, minute=110)  # an hour and late_by have passed: nobody waits for rates any longer
+        sell("DE", 0.0, minute=110)  # an hour and late_by have passed: no row waits for rates any longer
         test.advance("1 second")
         assert taxes() == [("DE", 100.0, 19.0), ("DE", 200.0, 32.0), ("DE", 300.0, 48.0)]
         sell("FR", 10.0, minute=115)

@@ -33,7 +33,7 @@ def test_late_readings_correct_their_minute_and_those_that_are_too_late_are_put_
         measured("press", 100.0, second=30, sent=400)  # the network was away
         assert (minute(0)["mean"], minute(0)["highest"]) == (80.0, 100.0)
         measured("press", 55.0, second=2 * 3600)
-        test.settle()  # the watermark follows from what earlier batches saw
+        test.drain()  # the watermark follows from what earlier batches saw
         measured("press", 55.0, second=2 * 3600 + 1)
         assert minute(0)["completeness"] == 1
         measured("press", 999.0, second=40, sent=2 * 3600)

@@ -13,24 +13,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.apps.app import App
+    from headwater.apps.declaration import Table
     from headwater.config import Config
     from headwater.log import Log, Retention, open
-    from headwater.runtime.app import App
-    from headwater.runtime.session import session
-    from headwater.runtime.table import Table
+    from headwater.spark.session import session
 
     __version__: str
 
 __all__ = ["App", "Config", "Log", "Retention", "Table", "__version__", "open", "session"]
 
 _HOMES = {
-    "App": "headwater.runtime",
+    "App": "headwater.apps",
     "Config": "headwater.config",
     "Log": "headwater.log",
     "Retention": "headwater.log",
-    "Table": "headwater.runtime",
+    "Table": "headwater.apps",
     "open": "headwater.log",
-    "session": "headwater.runtime",
+    "session": "headwater.spark",
 }
 
 

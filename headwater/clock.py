@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -39,3 +42,16 @@ class ManualClock:
     def advance(self, *, seconds: float) -> None:
         with self._lock:
             self._now_us += round(seconds * 1_000_000)
+
+
+def time_us(moment: datetime | int) -> int:
+    """A time as microseconds since 1970; one without a time zone is in UTC.
+
+    >>> time_us(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    if isinstance(moment, datetime):
+        # Whole numbers, to the last digit: a float of seconds has not enough of them.
+        passed = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH
+        return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+    return int(moment)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from headwater.errors import ArgumentInvalid, EncodingInvalid, SettingInvalid
+from headwater.errors import ArgumentInvalid, EncodingInvalid, UsageError
 from headwater.units import KIB, MIB, format_bytes, format_seconds, parse_bytes, parse_seconds
 
 Durability = Literal["fsync", "os", "memory"]
@@ -35,6 +35,18 @@ Variables that begin with `HEADWATER_TEST_` belong to the test suite, and are le
 """
 
 _Parse = Callable[[Any], Any]
+
+
+@dataclass(eq=False, kw_only=True)
+class SettingInvalid(UsageError):
+    """A setting has a value that cannot work."""
+
+    name: str
+    value: Any
+    expected: str
+    origin: str = "a default"
+    problem = "The setting `{name}` is {value!r} (from {origin})."
+    remedy = "It takes {expected}."
 
 
 @dataclass(frozen=True, kw_only=True)

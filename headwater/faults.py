@@ -36,9 +36,10 @@ DELIVERY_CRASH_POINTS = (
     "delivery.committed",
     "delivery.between",
     "lake.staged",
-    "lake.recorded",
+    "lake.committed",
     "lake.compacted",
-    "lake.swept",
+    "lake.vacuumed",
+    "parquet.published",
 )
 
 #: Those of a view's transaction in its store.

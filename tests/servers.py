@@ -317,7 +317,7 @@ def spark_cluster(folder: Path, *, hosts: tuple[str, ...] = ("127.0.0.2", "127.0
     """
     import pyspark
 
-    from headwater.runtime.java import find_java
+    from headwater.spark.java import find_java
 
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     environment = {**os.environ, "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}

@@ -22,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     It has everything registered, two cores and two shuffle partitions.
     """
     import headwater
-    from headwater.errors import JavaMissing
+    from headwater.spark.errors import JavaMissing
 
     try:
         session = headwater.session("tests", master="local[2]", state=tmp_path_factory.mktemp("state"))

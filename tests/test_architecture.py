@@ -104,4 +104,4 @@ def test_a_lock_file_holds_hashes_but_no_addresses(lock: Path) -> None:
 def test_bytes_are_unpickled_in_one_place_alone() -> None:
     """Decision 13 lists it: what operators hand to readers of the same program is code."""
     found = [str(path) for path, text in modules().items() if re.search(r"pickle\.loads?\(|import loads?\b", text)]
-    assert found == ["sources/combining.py"]
+    assert found == ["engine/reader_protocol.py"]

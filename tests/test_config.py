@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headwater.config import FILE_NAME, Config, user_file
-from headwater.errors import EncodingInvalid, HeadwaterError, SettingInvalid
+from headwater.config import FILE_NAME, Config, SettingInvalid, user_file
+from headwater.errors import EncodingInvalid, HeadwaterError
 from headwater.units import MIB
 
 Environ = dict[str, str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import importlib
 import pickle
 import re
 import string
@@ -13,19 +13,26 @@ from typing import Any
 import pytest
 
 from headwater import errors
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, NotFound, error_of
 from tests.source import modules
 
 ROOT = Path(__file__).parents[1]
 
 
+# A class lives beside what raises it: only modules that are loaded have theirs in the tree.
+for path, text in modules().items():
+    if "@dataclass(eq=False, kw_only=True)" in text:
+        importlib.import_module(".".join(("headwater", *path.with_suffix("").parts)))
+
+
 def below(kind: type[HeadwaterError]) -> list[type[HeadwaterError]]:
-    """The classes that the module hangs directly under `kind`; what others derive is caught by a test of its own."""
-    return [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
+    """The classes of the package directly under `kind`."""
+    return [child for child in kind.__subclasses__() if child.__module__.startswith("headwater.")]
 
 
 BRANCHES = below(HeadwaterError)
 LEAVES = [leaf for branch in BRANCHES for leaf in below(branch)]
+KINDS = [*LEAVES, NotFound]
 
 #: A fact of each type that the tree uses, chosen so that it can be found again in a message.
 FACTS: dict[str, Any] = {"str": "seven", "int": 7, "float": 7.0, "Any": "seven"}
@@ -36,7 +43,7 @@ def example(kind: type[HeadwaterError]) -> HeadwaterError:
     return kind(**{field.name: FACTS[str(field.type)] for field in fields(kind)})
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", KINDS)
 def test_each_error_has_a_problem_and_a_remedy_of_its_own(leaf: type[HeadwaterError]) -> None:
     assert {"problem", "remedy"} <= vars(leaf).keys()
     assert leaf.__doc__ is not None
@@ -45,7 +52,7 @@ def test_each_error_has_a_problem_and_a_remedy_of_its_own(leaf: type[HeadwaterEr
     assert leaf.remedy.endswith((".", "?"))
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", KINDS)
 def test_each_message_is_made_of_facts_that_exist(leaf: type[HeadwaterError]) -> None:
     used = {name for text in (leaf.problem, leaf.remedy) for _, name, _, _ in string.Formatter().parse(text) if name}
     assert used <= {field.name for field in fields(leaf)}
@@ -54,13 +61,13 @@ def test_each_message_is_made_of_facts_that_exist(leaf: type[HeadwaterError]) ->
     assert not re.search(r"\{\w+[!:}]", message)
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", KINDS)
 def test_each_fact_is_said_in_the_message(leaf: type[HeadwaterError]) -> None:
     said = {name for text in (leaf.problem, leaf.remedy) for _, name, _, _ in string.Formatter().parse(text)}
     assert {field.name for field in fields(leaf)} <= said
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", KINDS)
 def test_each_error_comes_back_from_another_process_unchanged(leaf: type[HeadwaterError]) -> None:
     error = example(leaf)
     back = pickle.loads(pickle.dumps(error))
@@ -68,38 +75,45 @@ def test_each_error_comes_back_from_another_process_unchanged(leaf: type[Headwat
     assert (back.facts(), str(back)) == (error.facts(), str(error))
 
 
-def test_the_drawing_at_the_top_of_the_module_is_the_tree() -> None:
+def test_the_drawing_at_the_top_of_the_module_has_the_branches() -> None:
     drawing = (errors.__doc__ or "").partition("Each class has")[0]
-    drawn = [line for line in drawing.splitlines() if re.search(r"[├└]", line)]
-    tree: dict[str, list[str]] = {}
-    for line in drawn:
-        names = re.findall(r"\b[A-Z]\w+", line)
-        if line.lstrip().startswith(("├", "└")) and not line.startswith(("    │", "        ")):
-            branch = names[0]
-            tree[branch] = []
-        else:
-            tree[branch] += names
-    assert {branch: sorted(leaves) for branch, leaves in tree.items()} == {
-        branch.__name__: sorted(leaf.__name__ for leaf in below(branch)) for branch in BRANCHES
-    }
+    drawn = [re.findall(r"\b[A-Z]\w+", line)[0] for line in drawing.splitlines() if re.search(r"[├└]", line)]
+    assert sorted(drawn) == sorted(branch.__name__ for branch in BRANCHES)
 
 
-def test_every_error_class_of_the_module_is_a_branch_or_a_leaf() -> None:
-    classes = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HeadwaterError)}
-    assert classes == {HeadwaterError, *BRANCHES, *LEAVES}
+def test_the_tree_has_three_levels_and_its_branches_are_in_one_module() -> None:
+    assert {branch.__module__ for branch in BRANCHES} == {errors.__name__}
+    assert [leaf for leaf in LEAVES if below(leaf)] == []
+    assert len({kind.__name__ for kind in (*BRANCHES, *LEAVES)}) == len(BRANCHES) + len(LEAVES)
+
+
+@pytest.mark.parametrize("leaf", KINDS)
+def test_an_error_that_another_process_tells_is_of_the_same_class(leaf: type[HeadwaterError]) -> None:
+    error = example(leaf)
+    told = {"error": leaf.__name__, "branch": error.branch(), "facts": error.facts(), "message": str(error)}
+    back = error_of(told)
+    assert (type(back), str(back)) == (leaf, str(error))
+    branch = leaf if leaf is NotFound else leaf.__mro__[1]
+    unknown = error_of({**told, "error": "OfAModuleThatIsNotLoaded"})
+    assert isinstance(unknown, branch)
+    assert str(pickle.loads(pickle.dumps(unknown))) == str(unknown) == str(error)
+    assert isinstance(unknown, HeadwaterError)
+    assert unknown.exit_code == branch.exit_code  # type: ignore[attr-defined]
+
+
+def test_what_is_no_error_is_none() -> None:
+    assert error_of(["no object"]) is error_of({}) is error_of({"error": "Exception", "branch": "type"}) is None
 
 
 def test_no_other_module_grows_a_branch_of_its_own() -> None:
-    kinds: list[type[HeadwaterError]] = [HeadwaterError, *BRANCHES, *LEAVES]
-    tree = {kind.__name__ for kind in kinds}
     elsewhere = [
         f"{path}: {name}"
         for path, text in modules().items()
         if path.name != "errors.py"
         for name, bases in re.findall(r"^ *class (\w+)\(([^)]*)\)", text, flags=re.MULTILINE)
-        if tree & {base.strip().rpartition(".")[2] for base in bases.split(",")}
+        if HeadwaterError.__name__ in {base.strip().rpartition(".")[2] for base in bases.split(",")}
     ]
-    assert elsewhere == [], "a way to fail belongs into headwater/errors.py, where people look for it"
+    assert elsewhere == [], "a leaf beside what raises it has a branch of headwater/errors.py as its base"
 
 
 def test_the_exit_codes_are_those_that_the_command_line_promises() -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 import headwater as hw
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
-from headwater.views.showing import view_html
+from headwater.views.notebook_card import view_html
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SIZE = "1040,900"
@@ -57,7 +57,7 @@ def cards(folder: Path) -> list[tuple[str, str]]:
         view = keeper.add(ViewSpec(name="revenue", topic="revenue", key=("minute",), schema=schema))
         keeper.catch_up()
         shown = [
-            # An app says where its queries are declared; here that is this tool, and nobody's app.
+            # An app says where its queries are declared; here that is this tool, and no app.
             ("app", app._repr_html_().replace(Path(__file__).name, "shop.py")),
             ('log.topic("orders")', log.topic("orders")._repr_html_()),
             (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import re
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from headwater import errors
 from headwater.config import ENVIRONMENT_PREFIX, Config
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, NotFound
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -58,11 +59,12 @@ class Module:
     def find(self, name: str) -> tuple[Module, Definition | None]:
         """Where a name is defined, following imports inside the package; a module by itself has no definition."""
         for node in self.nodes:
-            if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
-                submodule = source_of(f"{node.module}.{name}")
-                return (
-                    (Module(submodule), None) if submodule.exists() else Module(source_of(node.module or "")).find(name)
-                )
+            names = {one.asname or one.name: one.name for one in getattr(node, "names", ())}
+            if isinstance(node, ast.ImportFrom) and name in names:
+                submodule = source_of(f"{node.module}.{names[name]}")
+                if submodule.exists():
+                    return Module(submodule), None
+                return Module(source_of(node.module or "")).find(names[name])
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
                 return self, node
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
@@ -174,14 +176,21 @@ def _errors() -> Iterator[str]:
     yield "Every error is a `HeadwaterError` and branches by what the caller can do. The command line ends with the code shown."
     drawing = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
     yield "```text\n" + textwrap.dedent(drawing) + "\n```"
+    for path in sorted(source_of("headwater").parent.rglob("*.py")):
+        if "@dataclass(eq=False, kw_only=True)" in path.read_text(encoding="utf-8"):  # else its errors are in no tree
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for branch in HeadwaterError.__subclasses__():
         yield f"## {branch.__name__}"
-        yield f"{branch.__doc__} Exit code {branch.exit_code}."
+        yield f"{branch.__doc__} Exit code {branch.exit_code}, HTTP status {branch.http_status}."
+        if branch is NotFound:
+            yield f"- Problem: {_quoted(NotFound.problem)}\n- Facts: `kind`, `name`, `near`"
         for leaf in branch.__subclasses__():
             yield f"### {leaf.__name__}"
+            yield f"`{leaf.__module__}.{leaf.__name__}`"
             yield leaf.__doc__ or ""
             facts = ", ".join(f"`{fact.name}`" for fact in fields(leaf))
             code_own = f"\n- Exit code: {leaf.exit_code}" if leaf.exit_code != branch.exit_code else ""
+            code_own += f"\n- HTTP status: {leaf.http_status}" if leaf.http_status != branch.http_status else ""
             yield f"- Problem: {_quoted(leaf.problem)}\n- Remedy: {_quoted(leaf.remedy)}\n- Facts: {facts}{code_own}"
 
 
@@ -235,7 +244,7 @@ def main() -> int:
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     gone = [path for path in (REFERENCE / "api").glob("*.md") if path not in made]
     for path in [*stale, *gone]:
-        print(f"{path.relative_to(ROOT)} {'is out of date; run `make format`' if check else 'is written anew'}")
+        print(f"{path.relative_to(ROOT)} {'is out of date; run `make format`' if check else 'is written'}")
     if check:
         return 1 if stale or gone else 0
     for path in gone:

@@ -19,7 +19,7 @@ def rolling(bench: Bench) -> list[Result]:
     found = {
         "rolling.sum": compute(),
         "rolling.range": {"least": agg.min("amount"), "most": agg.max("amount")},
-        "rolling.quantile": {"median": agg.quantile("amount", 0.5)},
+        "rolling.quantile": {"median": agg.percentile("amount", 0.5)},
     }
     subjects: dict[str, Operator] = {
         name: Rolling(period=PERIOD_SECONDS, on="at", by="user", compute=one, name=name) for name, one in found.items()

@@ -12,7 +12,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from benchmarks.spark.keyed import fill, native_windows
 from benchmarks.spark.workbench import Workbench, cpu_result, tree_cpu_seconds, warm_up, workbench
-from headwater.runtime.runner import Runner
+from headwater.apps.runner import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

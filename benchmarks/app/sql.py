@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_rate
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.views.sql import Sql
 
 SCHEMA = pa.schema([("id", pa.int64()), ("card", pa.int64()), ("amount", pa.float64()), ("shop", pa.string())])
@@ -46,7 +46,7 @@ def sql(bench: Bench) -> list[Result]:
     ]
 
 
-def _fill(log: EmbeddedLog, parquet: Path, rows: int) -> None:
+def _fill(log: Log, parquet: Path, rows: int) -> None:
     log.create("payments", SCHEMA, partitions=2, durability="os")
     random = np.random.default_rng(11)
     shops = pa.array([f"shop {number}" for number in range(100)])
@@ -64,7 +64,7 @@ def _fill(log: EmbeddedLog, parquet: Path, rows: int) -> None:
             writer.write_batch(batch)
 
 
-def _ours(log: EmbeddedLog, statement: str, rows: int) -> Sample:
+def _ours(log: Log, statement: str, rows: int) -> Sample:
     with Stopwatch() as watch:
         Sql(log).query(statement)
     return watch.sample(rows)
@@ -76,7 +76,7 @@ def _theirs(statement: str, rows: int) -> Sample:
     return watch.sample(rows)
 
 
-def _answer_of(log: EmbeddedLog, parquet: Path) -> bool:
+def _answer_of(log: Log, parquet: Path) -> bool:
     """Whether both count the same."""
     text = "SELECT shop, count(*) AS n, max(card) AS card FROM {} GROUP BY shop ORDER BY shop"
     ours = Sql(log).query(text.format("payments"))

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 import headwater.log as hwlog
 from benchmarks.app.children import UPDATES_PER_SECOND
-from benchmarks.app.serving import served
+from benchmarks.app.serving import served_views
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_rate, percentile
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.views import DuckStore, View, ViewKeeper, ViewSpec
 
 SCHEMA = pa.schema([("card", pa.int64()), ("total", pa.float64()), ("n", pa.int64()), ("shop", pa.string())])
@@ -124,7 +124,7 @@ def lookup(bench: Bench) -> list[Result]:
             here = _looked_up(view, keys, seconds)
             applied = sum(view.position.offsets.values()) - sum(before.offsets.values())
             bench.say("look-ups over the API")
-            with served(view.keeper) as address:
+            with served_views(view.keeper) as address:
                 remote = _child("lookup", address, keys, seconds)
             writer.terminate()
     more = {"updates_per_second": applied / seconds, "keys": keys}
@@ -180,7 +180,7 @@ def subscribe(bench: Bench) -> list[Result]:
 
 
 @contextlib.contextmanager
-def _kept(log: EmbeddedLog, folder: Path, spec: ViewSpec) -> Iterator[View]:
+def _kept(log: Log, folder: Path, spec: ViewSpec) -> Iterator[View]:
     store = DuckStore(folder / "views.duckdb")
     keeper = ViewKeeper(log, store)
     view = keeper.add(spec)

@@ -17,7 +17,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.spark.keyed import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import CORES, Workbench, rate_result, warm_up, workbench
-from headwater.operators import Enrich, JoinTables, JoinWithin
+from headwater.operators import Enrich, IntervalJoin, TableJoin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +71,7 @@ def tables(bench: Bench) -> list[Result]:
             left, right = (
                 bench_spark.topic(folder / "log", side, rows_max=rows // 2 // BATCHES) for side in ("left", "right")
             )
-            made = JoinTables(right, on="user", key="user", other_key="user", suffix="_other", name="tables")
+            made = TableJoin(right, on="user", key="user", other_key="user", suffix="_other", name="tables")
             return bench_spark.run(made(left), rows=rows).sample()
 
         subjects: dict[str, Subject] = {"tables": joined, NATIVE: lambda: native(bench_spark, folder, rows)}
@@ -99,7 +99,7 @@ def within(bench: Bench) -> list[Result]:
 
         def ours() -> Sample:
             left, right = sides()
-            made = JoinWithin(right, on="user", time="at", other_time="at", within=APART_SECONDS, suffix="_other")
+            made = IntervalJoin(right, on="user", time="at", other_time="at", within=APART_SECONDS, suffix="_other")
             return bench_spark.run(made(left), rows=rows).sample()
 
         def sparks() -> Sample:

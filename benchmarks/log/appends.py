@@ -90,7 +90,7 @@ def append_events(bench: Bench) -> list[Result]:
 
 
 @contextmanager
-def fresh_topic(log: hwlog.EmbeddedLog, name: str, **settings: Any) -> Iterator[str]:
+def fresh_topic(log: hwlog.Log, name: str, **settings: Any) -> Iterator[str]:
     """A topic that is gone afterwards, so that rounds neither fill the disk nor differ."""
     log.create(name, SCHEMA, **settings)
     try:
@@ -99,7 +99,7 @@ def fresh_topic(log: hwlog.EmbeddedLog, name: str, **settings: Any) -> Iterator[
         log.delete(name)
 
 
-def ours(log: hwlog.EmbeddedLog, source: list[Any], count: int) -> Sample:
+def ours(log: hwlog.Log, source: list[Any], count: int) -> Sample:
     with fresh_topic(log, "rows", durability="os") as topic:
         with Stopwatch() as watch:
             for number in range(count):
@@ -107,10 +107,10 @@ def ours(log: hwlog.EmbeddedLog, source: list[Any], count: int) -> Sample:
         return watch.sample(count * BATCH_ROWS)
 
 
-def _two_processes(log: hwlog.EmbeddedLog, count: int) -> Sample:
+def _two_processes(log: hwlog.Log, count: int) -> Sample:
     """As many cores as a peer and its client have: two processes, each with half the batches and its own partition."""
     with fresh_topic(log, "rows", durability="os", partitions=2):
-        words = [sys.executable, "-m", "benchmarks.log.children", "append", str(log.path)]
+        words = [sys.executable, "-m", "benchmarks.log.children", "append", log.address]
         writers = [
             subprocess.Popen(
                 [*words, str(partition), str(count // 2)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -134,7 +134,7 @@ def _let_go(writers: list[subprocess.Popen[str]]) -> list[str]:
     return [writer.communicate(timeout=300)[0] for writer in writers]
 
 
-def _ours_events(log: hwlog.EmbeddedLog, count: int) -> Sample:
+def _ours_events(log: hwlog.Log, count: int) -> Sample:
     """Row by row through the producer that lingers, where the log has one; else as lists of 1,000."""
     if not hasattr(log, "producer"):
         return ours(log, dicts(), count)

@@ -96,7 +96,7 @@ def _opened(folder: Path, rows: int) -> tuple[float, float]:
     return found["seconds"], whole
 
 
-def _create(log: hwlog.EmbeddedLog, name: str) -> None:
+def _create(log: hwlog.Log, name: str) -> None:
     log.create(name, SCHEMA, durability="os")
 
 

@@ -18,7 +18,7 @@ LARGE_ROWS = 50_000
 TOUCHED = "CRC32C of every byte, then all values of the three columns, eight bytes at a time"
 
 
-def fill(log: hwlog.EmbeddedLog, topic: str, size: int, *, sources: Sequence[pa.RecordBatch] | None = None) -> int:
+def fill(log: hwlog.Log, topic: str, size: int, *, sources: Sequence[pa.RecordBatch] | None = None) -> int:
     """Make a topic of about `size` bytes of rows, and return how many rows it has."""
     sources = sources or batches()
     log.create(topic, SCHEMA, durability="os")
@@ -39,7 +39,7 @@ def touch(data: pa.RecordBatch) -> int:
     return total
 
 
-def scan(log: hwlog.EmbeddedLog, topic: str) -> int:
+def scan(log: hwlog.Log, topic: str) -> int:
     """Read a whole topic, and return how many rows it has."""
     rows = 0
     for data in log.read(topic, columns=list(SCHEMA)):
@@ -147,20 +147,20 @@ def reader_memory(bench: Bench) -> list[Result]:
     ]
 
 
-def _scanned(log: hwlog.EmbeddedLog, topic: str) -> Sample:
+def _scanned(log: hwlog.Log, topic: str) -> Sample:
     with Stopwatch() as watch:
         rows = scan(log, topic)
     return watch.sample(rows * ROW_BYTES)
 
 
-def _append_tail(log: hwlog.EmbeddedLog, topic: str, count: int) -> Sample:
+def _append_tail(log: hwlog.Log, topic: str, count: int) -> Sample:
     with Stopwatch() as watch:
         for number in range(count):
             log.append(topic, batches()[number % len(batches())])
     return watch.sample(count * BATCH_ROWS)
 
 
-def _read_tail(log: hwlog.EmbeddedLog, topic: str, count: int) -> Sample:
+def _read_tail(log: hwlog.Log, topic: str, count: int) -> Sample:
     rows = 0
     start = log.end_offsets(topic)[0] - count * BATCH_ROWS
     with Stopwatch() as watch:

@@ -102,7 +102,7 @@ def _write_synced(descriptor: int, block: bytes) -> None:
     os.fdatasync(descriptor)
 
 
-def _ours(log: hwlog.EmbeddedLog, sources: list[pa.RecordBatch], count: int) -> Sample:
+def _ours(log: hwlog.Log, sources: list[pa.RecordBatch], count: int) -> Sample:
     with fresh_topic(log, "rows", durability="fsync") as topic:
         with Stopwatch() as watch:
             for number in range(count):

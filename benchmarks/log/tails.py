@@ -10,7 +10,7 @@ from typing import Any
 
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, percentile
-from headwater.log.port import Durability
+from headwater.config import Durability
 
 ROWS_PER_SECOND = 200
 SCHEMA = {"sent_ns": "int64", "text": "string"}

@@ -26,7 +26,7 @@ from benchmarks.match.events import LATE_BY, PATTERNS, fill, frames
 from benchmarks.peers import PeerUnavailable
 from benchmarks.spark.workbench import CORES, Workbench, workbench
 from headwater.operators import Match
-from headwater.runtime.java import find_java
+from headwater.spark.java import find_java
 
 VERSION = "2.3.0"
 FLINK = f"Flink {VERSION} MATCH_RECOGNIZE"

@@ -13,12 +13,13 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 
 from benchmarks.harness import Bench, Result
-from headwater.errors import SkipImpossible
-from headwater.operators.keyed import EVER, BatchTime, Stepped
-from headwater.operators.keyed.engine import KEY
-from headwater.operators.match.arrays import with_columns
-from headwater.operators.match.expression import Rule
-from headwater.operators.match.sql import pattern_text
+from headwater.engine.columns import KEY
+from headwater.engine.contract import StepResult
+from headwater.engine.event_time import EVER, BatchTime
+from headwater.operators.errors import SkipImpossible
+from headwater.operators.match.language import pattern_text
+from headwater.operators.match.language.rule import Rule
+from headwater.operators.match.run.columns import with_columns
 
 PATTERNS = 200
 ROWS_OF_KEY = 50
@@ -86,8 +87,8 @@ def searched(rule: Rule, table: pa.Table) -> tuple[float, int]:
     rows = rows.append_column(KEY, pa.array(np.arange(rows.num_rows) // ROWS_OF_KEY))
     state = pa.schema([*contract.key_schema, *contract.state, pa.field(KEY, pa.int64())]).empty_table()
     began = time.process_time()
-    stepped = contract.step(state, rows, BatchTime(reached_us=EVER))
+    stepped = contract.step(state, rows, BatchTime(local_watermark_us=EVER))
     seconds = time.process_time() - began
-    assert isinstance(stepped, Stepped)
-    given_up = stepped.sides.get("dropped")
+    assert isinstance(stepped, StepResult)
+    given_up = stepped.side_outputs.get("dropped")
     return max(seconds, 1e-6), 0 if given_up is None else given_up.num_rows

@@ -9,8 +9,8 @@ import headwater.log as hwlog
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.match.events import KINDS, LATE_BY, fill
 from benchmarks.spark.workbench import Workbench, rate_result, workbench
+from headwater.engine.contract import Broadcast
 from headwater.operators import MatchRules
-from headwater.operators.keyed import Broadcast
 
 BATCHES = 4
 ONE = "one rule"

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.percolate.data import NOON_US, documents, fields, queries, stored
-from headwater.operators.percolate.compiling import EARTH_RADIUS_METRES, high_of, low_of
-from headwater.operators.percolate.documents import documents_of
-from headwater.operators.percolate.fields import Date, Geo, Text
-from headwater.operators.percolate.index import Index
-from headwater.operators.percolate.matching import Matcher, asked
-from headwater.operators.percolate.query import Making, Query, parse
+from headwater.operators.percolate.index.compiler import EARTH_RADIUS_METRES, high_of, low_of
+from headwater.operators.percolate.index.documents import documents_of
+from headwater.operators.percolate.index.matcher import Matcher, asked
+from headwater.operators.percolate.index.query_index import Index
+from headwater.operators.percolate.query import Query, QueryBuilder, parse
+from headwater.operators.percolate.query.fields import Date, Geo, Text
 from headwater.operators.percolate.query.tree import Bool, GeoDistance, Range, Term
-from headwater.operators.percolate.stored import Held
+from headwater.operators.percolate.run.stored_queries import StoredQueries
 
 Value = frozenset[str] | float | tuple[float, float]
 Document = Mapping[str, Value]
@@ -35,7 +35,7 @@ TOGETHER_BRUTE = (1, 2, 5)
 
 def measured(count: int, documents_count: int, brute_documents: int) -> dict[str, float]:
     """Documents a second: by the index, by all pairs over arrays, by walking trees; and that all found the same."""
-    held = Held(fields())
+    held = StoredQueries(fields())
     held.store(stored(count))
     batch = documents(documents_count).combine_chunks().to_batches()[0]
     some = batch.slice(0, brute_documents)
@@ -70,8 +70,8 @@ def _all_pairs(index: Index, batch: pa.RecordBatch, together: int) -> tuple[int,
 
 
 def _walked(count: int, batch: pa.RecordBatch) -> tuple[int, float]:
-    making = Making(fields())
-    trees = [parse(one, making) for one in queries(count)]
+    builder = QueryBuilder(fields())
+    trees = [parse(one, builder) for one in queries(count)]
     matches, began = 0, time.perf_counter()
     for row in batch.to_pylist():
         seen = _seen(row)

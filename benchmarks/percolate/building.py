@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from benchmarks.percolate.data import NOON_US, documents, fields, stored
-from headwater.operators.percolate.stored import Held
+from headwater.operators.percolate.run.stored_queries import StoredQueries
 
 PORTION = 50_000
 DOCUMENTS = 1_000
@@ -20,7 +20,7 @@ DOCUMENTS = 1_000
 def measured(count: int) -> dict[str, float]:
     process = psutil.Process()
     before, seconds = process.memory_info().rss, 0.0
-    held = Held(fields())
+    held = StoredQueries(fields())
     for start in range(0, count, PORTION):
         rows = stored(min(PORTION, count - start), first=start, seed=2 + start)
         began = time.perf_counter()

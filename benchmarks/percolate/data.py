@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.operators.percolate import Keyword, Text
-from headwater.operators.percolate.fields import Fields, Kind, fields_of
+from headwater.operators.percolate.query.fields import Fields, Kind, fields_of
 
 VOCABULARY = 50_000
 COMMON = 200

@@ -11,7 +11,7 @@ import warnings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.operators.percolate.index import Index
+from headwater.operators.percolate.index.query_index import Index
 from tests.operators.percolate.strategies import FIELDS, Written, batch_of, documents, now_us, queries
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 import headwater.log as hwlog
-from headwater.server import Address, Settings, served, views
+from headwater.http import Address, Settings, served
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def console(folder: Path) -> Iterator[str]:
 def _serve(folder: str, *, confined: bool) -> None:
     settings = Settings(requests_per_second_max=1e9)
     with hwlog.open(folder) as log:
-        serving = served(log, Address(port=0), settings=settings, routers=[views.router(log)], confined=confined)
+        serving = served(log, Address(port=0), settings=settings, confined=confined)
         with serving as address:
             print(address, flush=True)
             sys.stdin.read()

@@ -117,7 +117,7 @@ def _count(client: httpx.Client) -> None:
     client.post("/api/v1/sql", json={"sql": "SELECT count(*) AS n FROM rows"}).raise_for_status()
 
 
-def _read(log: hwlog.EmbeddedLog, count: int) -> Sample:
+def _read(log: hwlog.Log, count: int) -> Sample:
     with Stopwatch() as watch:
         rows = sum(batch.num_rows for batch in log.read("rows"))
     assert rows == count * BATCH_ROWS

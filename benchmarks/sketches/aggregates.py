@@ -12,23 +12,22 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import Bench, Result, Sample, Stopwatch, median_rate
+from headwater.engine.aggregation import ARGUMENT, Computation, Groups, Order
+from headwater.engine.columns import ALL, KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.event_time import BatchTime
 from headwater.operators import KMeans, agg
-from headwater.operators.agg.computation import ARGUMENT, Computation
-from headwater.operators.agg.groups import Groups, Order
-from headwater.operators.keyed import BatchTime, Contract, Stepped
-from headwater.operators.keyed.engine import KEY
 from headwater.operators.seen_before import SHARD, VALUE, SeenBefore
-from headwater.operators.windowed.prepared import ALL
 
 #: Each approximate aggregate, and the exact one that answers the same question, where there is one.
 PAIRS: dict[str, tuple[agg.Aggregate, agg.Aggregate | None]] = {
-    "distinct_approx": (agg.distinct_approx("v"), agg.distinct("v")),
-    "theta": (agg.sketch.theta("v"), agg.distinct("v")),
-    "kll": (agg.quantiles_approx("v", [0.5, 0.99]), agg.quantile("v", 0.99)),
-    "tdigest": (agg.quantiles_approx("v", [0.5, 0.99], method="tdigest"), agg.quantile("v", 0.99)),
-    "top_approx": (agg.top_approx("v", 10), agg.top("v", 10)),
-    "count_min": (agg.count_min("v", [1]), agg.top("v", 10)),
-    "sample": (agg.sample("v", 10), agg.collect("v")),
+    "approx_count_distinct": (agg.approx_count_distinct("v"), agg.count_distinct("v")),
+    "theta": (agg.sketch.theta("v"), agg.count_distinct("v")),
+    "kll": (agg.approx_percentile("v", [0.5, 0.99]), agg.percentile("v", 0.99)),
+    "tdigest": (agg.approx_percentile("v", [0.5, 0.99], method="tdigest"), agg.percentile("v", 0.99)),
+    "approx_top_k": (agg.approx_top_k("v", 10), agg.top_k("v", 10)),
+    "count_min": (agg.count_min("v", [1]), agg.top_k("v", 10)),
+    "sample": (agg.sample("v", 10), agg.collect_list("v")),
     "decayed_sum": (agg.decayed_sum("v", half_life=60), agg.sum("v")),
 }
 
@@ -138,5 +137,5 @@ def _stepped(make: Callable[[pa.Schema], Contract], table: pa.Table, rows: int) 
         for batch in range(10):
             part = table.take(pa.array(np.arange(batch, rows, 10)))
             stepped = contract.step(state, part, BatchTime())
-            state = stepped.state if isinstance(stepped, Stepped) else stepped[0]
+            state = stepped.state if isinstance(stepped, StepResult) else stepped[0]
     return watch.sample(rows)

@@ -22,11 +22,11 @@ def streams(bench: Bench) -> list[Result]:
     bench_spark = workbench(bench)
     rows, users = bench.size(5_000_000, 100_000), bench.size(1_000, 200)
     made: dict[str, Operator] = {
-        "streams.distinct": _windows("distinct", agg.distinct_approx("amount")),
-        "agg.distinct": _windows("exact", agg.distinct("amount")),
+        "streams.distinct": _windows("distinct", agg.approx_count_distinct("amount")),
+        "agg.count_distinct": _windows("exact", agg.count_distinct("amount")),
         "hll_sketch_agg": _natively("hll_sketch_estimate(hll_sketch_agg(amount, 14))"),
-        "streams.quantiles": _windows("quantiles", agg.quantiles_approx("amount", [0.99])),
-        "agg.quantile": _windows("exact-quantile", agg.quantile("amount", 0.99)),
+        "streams.quantiles": _windows("quantiles", agg.approx_percentile("amount", [0.99])),
+        "agg.percentile": _windows("exact-quantile", agg.percentile("amount", 0.99)),
         "kll_sketch_agg": _natively("kll_sketch_get_quantile_double(kll_sketch_agg_double(amount), 0.99D)"),
     }
     with bench.scratch("streams") as folder:
@@ -37,8 +37,8 @@ def streams(bench: Bench) -> list[Result]:
     about = {"rows": rows, "keys": users, "batches": BATCHES}
     found = []
     for name, exact, native in (
-        ("streams.distinct", "agg.distinct", "hll_sketch_agg"),
-        ("streams.quantiles", "agg.quantile", "kll_sketch_agg"),
+        ("streams.distinct", "agg.count_distinct", "hll_sketch_agg"),
+        ("streams.quantiles", "agg.percentile", "kll_sketch_agg"),
     ):
         found.append(rate_result(name, samples, peer=native, about=about))
         beside = {f"{name}.exact": samples[name], exact: samples[exact]}

@@ -104,7 +104,7 @@ def running(bench: Bench, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 class Feeder(threading.Thread):
     """Appends rows at an even rate, with the time of now."""
 
-    def __init__(self, log: hwlog.EmbeddedLog) -> None:
+    def __init__(self, log: hwlog.Log) -> None:
         super().__init__(daemon=True)
         self._log = log
         self._ended = threading.Event()
@@ -152,7 +152,7 @@ def wait_for(what: str, holds: Callable[[], bool], app: subprocess.Popen[bytes],
         time.sleep(0.5)
 
 
-def total(log: hwlog.EmbeddedLog) -> int:
+def total(log: hwlog.Log) -> int:
     """How many rows the view has counted, by the changelog that is its truth."""
     if "totals" not in log.topics():
         return 0

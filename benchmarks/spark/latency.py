@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, percentile
 from benchmarks.spark.workbench import Workbench, workbench
-from headwater.log.port import Durability
+from headwater.config import Durability
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

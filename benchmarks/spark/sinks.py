@@ -11,7 +11,7 @@ from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from benchmarks.log.rows import ROW_BYTES, SCHEMA
 from benchmarks.spark.scans import BATCHES, COLUMNS, fill
 from benchmarks.spark.workbench import CORES, cpu_result, warm_up, workbench
-from headwater.log.port import Durability
+from headwater.config import Durability
 
 OURS, SYNCED, PEER, SCAN = "topic", "topic, synced", "Parquet sink", "no sink"
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from headwater.engine.event_time import BatchTime
 from headwater.operators import Process
-from headwater.operators.keyed import BatchTime
 
 WINDOW_US = 10_000_000
 Numbers = npt.NDArray[np.int64]

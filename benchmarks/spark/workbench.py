@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import headwater
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
-from headwater.sources.lag import rows_read
+from headwater.spark.source.offsets import rows_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Result, Sample
 from benchmarks.spark.keyed import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Panes, Session, Sliding, Tumbling, agg
-from headwater.operators.panes import rows as after_rows
+from headwater.operators.trigger import rows as after_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ def own_windows(bench: Bench) -> list[Result]:
     """The kinds of windows that Spark has not, or not live."""
     subjects: dict[str, Operator] = {
         "sliding": Sliding(size=10, on="at", by="user", compute=compute(), name="sliding"),
-        "session.live": Session(gap=5, on="at", by="user", compute=compute(), emit="net", name="sessions"),
+        "session.live": Session(gap=5, on="at", by="user", compute=compute(), emit="changes", name="sessions"),
         "panes": Panes(
             window=Tumbling(size=10, on="at"),
             by="user",

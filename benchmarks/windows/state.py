@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from benchmarks.harness import Bar, Bench, Result
 from benchmarks.spark.keyed import fill
 from benchmarks.spark.workbench import workbench
+from headwater.engine.state_maintenance import states
 from headwater.operators import Tumbling, agg
-from headwater.operators.keyed.inspect import states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,29 +1,26 @@
-"""Alert rules over lag, watermarks, dead letters, queries and views; who is told, and what fired when."""
+"""Alert rules over lag, watermarks, dead letters, queries and views: states, history and notifications."""
 
-from headwater.alerts.book import Book
-from headwater.alerts.channels import Channels, Mail, Sender
-from headwater.alerts.deliveries import Delivery
-from headwater.alerts.listening import Listener
-from headwater.alerts.measures import Measures
-from headwater.alerts.measuring import LogMeasures
+from headwater.alerts.delivery import Channels, Delivery, Mail, Sender
+from headwater.alerts.log_measures import LogMeasures
+from headwater.alerts.measurements import Measures
 from headwater.alerts.rule import Rule
-from headwater.alerts.standing import Change, Reading, Standing
-from headwater.alerts.summary import Summary
+from headwater.alerts.state import AlertState, Change, Measurement, Summary
+from headwater.alerts.store import AlertStore, Listener
 from headwater.alerts.watcher import Watcher
 
 __all__ = [
-    "Book",
+    "AlertState",
+    "AlertStore",
     "Change",
     "Channels",
     "Delivery",
     "Listener",
     "LogMeasures",
     "Mail",
+    "Measurement",
     "Measures",
-    "Reading",
     "Rule",
     "Sender",
-    "Standing",
     "Summary",
     "Watcher",
 ]

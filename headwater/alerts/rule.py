@@ -1,4 +1,4 @@
-"""An alert rule as a value: what is looked at, from when on it is too much, and who is told."""
+"""An alert rule as a value: what is measured, the threshold, and who is notified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Literal, Self, get_args
 
 import orjson
 
-from headwater.errors import ArgumentInvalid, NameInvalid
+from headwater.errors import ArgumentInvalid
+from headwater.log.errors import NameInvalid
 
 Kind = Literal["lag", "watermark_delay", "dead_letters", "query_down", "view"]
 Severity = Literal["info", "warning", "critical"]
@@ -18,7 +19,7 @@ Unit = Literal["rows", "seconds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 UNITS: tuple[Unit, ...] = get_args(Unit)
-#: What a person would have to be told by; more is a mistake.
+#: Receivers of one rule; more is a mistake.
 TARGETS_MAX = 20
 TEXT_MAX = 10_000
 #: The fields that say what is looked at, by kind; any other of them must be left alone.
@@ -34,10 +35,10 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What must not happen for long, and who is told when it does.
+    """What must not happen for long, and who is notified when it does.
 
     `lag` compares how far a consumer `group` (in one `topic` or all) is behind, in rows or seconds, or a `query` in rows;
-    `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many letters of a
+    `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many dead letters of a
     topic came in the last minute; `query_down` whether a query does not run. Each is too much above `threshold`.
     Names may be patterns, such as `orders.*`; what they match is watched one by one.
 
@@ -103,7 +104,7 @@ class Rule:
                     name=name, value=value, expected=f"none: a rule on {self.kind} does not look at it"
                 )
             if value == "" or (isinstance(value, str) and len(value) > TEXT_MAX):
-                raise ArgumentInvalid(name=name, value=value[:50], expected=f"1 to {TEXT_MAX:,} letters, or none")
+                raise ArgumentInvalid(name=name, value=value[:50], expected=f"1 to {TEXT_MAX:,} characters, or none")
         if self.kind == "lag":
             self._check_lag()
         needed = {"watermark_delay": "query", "dead_letters": "topic", "query_down": "query", "view": "sql"}
@@ -138,7 +139,7 @@ class Rule:
                 count = len(getattr(self, name))
                 raise ArgumentInvalid(name=name, value=f"{count} of them", expected=f"at most {TARGETS_MAX}")
         if len(self.note) > TEXT_MAX:
-            raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} letters")
+            raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} characters")
 
     def matches(self, field: Literal["group", "topic", "query"], name: str) -> bool:
         """Whether a name is among those that the rule is about."""
@@ -146,7 +147,7 @@ class Rule:
         return pattern is None or fnmatchcase(name, pattern)
 
     def is_snoozed(self, now_us: int) -> bool:
-        """Whether nobody is to be told now."""
+        """Whether no notification is to be sent now."""
         return self.snoozed_until_us is not None and now_us < self.snoozed_until_us
 
     # Any: JSON.
@@ -182,7 +183,7 @@ def is_pattern(name: str) -> bool:
 
 def _check_name(name: str) -> None:
     if not 1 <= len(name) <= 200 or not set(name) <= _LETTERS or not name[0].isalnum():
-        raise NameInvalid(kind="rule", name=name[:200], why="it has other letters than names have, or too many")
+        raise NameInvalid(kind="rule", name=name[:200], why="it has other characters than names have, or too many")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,12 +1,7 @@
-"""`headwater alert`: rules, how they stand, what fired when, and whether people would hear of it."""
+"""`headwater alert`: rules and their states, what fired when, and a test of the notifications."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pwd
-from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,15 +9,13 @@ import typer
 from headwater.cli.arguments import Yes
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.session import Record, Session
+from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import iso, shown
-from headwater.errors import ArgumentInvalid
+from headwater.cli.wording import shown
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
-    from headwater.alerts import Change, Delivery, Rule, Summary, Watcher
-    from headwater.log import EmbeddedLog
+    from headwater.alerts import Delivery, Summary
 
 Name = Annotated[str, typer.Argument(help="Name of the rule.", metavar="NAME")]
 
@@ -32,7 +25,7 @@ def _option(*names: str, text: str, metavar: str) -> Any:
 
 
 def register(app: typer.Typer) -> None:
-    alert = noun(app, "alert", "Alert rules: what must not happen for long, and who is told.")
+    alert = noun(app, "alert", "Alert rules: what must not happen for long, and who is notified.")
     command(alert, "list", "ls")(list_rules)
     command(alert, "set")(set_rule)
     command(alert, "remove", "rm")(remove)
@@ -47,9 +40,11 @@ def register(app: typer.Typer) -> None:
 
 
 def list_rules(session: Session) -> None:
-    """List the rules with how they stand, as the process that watches has written it down."""
-    with _watcher(session) as watcher:
-        found, is_watched = watcher.states(), watcher.is_watched()
+    """List the rules and their states, as the process that watches has recorded them."""
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        answer = services.alerts.rules()
     columns = [
         Column(title="RULE", cut=True),
         Column(title="STATE"),
@@ -57,12 +52,12 @@ def list_rules(session: Session) -> None:
         Column(title="SINCE"),
         Column(title="WHAT", cut=True),
     ]
-    rows = [[one.name, _state(one), _kind(one), shown(one.since_us), _what(one)] for one in found]
-    session.show_all([_summary(one) for one in found], columns, rows)
-    if not found:
+    rows = [[one.name, _state(one), _kind(one), shown(one.since_us), _what(one)] for one in answer.rules]
+    session.show_all([to_json(one) for one in answer.rules], columns, rows)
+    if not answer.rules:
         session.say("There are no rules; `headwater alert set` adds one.")
-    elif not is_watched:
-        session.warn("nobody looks at these rules now: `headwater serve` and `headwater run` do while they run.")
+    elif not answer.watched:
+        session.warn("no process evaluates these rules now: `headwater serve` and `headwater run` do while they run.")
 
 
 def set_rule(
@@ -95,53 +90,49 @@ def set_rule(
     ] = None,
     note: Annotated[str | None, _option("--note", text="What to do when it fires.", metavar="TEXT")] = None,
 ) -> None:
-    """Add a rule, or change what is given of the one that is there. A rule that could never be looked at is refused."""
+    """Add a rule, or change what is given of the one that is there. A rule that cannot be evaluated is an error."""
     from headwater.alerts import Rule
+    from headwater.services.json_form import to_json
 
     given = {
         "kind": kind, "group": group, "topic": topic, "query": query, "sql": sql, "key": key, "threshold": threshold,
         "unit": unit, "severity": severity, "webhooks": webhook, "emails": email, "browser": browser, "note": note,
         "for_seconds": None if for_time is None else parse_seconds(for_time, name="--for"),
     }  # fmt: skip
-    with _watcher(session, write=True) as watcher:
-        known = {rule.name: rule for rule in watcher.rules()}.get(name)
-        # Another kind looks at other things: then nothing of the old rule is kept.
+    with session.services(write=True) as services:
+        known = {one.name: one.rule for one in services.alerts.rules().rules}.get(name)
+        # Another kind has other fields: then nothing of the old rule is kept.
         kept = {} if known is None or kind not in (None, known.kind) else known.as_dict()
         rule = Rule.from_dict({"kind": "", **kept, "name": name, **{k: v for k, v in given.items() if v is not None}})
-        watcher.put(rule)
-        _audit(watcher, "alert set", name)
+        services.alerts.set(rule)
     session.say(
-        f"Rule {name!r} is {'set' if known is None else 'changed'}. `headwater alert test {name}` tries who is told."
+        f"Rule {name!r} is {'set' if known is None else 'changed'}. `headwater alert test {name}` sends a test."
     )
     if session.output != "table":
-        session.show(_rule(rule))
+        session.show(to_json(rule))
 
 
 def remove(session: Session, name: Name, yes: Yes = False) -> None:
-    """Take a rule away; its history stays."""
-    with _watcher(session, write=True) as watcher:
-        if name not in watcher.book.broken:
-            watcher.state(name)  # refuses one that is not there before anybody is asked
-        confirm(session, f"Nobody is told of {name!r} any more.", yes=yes)
-        watcher.remove(name)
-        _audit(watcher, "alert remove", name)
+    """Remove a rule; its history stays."""
+    with session.services(write=True) as services:
+        services.alerts.rule(name)  # one that is not there is an error before the question
+        confirm(session, f"No notifications of {name!r} are sent any more.", yes=yes)
+        services.alerts.remove(name)
     session.say(f"Removed rule {name!r}.")
 
 
 def pause(session: Session, name: Name) -> None:
-    """Do not look at a rule until `headwater alert resume`."""
-    with _watcher(session, write=True) as watcher:
-        watcher.pause(name)
-        _audit(watcher, "alert pause", name)
+    """Do not evaluate a rule until `headwater alert resume`."""
+    with session.services(write=True) as services:
+        services.alerts.pause(name)
     session.say(f"Rule {name!r} is paused.")
 
 
 def resume(session: Session, name: Name) -> None:
-    """Look at a paused rule again."""
-    with _watcher(session, write=True) as watcher:
-        watcher.pause(name, paused=False)
-        _audit(watcher, "alert resume", name)
-    session.say(f"Rule {name!r} is looked at again.")
+    """Evaluate a paused rule again."""
+    with session.services(write=True) as services:
+        services.alerts.resume(name)
+    session.say(f"Rule {name!r} is evaluated again.")
 
 
 def snooze(
@@ -149,17 +140,18 @@ def snooze(
     name: Name,
     time: Annotated[str, typer.Argument(help="How long, such as 2 hours; 0 ends a snooze.", metavar="TIME")],
 ) -> None:
-    """Tell nobody of a rule for a while. What still fires then is told then."""
+    """Send no notifications of a rule for a while. What still fires after that is notified then."""
+    from headwater.clock import SystemClock
+
     seconds = parse_seconds(time, name="TIME")
-    with _watcher(session, write=True) as watcher:
-        until_us = watcher.book.log.clock.now_us() + round(seconds * 1e6) if seconds else None
-        watcher.snooze(name, until_us=until_us)
-        _audit(watcher, "alert snooze", name)
-    told = "People are told again" if until_us is None else f"Nobody is told before {shown(until_us)} UTC"
-    session.say(f"{told} of rule {name!r}.")
+    until_us = SystemClock().now_us() + round(seconds * 1e6) if seconds else None
+    with session.services(write=True) as services:
+        services.alerts.snooze(name, until_us)
+    when = "are sent again" if until_us is None else f"are not sent before {shown(until_us)} UTC"
+    session.say(f"Notifications of rule {name!r} {when}.")
 
 
-# -- what fired, and who would hear of it -----------------------------------------------------------------------------
+# -- what fired, and notifications ------------------------------------------------------------------------------------
 
 
 def history(
@@ -167,10 +159,11 @@ def history(
     name: Annotated[str | None, typer.Argument(help="Only this rule.", metavar="NAME")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many changes.", min=1, metavar="N")] = 50,
 ) -> None:
-    """Show what fired and what was over, newest first, and who was told."""
-    with _watcher(session) as watcher:
-        found = watcher.history(rule=name, limit=limit)
-        deliveries = watcher.book.outbox.of(change.id for change in found)
+    """Show what fired and what was over, newest first, and who was notified."""
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        entries = services.alerts.history(name, limit=limit)
     columns = [
         Column(title="AT"),
         Column(title="RULE", cut=True),
@@ -178,84 +171,33 @@ def history(
         Column(title="WHAT", cut=True),
         Column(title="TOLD"),
     ]
-    rows = [[shown(one.at_us), one.rule, one.state, one.message, _told(deliveries[one.id])] for one in found]
-    session.show_all([_change(one, deliveries[one.id]) for one in found], columns, rows)
-    if not found:
+    rows = [[shown(one.at_us), one.rule, one.state, one.message, _told(one.deliveries)] for one in entries]
+    session.show_all([to_json(one) for one in entries], columns, rows)
+    if not entries:
         session.say("Nothing has fired yet.")
 
 
 def test(session: Session, name: Name) -> None:
-    """Tell everybody whom a rule would tell that this is a test, and show how that went."""
-    with _watcher(session, write=True) as watcher:
-        found = watcher.test(name)
+    """Send a test notification to all receivers of a rule, and show how each delivery went."""
+    from headwater.services.json_form import to_json
+
+    with session.services(write=True) as services:
+        deliveries = services.alerts.test(name)
     columns = [
         Column(title="CHANNEL"),
         Column(title="RECEIVER", cut=True),
         Column(title="STATE"),
         Column(title="ERROR"),
     ]
-    rows = [[one.channel, one.target, one.state, one.error or "-"] for one in found]
-    session.show_all([_delivery(one) for one in found], columns, rows)
-    if not found:
-        session.say(f"Rule {name!r} tells nobody but the console; add `--webhook` or `--email`.")
-    if any(one.state != "sent" for one in found):
+    rows = [[one.channel, one.target, one.state, one.error or "-"] for one in deliveries]
+    session.show_all([to_json(one) for one in deliveries], columns, rows)
+    if not deliveries:
+        session.say(f"Rule {name!r} notifies only the console; add `--webhook` or `--email`.")
+    if any(one.state != "sent" for one in deliveries):
         raise typer.Exit(1)
 
 
-# -- the log, and words -----------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _watcher(session: Session, *, write: bool = False) -> Iterator[Watcher]:
-    from headwater.alerts import Watcher
-
-    if session.config.log.startswith(("http://", "https://")):
-        expected = "the folder of the log; over HTTP, rules are under /api/v1/alerts/rules"
-        raise ArgumentInvalid(name="--log", value=session.config.log, expected=expected)
-    with session.log(write=write) as log:
-        watcher = Watcher(log)
-        watcher.book.refresh()
-        yield watcher
-
-
-def _audit(watcher: Watcher, action: str, target: str) -> None:
-    with contextlib.suppress(ImportError):  # without the packages of the server there is no audit
-        from headwater.server.audit import Audit
-
-        log: EmbeddedLog = watcher.book.log
-        user = pwd.getpwuid(os.getuid()).pw_name
-        Audit(log).record(caller=user, address="command line", action=action, target=target, status=200)
-
-
-def _rule(rule: Rule) -> Record:
-    record = rule.as_dict()
-    record["snoozed_until"] = iso(record.pop("snoozed_until_us"))
-    return record
-
-
-def _summary(summary: Summary) -> Record:
-    subjects = [asdict(one) for one in summary.subjects]
-    for one in subjects:
-        one["since"] = iso(one.pop("since_us") or None)
-    return {
-        "name": summary.name,
-        "state": summary.state,
-        "is_snoozed": summary.is_snoozed,
-        "since": iso(summary.since_us),
-        "error": summary.error,
-        "subjects": subjects,
-        "rule": None if summary.rule is None else _rule(summary.rule),
-    }
-
-
-def _change(change: Change, deliveries: list[Delivery]) -> Record:
-    record = {"at": iso(change.at_us), **asdict(change), "deliveries": [_delivery(one) for one in deliveries]}
-    return {name: value for name, value in record.items() if name not in ("at_us", "offset", "firing_id")}
-
-
-def _delivery(delivery: Delivery) -> Record:
-    names = ("channel", "target", "state", "attempts", "error")
-    return {name: getattr(delivery, name) for name in names}
+# -- words ------------------------------------------------------------------------------------------------------------
 
 
 def _state(summary: Summary) -> str:

@@ -26,7 +26,6 @@ from headwater.cli import (
     serve,
     sql,
     state,
-    tail,
     token,
     topic,
     version,
@@ -47,7 +46,7 @@ def build() -> typer.Typer:
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    everyday = (produce, consume, tail, topic, group, schema)
+    everyday = (produce, consume, topic, group, schema)
     for module in (
         *everyday,
         sql,

@@ -32,5 +32,7 @@ def _listed(context: typer.Context, folder: str) -> list[str]:
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=known_topics)]
 Group = Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP", autocompletion=known_groups)]
+#: How `headwater.services.positions` reads a position.
+POSITION_HELP = "start, end, N, -N for the last rows, @TIME (UTC) or @-1h."
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from headwater.cli.commands import command
-from headwater.cli.query import AppName, Name, client_of
+from headwater.cli.query import AppName, Name
 from headwater.cli.results import show_result
 from headwater.cli.session import Session
 from headwater.errors import ArgumentInvalid
@@ -45,23 +44,25 @@ def ask(
     """
     import pyarrow as pa
 
-    answer = client_of(session, app).post(
-        f"/queries/{query}/ask",
-        key=None if not key else json.dumps(_key(key)),
-        compute=None if not compute else json.dumps(dict(_pair("--compute", one) for one in compute)),
-        operator=operator,
-        rows_max=limit,
-        seconds=seconds,
-    )
-    if answer["rows"]:
-        show_result(session, pa.Table.from_pylist(answer["rows"]))
+    with session.services(write=True) as services:
+        answer = services.queries.ask(
+            query,
+            key=_key(key) if key else None,
+            compute=dict(_pair("--compute", one) for one in compute) if compute else None,
+            operator=operator,
+            rows_max=limit,
+            seconds=seconds,
+            app=app,
+        )
+    if answer.rows:
+        show_result(session, pa.Table.from_pylist(answer.rows))
     offsets = ", ".join(
         f"{topic}/{partition} up to {offset}"
-        for topic, found in answer["offsets"].items()
+        for topic, found in answer.offsets.items()
         for partition, offset in found.items()
     )
-    rows = f"{len(answer['rows']):,} rows" if answer["complete"] else f"the first {len(answer['rows']):,} rows"
-    session.say(f"{rows} of {answer['operator']}, as of batch {answer['batch']}: {offsets}.")
+    rows = f"{len(answer.rows):,} rows" if answer.complete else f"the first {len(answer.rows):,} rows"
+    session.say(f"{rows} of {answer.operator}, as of batch {answer.batch}: {offsets}.")
 
 
 def _key(given: Sequence[str]) -> object:

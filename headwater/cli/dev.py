@@ -13,11 +13,11 @@ from headwater.cli.commands import command
 from headwater.cli.run import File, Master, Only, Port, interruptible, work
 from headwater.cli.session import Session, refuse_server
 from headwater.cli.sources import Sources
-from headwater.errors import HeadwaterError, PortTaken, RunnerActive
+from headwater.errors import HeadwaterError, InUse
 
 if TYPE_CHECKING:
-    from headwater.runtime import App
-    from headwater.runtime.runner import Runner
+    from headwater.apps import App
+    from headwater.apps.runner import Runner
 
 LOOK_SECONDS = 0.2
 
@@ -32,8 +32,8 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
     The same holds for the modules that it has loaded from its folder, and for `headwater.toml`. Spark stays up, and so does
     the address of the console. What does not load leaves the app as it was.
     """
+    from headwater.apps.runner import Runner
     from headwater.console import served_with_console
-    from headwater.runtime.runner import Runner
 
     let_pandas_in()
     sources = Sources(session, file)
@@ -52,7 +52,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
                 with runner.ready():
                     port = urlsplit(runner.announced.address).port or port  # pages that are open find it again
                     work(session, runner, until_caught_up=False)
-            except (RunnerActive, PortTaken):
+            except InUse:
                 raise
             except HeadwaterError as error:  # a mistake in the file: the next save may mend it
                 session.warn(str(error))

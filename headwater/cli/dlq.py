@@ -1,78 +1,141 @@
-"""`headwater dlq`: dead letters listed, looked at, put back to their topics, and set aside."""
+"""`headwater dlq`: dead letters listed, shown, redriven to their topics, and parked."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.selecting import Contains, Letters, Offset, Query, Reason, Since, Until, parse_rate, selection_of
-from headwater.cli.session import Record, Session
+from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted, iso, shown
-from headwater.errors import TopicNotFound
+from headwater.cli.wording import counted, shown
+from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
-    from headwater.log.letters import Found, Selection
+    from headwater.log.dead_letters import Found, Selection
     from headwater.log.redrive import Outcome
+    from headwater.services.dead_letters import Redrive
 
 REFUSALS_SHOWN_MAX = 5
+PAGE = 1_000
+PROGRESS_SECONDS = 0.2
+_RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?:/\s*(?P<unit>s|min|h))?")
+_PER_SECOND = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def register(app: typer.Typer) -> None:
-    group = noun(app, "dlq", "Dead letters: look at what was given up, and put it back.")
+    group = noun(app, "dlq", "Dead letters: look at rows that failed, and redrive them.")
     command(group, "list", "ls")(list_letters)
     command(group, "show")(show)
     command(group, "redrive")(redrive)
     command(group, "park")(park)
 
 
-# -- list -------------------------------------------------------------------------------------------------------------
+# -- which dead letters a command is about ----------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
-class _Count:
-    """The letters of one topic that were given up for one reason."""
+def _letters_of(context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in known_topics(context, incomplete) if name.endswith(".dlq")]
 
-    states: Counter[str] = field(default_factory=Counter)
-    oldest_us: int | None = None
-    newest_us: int | None = None
 
-    def add(self, found: Found) -> None:
-        self.states[found.state] += 1
-        at = found.letter.at_us
-        self.oldest_us = at if self.oldest_us is None else min(self.oldest_us, at)
-        self.newest_us = at if self.newest_us is None else max(self.newest_us, at)
+Letters = Annotated[
+    str, typer.Argument(help="A topic, or its dead-letter topic.", metavar="TOPIC", autocompletion=_letters_of)
+]
+Reason = Annotated[
+    list[str] | None,
+    typer.Option("--reason", "-r", help="Only this class of error; may be repeated.", metavar="ERROR"),
+]
+Query = Annotated[str | None, typer.Option("--query", help="Only what this query, queue or group gave up.")]
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only letters from @TIME (UTC) or @-1h on.", metavar="@TIME")
+]
+Until = Annotated[str | None, typer.Option("--until", help="Only letters before @TIME or @-1h.", metavar="@TIME")]
+Offset = Annotated[
+    list[str] | None,
+    typer.Option("--offset", "-o", help="Only these letters: 7, or 7-12; may be repeated.", metavar="N|N-M"),
+]
+Contains = Annotated[str | None, typer.Option("--contains", help="Only letters whose message has this text.")]
 
-    def record(self, topic: str, reason: str) -> Record:
-        states = {name: self.states[name] for name in ("open", "redriven", "parked")}
-        times = {"oldest_at": iso(self.oldest_us), "newest_at": iso(self.newest_us)}
-        return {"topic": topic, "reason": reason, "letters": self.states.total(), **states, **times}
+
+def selection_of(
+    reason: Iterable[str] | None,
+    query: str | None,
+    since: str | None,
+    until: str | None,
+    offset: Iterable[str] | None,
+    contains: str | None,
+    state: str | None,
+) -> Selection:
+    from headwater.log.dead_letters import STATES, Selection
+
+    states = [one for one in STATES if one == state]
+    if state is not None and not states:
+        raise ArgumentInvalid(name="--state", value=state, expected=", ".join(STATES))
+    return Selection(
+        reasons=tuple(reason or ()),
+        query=query,
+        since_us=_time(since, "--since"),
+        until_us=_time(until, "--until"),
+        offsets=tuple(map(_offsets, offset or ())),
+        text=contains,
+        states=tuple(states),
+    )
+
+
+def _time(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    from headwater.services.positions import parse_position
+
+    return parse_position(text if text.startswith("@") else f"@{text}", name=name).time_us
+
+
+def _offsets(text: str) -> range:
+    """Offsets as people write them.
+
+    >>> _offsets("7"), _offsets("7-12")
+    (range(7, 8), range(7, 13))
+    """
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) < int(first):
+        raise ArgumentInvalid(name="--offset", value=text, expected="a letter's offset (7), or two with a dash (7-12)")
+    return range(int(first), int(last or first) + 1)
+
+
+def parse_rate(text: str) -> float:
+    """Rows per second.
+
+    >>> parse_rate("100/s"), parse_rate("30/min"), parse_rate("5")
+    (100.0, 0.5, 5.0)
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or float(match["number"]) <= 0:
+        raise ArgumentInvalid(name="--rate", value=text, expected='a rate above 0, such as "100/s" or "30/min"')
+    return float(match["number"]) / _PER_SECOND[match["unit"] or "s"]
+
+
+# -- list and show ----------------------------------------------------------------------------------------------------
 
 
 def list_letters(
     session: Session,
     topic: Annotated[str | None, typer.Argument(help="Only this topic.", metavar="TOPIC")] = None,
 ) -> None:
-    """List dead-letter topics, with the reasons and what has become of the letters."""
-    from headwater.log.letters import letter_topic, letter_topics, read_letters
+    """List dead-letter topics, with the reasons and the states of their dead letters."""
+    from headwater.services.json_form import to_json
 
-    counts: dict[tuple[str, str], _Count] = {}
-    with session.log() as log:
-        for name in letter_topics(log) if topic is None else [letter_topic(log, topic).name]:
-            for some in read_letters(log, letter_topic(log, name)):
-                for found in some:
-                    counts.setdefault((name, found.letter.error), _Count()).add(found)
+    with session.services() as services:
+        service = services.dead_letters
+        names = service.topics() if topic is None else [service.page(topic, limit=0).topic]
+        found = [(name, reason) for name in names for reason in sorted(service.reasons(name), key=lambda one: one.name)]
     columns = [
         Column(title="TOPIC", cut=True),
         Column(title="REASON", cut=True),
@@ -83,23 +146,16 @@ def list_letters(
     rows = [
         [
             name,
-            reason,
-            *(f"{number:,}" for number in _numbers(one)),
-            shown(one.oldest_us)[:16],
-            shown(one.newest_us)[:16],
+            reason.name,
+            *(f"{number:,}" for number in (reason.letters, *reason.states.values())),
+            shown(reason.first_us)[:16],
+            shown(reason.last_us)[:16],
         ]
-        for (name, reason), one in sorted(counts.items())
+        for name, reason in found
     ]
-    session.show_all([one.record(*key) for key, one in sorted(counts.items())], columns, rows)
-    if not counts:
+    session.show_all([{"topic": name, **to_json(reason)} for name, reason in found], columns, rows)
+    if not found:
         session.say("There are no dead letters.")
-
-
-def _numbers(one: _Count) -> tuple[int, ...]:
-    return (one.states.total(), one.states["open"], one.states["redriven"], one.states["parked"])
-
-
-# -- show -------------------------------------------------------------------------------------------------------------
 
 
 def show(
@@ -119,57 +175,24 @@ def show(
     ] = None,
 ) -> None:
     """Show letters: where the row stood, why it was given up, and the row itself."""
+    from headwater.services.json_form import to_json
+
     selection = selection_of(reason, query, since, until, offset, contains, state)
-    with session.log() as log:
-        found = list(islice(_selected(log, topic, selection), count))
+    found: list[Found] = []
+    with session.services() as services:
+        while count is None or len(found) < count:
+            size = PAGE if count is None else min(PAGE, count - len(found))
+            page = services.dead_letters.page(topic, selection, order="oldest", skip=len(found), limit=size)
+            found += page.dead_letters
+            if len(page.dead_letters) < size:
+                break
     if session.output != "table":
-        session.show_all([_record(one) for one in found], [], [])
+        session.show_all([to_json(one) for one in found], [], [])
     for one in found if session.output == "table" else ():
         for line in _paragraph(session, one):
             session.write(line)
     if not found:
         session.say("No letter is like that." if session.output == "table" else "There are none.")
-
-
-def _selected(log: EmbeddedLog, topic: str, selection: Selection) -> Iterator[Found]:
-    from headwater.log.letters import letter_topic, read_letters
-
-    for some in read_letters(log, letter_topic(log, topic)):
-        yield from filter(selection.includes, some)
-
-
-def _record(found: Found) -> Record:
-    letter, status = found.letter, found.status
-    return {
-        "letter": {"partition": found.place.partition, "offset": found.place.offset},
-        "state": found.state,
-        "state_at": iso(None if status is None else status.at_us),
-        "to": None if status is None else status.to,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "error": letter.error,
-        "message": letter.message,
-        "attempt": letter.attempt,
-        "query": letter.query,
-        "at": iso(letter.at_us),
-        "key": _bytes(letter.key),
-        "value": _bytes(letter.value),
-        "row": letter.row,
-        "headers": None if letter.headers is None else {name: _bytes(value) for name, value in letter.headers},
-    }
-
-
-# Any: JSON; bytes as the rest of the command line writes them.
-def _bytes(value: bytes | None) -> Any:
-    import base64
-
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def _paragraph(session: Session, found: Found) -> list[str]:
@@ -237,17 +260,24 @@ def redrive(
 
     A letter is put back once, also when this command is killed and repeated, or runs twice at the same time.
     """
-    from headwater.log.redrive import redrive
+    from headwater.apps.errors import QueryFailed
 
     selection = selection_of(reason, query, since, until, offset, contains, None)
     speed = None if rate is None else parse_rate(rate)
-    with session.log(write=not dry_run) as log:
-        _check_letters(log, topic)
-        outcome = redrive(log, topic, selection, to=to, attempts_max=attempts_max, rate=speed, dry_run=True)
+    with session.services(write=not dry_run) as services:
+        service = services.dead_letters
+        asked = partial(service.redrive, topic, selection, to=to, attempts_max=attempts_max, rate=speed)
+        outcome = asked(dry_run=True).outcome
         if not dry_run and outcome.changed:
             confirm(session, f"{_sentence(outcome, 'This puts', 'parks', to=to)}.", yes=yes)
-            with _progress(session, "Putting back", outcome.seen) as tell:
-                outcome = redrive(log, topic, selection, to=to, attempts_max=attempts_max, rate=speed, tell=tell)
+            with _progress(session, "Redriving", outcome.seen) as tell:
+                job: Redrive | None = asked(wait_seconds=PROGRESS_SECONDS)
+                while job is not None and job.running:
+                    tell(job.outcome)
+                    job = service.redrive_progress(topic, wait_seconds=PROGRESS_SECONDS)
+            if job is None or job.state == "failed":
+                raise QueryFailed(query="redrive", why=job.error if job else "the server was started again meanwhile")
+            outcome = job.outcome
     _tell_outcome(session, outcome, dry_run=dry_run)
     begin = "Would put" if dry_run else "Put"
     session.say(f"{_sentence(outcome, begin, 'park' if dry_run else 'parked', to=to)}." + _untouched(dry_run))
@@ -270,16 +300,14 @@ def park(
     dry_run: DryRun = False,
 ) -> None:
     """Set open letters aside, so that `redrive` leaves them alone."""
-    from headwater.log.redrive import park
-
     selection = selection_of(reason, query, since, until, offset, contains, None)
-    with session.log(write=not dry_run) as log:
-        _check_letters(log, topic)
-        outcome = park(log, topic, selection, undo=undo, dry_run=True)
+    with session.services(write=not dry_run) as services:
+        service = services.dead_letters
+        outcome = service.park(topic, selection, undo=undo, dry_run=True)
         verb = "opens" if undo else "parks"
         if not dry_run and outcome.changed:
             confirm(session, f"This {verb} {counted(outcome.changed, 'letter')}.", yes=yes)
-            outcome = park(log, topic, selection, undo=undo)
+            outcome = service.park(topic, selection, undo=undo)
     _tell_outcome(session, outcome, dry_run=dry_run)
     verb = ("Would open" if undo else "Would park") if dry_run else ("Opened" if undo else "Parked")
     session.say(f"{verb} {counted(outcome.changed, 'letter')}." + _untouched(dry_run))
@@ -287,17 +315,6 @@ def park(
 
 def _untouched(dry_run: bool) -> str:
     return " Nothing was changed." if dry_run else ""
-
-
-def _check_letters(log: EmbeddedLog, topic: str) -> None:
-    """Name the topic that a person meant where it has no letters yet."""
-    from headwater.log.letters import letter_topic
-
-    try:
-        letter_topic(log, topic)
-    except TopicNotFound:
-        log.topic(topic)  # a name that is nowhere is the mistake
-        raise
 
 
 def _sentence(outcome: Outcome, begin: str, parked: str, *, to: str | None) -> str:

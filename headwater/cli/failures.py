@@ -11,20 +11,19 @@ import traceback
 
 import typer
 
-from headwater import errors
 from headwater.cli.terminal import painted, wants_color
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, NotFound
 
-# Some remedies are written for programs; people at a terminal have other means.
-_REMEDIES: dict[type[HeadwaterError], str] = {
-    errors.LogNotFound: "Mend the path (`--log PATH` or HEADWATER_LOG), or make a log there with `headwater topic create NAME`.",
-    errors.OffsetExpired: "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
-    errors.OffsetAhead: "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
-    errors.SchemaConflict: "Add nullable columns or widen types; to drop a column, say `--force`; otherwise make a new topic.",
-    errors.GroupActive: "Stop them first; each lets go of its partitions when it ends.",
-    errors.TokenInvalid: "Give one that `headwater token create` has made for this server: as HEADWATER_TOKEN, or as `token` in headwater.toml.",
-    errors.ReadOnly: "Work as a user who may, or change the folder's permissions.",
+# Some remedies are written for programs; people at a terminal have other means. By name: a class need not be loaded.
+_REMEDIES = {
+    "OffsetExpired": "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
+    "OffsetAhead": "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
+    "SchemaConflict": "Add nullable columns or widen types; to drop a column, say `--force`; otherwise make a new topic.",
+    "GroupActive": "Stop them first; each lets go of its partitions when it ends.",
+    "TokenInvalid": "Give one that `headwater token create` has made for this server: as HEADWATER_TOKEN, or as `token` in headwater.toml.",
+    "ReadOnly": "Work as a user who may, or change the folder's permissions.",
 }
+_NO_LOG = "Correct the path (`--log PATH` or HEADWATER_LOG), or make a log there with `headwater topic create NAME`."
 
 
 def report(error: BaseException, *, color: bool, verbose: bool) -> int:
@@ -41,7 +40,7 @@ def report(error: BaseException, *, color: bool, verbose: bool) -> int:
 def explain(error: BaseException) -> tuple[str, int]:
     """The message and the exit code of a failure.
 
-    >>> explain(errors.TopicNotFound(topic="orders"))[1]
+    >>> explain(NotFound(kind="topic", name="orders"))[1]
     3
     """
     if isinstance(error, HeadwaterError):
@@ -55,7 +54,9 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _of_ours(error: HeadwaterError) -> str:
-    remedy = next((text for kind, text in _REMEDIES.items() if isinstance(error, kind)), None)
+    remedy = _REMEDIES.get(type(error).__name__)
+    if isinstance(error, NotFound) and error.kind == "log":
+        remedy = _NO_LOG
     return str(error) if remedy is None else f"{error.problem.format(**error.facts())} {remedy}"
 
 

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli import positions
-from headwater.cli.arguments import DryRun, Group, Yes
+from headwater.cli.arguments import POSITION_HELP, DryRun, Group, Yes
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.positions import parse_position, resolve
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
 from headwater.cli.terminal import is_terminal
-from headwater.cli.wording import counted, iso
+from headwater.cli.wording import counted
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog, GroupInfo, Lag, SeekStep
+    from headwater.log import GroupInfo, Lag
 
 WATCH_SECONDS = 1.0
 
@@ -36,8 +34,8 @@ def register(app: typer.Typer) -> None:
 
 def list_groups(session: Session) -> None:
     """List the groups, with their members and how far behind they are."""
-    with session.log() as log:
-        found = [log.groups.describe(name) for name in log.groups.names()]
+    with session.services() as services:
+        found = [services.groups.describe(one.group) for one in services.groups.list_groups()]
     columns = [
         Column(title="GROUP", cut=True),
         Column(title="TOPICS", cut=True),
@@ -59,8 +57,10 @@ def list_groups(session: Session) -> None:
 
 def describe(session: Session, group: Group) -> None:
     """Show one group: its members and its partitions."""
-    with session.log() as log:
-        found = log.groups.describe(group)
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        found = services.groups.describe(group)
     columns = [
         Column(title="MEMBER", cut=True),
         Column(title="PROCESS", right=True),
@@ -77,25 +77,28 @@ def describe(session: Session, group: Group) -> None:
         f"  generation  {found.generation}",
         f"  lag         {counted(found.rows, 'row')}",
         "",
-        *(session.table(columns, members) or ["No members: nobody reads for this group now."]),
+        *(session.table(columns, members) or ["No members: no consumer reads for this group now."]),
         "",
         *session.table(*_lag_table(found.partitions)),
     ]
-    session.show(_described(found), lines)
+    session.show(to_json(found), lines)
 
 
 def lag(
     session: Session,
     group: Annotated[str | None, typer.Argument(help="Only this group.", metavar="GROUP")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second; Ctrl-C ends it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second; Ctrl-C ends it.")] = False,
 ) -> None:
     """Show how far groups are behind, in rows and in time."""
-    with session.log() as log:
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
         while True:
-            found = log.groups.lag(group)
+            names = [group] if group is not None else [one.group for one in services.groups.list_groups()]
+            found = [one for name in names for one in services.groups.lag(name)]
             if watch and session.output == "table" and is_terminal(sys.stdout):
                 session.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
-            session.show_all([lag_record(one) for one in found], *_lag_table(found))
+            session.show_all(to_json(found), *_lag_table(found))
             if not watch:
                 break
             sys.stdout.flush()
@@ -107,7 +110,7 @@ def lag(
 def seek(
     session: Session,
     group: Group,
-    to: Annotated[str, typer.Option("--to", help=positions.HELP, metavar="PLACE")],
+    to: Annotated[str, typer.Option("--to", help=POSITION_HELP, metavar="PLACE")],
     topic: Annotated[
         str | None, typer.Argument(help="Only this topic; by default all that the group reads.", metavar="TOPIC")
     ] = None,
@@ -117,18 +120,26 @@ def seek(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Move a group that nobody reads for.
+    """Move a group that has no live members.
 
     Shows where it is, where it goes, and how many rows are read again.
     """
-    position = parse_position(to, name="--to")
-    with session.log(write=not dry_run) as log:
-        topics = [topic] if topic is not None else _topics_of(log, group)
-        wanted = {name: resolve(log, name, position, partition or _partitions(log, name)) for name in topics}
-        steps = [step for name, at in wanted.items() for step in log.groups.seek(group, name, at, dry_run=True)]
+    from headwater.log.remote.wire import offsets_to_text
+    from headwater.services.groups import effect_of
+    from headwater.services.json_form import to_json
+
+    with session.services(write=not dry_run) as services:
+        service = services.groups
+        topics = [topic] if topic is not None else sorted({one.topic for one in service.lag(group)})
+        planned = {name: service.seek(group, name, to, partitions=partition or None, dry_run=True) for name in topics}
+        steps = [step for found in planned.values() for step in found]
         if not dry_run:
-            confirm(session, f"Group {group!r} {_moved(steps)}.", yes=yes)
-            steps = [step for name, at in wanted.items() for step in log.groups.seek(group, name, at)]
+            confirm(session, f"Group {group!r} {effect_of(steps)}.", yes=yes)
+            # To the offsets that were shown, though rows may have come since.
+            wanted = {
+                name: offsets_to_text({one.partition: one.new for one in found}) for name, found in planned.items()
+            }
+            steps = [step for name, offsets in wanted.items() for step in service.seek(group, name, offsets)]
     columns = [
         Column(title="TOPIC", cut=True),
         Column(title="PARTITION", right=True),
@@ -138,30 +149,27 @@ def seek(
         Column(title="ROWS REPLAYED", right=True),
     ]
     rows = [[one.topic, str(one.partition), _offset(one.current), "→", str(one.new), f"{one.rows:,}"] for one in steps]
-    session.show_all([_step_record(one, moved=not dry_run) for one in steps], columns, rows)
-    session.say(f"Group {group!r} {_moved(steps)}." + (" Nothing was changed." if dry_run else ""))
+    session.show_all([{**to_json(one), "moved": not dry_run} for one in steps], columns, rows)
+    session.say(f"Group {group!r} {effect_of(steps)}." + (" Nothing was changed." if dry_run else ""))
 
 
 def delete(session: Session, group: Group, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Forget a group that nobody reads for.
+    """Delete a group that has no live members.
 
     Its members and how far it has come are forgotten. No rows are deleted.
     """
-    with session.log(write=not dry_run) as log:
-        found = log.groups.describe(group)
+    with session.services(write=not dry_run) as services:
+        found = services.groups.describe(group)
         if not dry_run:
             confirm(
                 session,
                 f"This forgets how far group {group!r} has come in {counted(len(found.partitions), 'partition')}.",
                 yes=yes,
             )
-            log.groups.delete(group)
+            services.groups.delete(group)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} group {group!r}.")
     if session.output != "table":
         session.show({**_summary(found), "deleted": not dry_run})
-
-
-# -- for programs: these names are a contract -------------------------------------------------------------------------
 
 
 def _summary(found: GroupInfo) -> Record:
@@ -172,57 +180,6 @@ def _summary(found: GroupInfo) -> Record:
         "members": sum(one.alive for one in found.members),
         "rows": found.rows,
         "seconds": max((one.seconds for one in found.partitions), default=0.0),
-    }
-
-
-def _described(found: GroupInfo) -> Record:
-    members = [
-        {
-            "member": one.id,
-            "pid": one.pid,
-            "host": one.host,
-            "static": one.static,
-            "alive": one.alive,
-            "topics": list(one.topics),
-            "assignment": {topic: list(numbers) for topic, numbers in one.assignment.items()},
-            "joined_at": iso(one.joined_us),
-            "heartbeat_at": iso(one.heartbeat_us),
-        }
-        for one in found.members
-    ]
-    return {
-        "group": found.group,
-        "generation": found.generation,
-        "rows": found.rows,
-        "members": members,
-        "partitions": [lag_record(one) for one in found.partitions],
-    }
-
-
-def lag_record(one: Lag) -> Record:
-    return {
-        "group": one.group,
-        "topic": one.topic,
-        "partition": one.partition,
-        "committed": one.committed,
-        "offset_start": one.offset_start,
-        "offset_next": one.offset_next,
-        "rows": one.rows,
-        "seconds": one.seconds,
-        "member": one.member,
-        "expires_in_seconds": one.expires_in_seconds,
-    }
-
-
-def _step_record(one: SeekStep, *, moved: bool) -> Record:
-    return {
-        "group": one.group,
-        "topic": one.topic,
-        "partition": one.partition,
-        "current": one.current,
-        "new": one.new,
-        "rows": one.rows,
-        "moved": moved,
     }
 
 
@@ -266,18 +223,3 @@ def _age(seconds: float) -> str:
 
 def _assigned(assignment: dict[str, list[int]]) -> str:
     return ", ".join(f"{topic}[{','.join(map(str, numbers))}]" for topic, numbers in assignment.items()) or "-"
-
-
-def _moved(steps: list[SeekStep]) -> str:
-    again, over = sum(max(0, one.rows) for one in steps), sum(max(0, -one.rows) for one in steps)
-    parts = [f"reads {counted(again, 'row')} again"] if again else []
-    parts += [f"passes {counted(over, 'row')} over"] if over else []
-    return " and ".join(parts) or "stays where it is"
-
-
-def _topics_of(log: EmbeddedLog, group: str) -> list[str]:
-    return sorted({one.topic for one in log.groups.lag(group)})
-
-
-def _partitions(log: EmbeddedLog, topic: str) -> list[int]:
-    return list(range(log.topic(topic).partitions))

@@ -10,7 +10,7 @@ import typer
 
 from headwater.cli.commands import command
 from headwater.cli.session import Session
-from headwater.errors import FolderNotEmpty
+from headwater.errors import InUse
 
 #: What is written, and the template that it is made from.
 FILES = {
@@ -38,6 +38,7 @@ README.md has more."""
 Name = Annotated[
     str, typer.Argument(help="Name of the project, and of the new folder; . takes the current one.", metavar="NAME")
 ]
+_INSTEAD = "Choose another name, or an empty folder. Nothing was written"
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +66,7 @@ def init(session: Session, name: Name) -> None:
 
 def checked_name(folder: Path) -> str:
     """The project's name, which its app will have too."""
-    from headwater.log.embedded.topics import check_name
+    from headwater.log.topic_rules import check_name
 
     name = folder.absolute().name  # of `.` the folder's own; that of `..` is refused as no name
     check_name("project", name)
@@ -77,9 +78,9 @@ def refuse_what_is_there(folder: Path) -> None:
     if folder.is_dir():
         found = sorted(path.name for path in folder.iterdir() if path.name not in HARMLESS)
         if found:
-            raise FolderNotEmpty(folder=str(folder), found=found[0])
+            raise InUse(what=f"The folder {folder}", by=found[0], instead=_INSTEAD)
     elif folder.exists() or folder.is_symlink():
-        raise FolderNotEmpty(folder=str(folder), found="a file of that name")
+        raise InUse(what=f"The name {folder}", by="a file", instead=_INSTEAD)
 
 
 def written(name: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from headwater.units import format_seconds
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from headwater.runtime.status import QueryStatus
+    from headwater.apps.status import QueryStatus
 
 HISTORY = 60
 LINE_SECONDS = 10.0
@@ -114,7 +114,7 @@ def lag_of(one: QueryStatus) -> str:
 def errors_of(one: QueryStatus) -> str:
     """Rows that were given up, and how often the query was started anew.
 
-    >>> from headwater.runtime.status import QueryStatus
+    >>> from headwater.apps.status import QueryStatus
     >>> errors_of(QueryStatus(name="spend", kind="view", dead_letters=7, restarts=2))
     '7 ↻2'
     """
@@ -200,7 +200,7 @@ def _one_line(text: str) -> str:
 def told(one: QueryStatus) -> str:
     """One query in one line, for a file.
 
-    >>> from headwater.runtime.status import QueryStatus
+    >>> from headwater.apps.status import QueryStatus
     >>> told(QueryStatus(name="spend", kind="view", state="running", rows_per_second=120.0, lag_rows=3))
     'spend running: 120 rows/s, lag 3'
     """

@@ -77,12 +77,14 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
 
     That is retention, the joining of small frames, and for compacted topics the last row per key.
     """
+    from headwater.log.embedded import local_log
+
     with session.log(write=not dry_run, folder=True) as log:
         names = log.topics(internal=True) if topic is None else [log.topic(topic).name]
         records = []
         for name in names:
             before = log.describe(name)
-            done = None if dry_run else log.tidy(name, seal=True)
+            done = None if dry_run else local_log(log).tidy(name, seal=True)
             after = log.describe(name)
             records.append(
                 {

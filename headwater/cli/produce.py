@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Topic
-from headwater.cli.cells import reader_of
 from headwater.cli.commands import command
-from headwater.cli.inference import ROWS_MAX, infer_schema
-from headwater.cli.inputs import (
+from headwater.cli.progress import Progress, progress_of
+from headwater.cli.row_input import (
+    INFERRED_ROWS_MAX,
     Bad,
     Block,
     blocks_of_bytes,
     blocks_of_file,
     choose_format,
     csv_blocks,
+    infer_schema,
     json_blocks,
     line_blocks,
     parquet_blocks,
+    reader_of,
 )
-from headwater.cli.progress import Progress, progress_of
 from headwater.cli.session import Session
 from headwater.cli.wording import counted
 from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid
@@ -34,7 +35,8 @@ from headwater.units import format_seconds
 
 if TYPE_CHECKING:
     import headwater.log as hw
-    from headwater.log import EmbeddedLog
+    from headwater.log import Log
+    from headwater.services.rows import Rows
 
 _NAMES = {"json": "JSON", "csv": "CSV", "parquet": "Parquet", "lines": "text"}
 
@@ -90,20 +92,20 @@ def produce(
     headers = _headers(header or [])
     if file is not None and not file.exists():
         raise FileNotFoundError(2, "No such file", str(file))
-    with session.log(create=create, write=True) as log:
-        job = _Job(session, log, topic, file=file, format_=format_, no_header=no_header)
+    with session.services(create=create, write=True) as services:
+        job = _Job(session, services.rows.log, topic, file=file, format_=format_, no_header=no_header)
         job.prepare(create=create, key_columns=key_columns, partitions=partitions)
-        job.run(_Target(log, topic, headers, partition, key), rate=rate, skip=on_error == "skip")
+        job.run(_Target(services.rows, topic, headers, partition, key), rate=rate, skip=on_error == "skip")
 
 
 class _Target:
     """Where rows go, and what every one of them gets."""
 
     def __init__(
-        self, log: EmbeddedLog, topic: str, headers: dict[str, str] | None, partition: int | None, key: str | None
+        self, rows: Rows, topic: str, headers: dict[str, str] | None, partition: int | None, key: str | None
     ) -> None:
-        self._log = log
-        self._topic = log.topic(topic)
+        self._rows = rows
+        self._topic = rows.log.topic(topic)
         self._headers = headers
         self._partition = partition
         self._key = None if key is None else self._key_of(key)
@@ -116,7 +118,7 @@ class _Target:
         if self._key is not None:
             name, value = self._key
             rows = [{**row, name: value} for row in rows]
-        done = self._log.append(self._topic.name, rows, partition=self._partition, headers=self._headers)
+        done = self._rows.append(self._topic.name, rows, partition=self._partition, headers=self._headers)
         self.count += done.count
         for number, (start, stop) in done.ranges.items():
             self.ranges.setdefault(number, [start, stop])[1] = stop
@@ -138,7 +140,7 @@ class _Job:
     """One run of `produce`: its input, and how far it has come."""
 
     def __init__(
-        self, session: Session, log: EmbeddedLog, topic: str, *, file: Path | None, format_: str | None, no_header: bool
+        self, session: Session, log: Log, topic: str, *, file: Path | None, format_: str | None, no_header: bool
     ) -> None:
         self._session = session
         self._log = log
@@ -170,9 +172,12 @@ class _Job:
         return self._log.topic(self._name) if self._name in self._log.topics(self._name) else None
 
     def _create(self, key_columns: str | None, partitions: int | None) -> None:
-        keys = None if key_columns is None else [name.strip() for name in key_columns.split(",")]
+        # Any: arguments of `create`, each of its own type.
+        more: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
+        if key_columns is not None:
+            more["key"] = [name.strip() for name in key_columns.split(",")]
         if self._format == "lines":
-            made = self._log.create(self._name, partitions=partitions, key=keys)
+            made = self._log.create(self._name, **more)
             self._blocks = self._read(made)
         else:
             raw = self._read(None)
@@ -182,14 +187,14 @@ class _Job:
                     name="--create", value="no rows", expected="at least one row to see the columns of"
                 )
             schema = self._schema_of(first)
-            made = self._log.create(self._name, schema, partitions=partitions, key=keys)
+            made = self._log.create(self._name, schema, **more)
             self._blocks = self._fitted(itertools.chain([first], raw), made)
         self._tell_created(made)
 
     def _schema_of(self, block: Block) -> Any:
         if self._format == "parquet":
             return block.rows.schema  # type: ignore[union-attr]  # a batch
-        return infer_schema(block.rows[:ROWS_MAX], texts_only=self._format == "csv")
+        return infer_schema(block.rows[:INFERRED_ROWS_MAX], texts_only=self._format == "csv")
 
     def _tell_created(self, made: hw.Topic) -> None:
         from headwater.schema import format_schema

@@ -24,7 +24,7 @@ def show_result(session: Session, table: pa.Table) -> None:
 
 def result_records(table: pa.Table) -> list[Record]:
     """The rows as JSON values; columns of one name get a number, so that none is lost."""
-    from headwater.cli.printing import records
+    from headwater.cli.row_output import records
 
     plain = _plain(table)
     return [record for batch in plain.to_batches() for record in records(batch)]

@@ -22,8 +22,8 @@ from headwater.cli.session import Session, refuse_server
 from headwater.units import parse_bytes
 
 if TYPE_CHECKING:
-    from headwater.runtime.runner import Runner
-    from headwater.runtime.trouble import Trouble
+    from headwater.apps.failure import Trouble
+    from headwater.apps.runner import Runner
 
 SHOW_SECONDS = 0.5
 File = Annotated[
@@ -71,11 +71,11 @@ def run(
     Queries start from their checkpoints, are watched, and start again when they fail. Ctrl-C lets the batches at work
     come to their end first; a second Ctrl-C does not wait.
     """
+    from headwater.apps.app_file import load_app
+    from headwater.apps.runner import Runner
     from headwater.console import served_with_console
-    from headwater.runtime.loading import load_app
-    from headwater.runtime.runner import Runner
-    from headwater.server.running import served_app
-    from headwater.server.settings import Settings
+    from headwater.http.running import served_app
+    from headwater.services.settings import Settings
 
     settings = Settings(
         statement_seconds_max=statement_seconds,
@@ -117,7 +117,7 @@ def chosen_file(session: Session, given: str | None) -> str:
 
 
 def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
-    session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.path}")
+    session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.home}")
     if not until_caught_up:
         tell_address(session, runner.announced.address)
     start_spark(session, runner)
@@ -178,7 +178,7 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
     done = threading.Event()
 
     def show() -> None:
-        with Display(session, title=f"{runner.app.name} on {runner.log.path}") as display:
+        with Display(session, title=f"{runner.app.name} on {runner.log.home}") as display:
             told: dict[str, Trouble] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())
@@ -196,7 +196,7 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
 
 def _tell_troubles(session: Session, runner: Runner, told: dict[str, Trouble]) -> None:
     """Tell each new trouble once: the user's own line first, the JVM's trace on request."""
-    from headwater.runtime.trouble import told_of
+    from headwater.apps.failure import told_of
 
     for name, trouble in runner.troubles().items():
         if told.get(name) != trouble:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import Topic
 from headwater.cli.commands import command, noun
-from headwater.cli.schemas import given_schema
-from headwater.cli.session import Record, Session
-from headwater.errors import ArgumentInvalid
+from headwater.cli.session import Session
+from headwater.errors import ArgumentInvalid, SchemaInvalid
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headwater.schema import Change
 
 _FORMS = ("text", "json", "avro")
@@ -38,9 +40,9 @@ def show(
 
     if form not in _FORMS:
         raise ArgumentInvalid(name="--as", value=form, expected="text, json or avro")
-    with session.log() as log:
-        schema = log.schema(topic, version)
-        number = version or log.topic(topic).schema_version
+    with session.services() as services:
+        number = version or services.topics.get(topic).schema_version
+        schema = services.topics.schema(topic, number)
     if form == "avro":
         session.write(json.dumps(encodings.avro.avro_schema(schema, topic), indent=2, ensure_ascii=False))
     elif form == "json":
@@ -59,15 +61,21 @@ def check(
 
     Nothing is changed. Ends with an error if the topic could not take it.
     """
-    from headwater import schema as schemas
+    from headwater.schema import format_schema
+    from headwater.services.json_form import to_json
+    from headwater.services.schemas import Draft
 
     new = given_schema(schema)
-    with session.log() as log:
-        old = log.schema(topic)
-    changes = schemas.diff(old, new)
-    fits = not any(one.refused and not (force and one.kind == "removed") for one in changes)
-    session.show({"topic": topic, "fits": fits, "changes": [_record(one) for one in changes]}, _lines(session, changes))
-    schemas.evolve(topic, old, new, force=force)  # raises, with the reason, where the topic could not follow
+    with session.services() as services:
+        draft = Draft(schema=format_schema(new), force=force)
+        verdict = services.schemas.check(topic, draft, kind="topic")
+        changes = verdict.changes
+        record = {"topic": topic, "fits": verdict.fits, "changes": to_json(changes)}
+        session.show(record, _lines(session, changes))
+        # Raises, with the reason, where the topic could not follow.
+        services.topics.alter(topic, schema=new, force=force, dry_run=True)
+        if not verdict.fits:
+            raise SchemaInvalid(schema=draft.schema, why=verdict.refused[0].rstrip("."))
     session.say("The topic can take this schema." if changes else "The topic has this schema already.")
 
 
@@ -79,25 +87,16 @@ def diff(
 ) -> None:
     """Show what changed between two versions of a topic's schema."""
     from headwater import schema as schemas
+    from headwater.services.json_form import to_json
 
-    with session.log() as log:
-        latest = log.topic(topic).schema_version if new is None else new
+    with session.services() as services:
+        latest = services.topics.get(topic).schema_version if new is None else new
         earlier = max(1, latest - 1) if old is None else old
-        changes = schemas.diff(log.schema(topic, earlier), log.schema(topic, latest))
-    record = {"topic": topic, "old": earlier, "new": latest, "changes": [_record(one) for one in changes]}
+        changes = schemas.diff(services.topics.schema(topic, earlier), services.topics.schema(topic, latest))
+    record = {"topic": topic, "old": earlier, "new": latest, "changes": to_json(changes)}
     session.show(record, _lines(session, changes))
     if not changes:
         session.say(f"Versions {earlier} and {latest} are the same.")
-
-
-def _record(change: Change) -> Record:
-    return {
-        "kind": change.kind,
-        "column": change.column,
-        "old": change.old or None,
-        "new": change.new or None,
-        "refused": change.refused or None,
-    }
 
 
 def _lines(session: Session, changes: list[Change]) -> list[str]:
@@ -106,3 +105,17 @@ def _lines(session: Session, changes: list[Change]) -> list[str]:
         sign, style = _SIGNS.get(change.kind, ("~", "yellow"))
         lines.append(session.paint(f"{sign} {change.description}", style) + ("  (refused)" if change.refused else ""))
     return lines
+
+
+def given_schema(text: str) -> pa.Schema:
+    """The schema that an argument says; one that is the path of a file is read from there.
+
+    >>> given_schema("id int64, at timestamp").names
+    ['id', 'at']
+    """
+    from headwater.services.schemas import schema_of_text
+
+    path = Path(text.removeprefix("@"))
+    if text.startswith("@") or path.suffix in {".json", ".avsc", ".txt", ".schema"}:
+        text = path.read_text(encoding="utf-8")
+    return schema_of_text(text)

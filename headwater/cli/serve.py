@@ -11,7 +11,7 @@ import typer
 from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
 from headwater.cli.commands import command
 from headwater.cli.session import Session
-from headwater.errors import PackageMissing
+from headwater.optional import require
 from headwater.units import parse_bytes
 
 Host = Annotated[
@@ -55,14 +55,12 @@ def serve(
     Programs open it with `headwater.open("http://…")`. On this machine it is open to whoever may use it, until the first
     token is made with `headwater token create`; other machines always need one.
     """
-    try:
-        from headwater.console import console_for_server
-        from headwater.server import views
-        from headwater.server.serving import Address, check, run_server
-        from headwater.server.settings import Settings
-        from headwater.server.tokens import Tokens
-    except ImportError as error:
-        raise PackageMissing(package=error.name or "fastapi", extra="server") from error
+    for package in ("fastapi", "uvicorn", "httpx"):
+        require(package, extra="server")
+    from headwater.console import console_for_server
+    from headwater.http.serving import Address, check, run_server
+    from headwater.services.settings import Settings
+    from headwater.services.tokens import Tokens
 
     address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
     settings = Settings(
@@ -75,20 +73,19 @@ def serve(
         kafka_names=kafka_names,
     )
     with session.log(create=True, folder=True) as log:
-        tokens = Tokens(log.path)
+        tokens = Tokens(log.home)
         check(address, tokens)
 
         def tell(url: str) -> None:
             asks = "asking for tokens" if tokens else "open to this machine; `headwater token create` changes that"
-            session.say(f"Serving {log.path} at {url}, {asks}. Ctrl-C ends it.")
-            session.show({"address": url, "log": str(log.path), "tokens": bool(tokens)})
+            session.say(f"Serving {log.home} at {url}, {asks}. Ctrl-C ends it.")
+            session.show({"address": url, "log": log.address, "tokens": bool(tokens)})
 
-        routers = [views.router(log, settings=settings)]
         # The server ends in order by itself; our own handler would end it in the middle of an answer.
         before = signal.getsignal(signal.SIGTERM)
         try:
             secure = address.certificate is not None
             more = console_for_server(guarded=not address.is_local, secure=secure) if console else {}
-            run_server(log, address, settings=settings, tokens=tokens, tell=tell, routers=routers, **more)
+            run_server(log, address, settings=settings, tokens=tokens, tell=tell, **more)
         finally:
             signal.signal(signal.SIGTERM, before)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.tables import Column, table
 from headwater.cli.terminal import data_stream, is_terminal, painted, wants_color, width_of
 from headwater.config import Config
-from headwater.errors import ArgumentInvalid, ReadOnly
+from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
+    from headwater.log import Log
+    from headwater.services import Services
 
 # Any: a record is JSON, whose values are of any type.
 Record = dict[str, Any]
@@ -84,12 +85,13 @@ class Session:
         refuse_server(self.config.log)
 
     @contextlib.contextmanager
-    def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[EmbeddedLog]:
+    def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Log]:
         """The log of this run, open. A command that only reads also takes a folder that it may not write.
 
         With `folder` a server's log is refused, for a command that works on the log's own files.
         """
         import headwater.log
+        from headwater.log.errors import ReadOnly
 
         if folder:
             self.need_folder()
@@ -101,6 +103,25 @@ class Session:
             log = headwater.log.open(self.config.log, config=self.config, read_only=True)
         with log:
             yield log
+
+    @contextlib.contextmanager
+    def services(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Services]:
+        """What can be done with the log of this run, whether it is in a folder or a server has it; see `log`."""
+        from headwater.log.remote.connection import Connection
+        from headwater.services import Audit, Settings, local, remote_services
+        from headwater.services.callers import user_at_the_command_line
+        from headwater.services.host import Host
+
+        if folder:
+            self.need_folder()
+        if self.is_remote:
+            connection = Connection(self.config.log, token=self.config.token)
+            with contextlib.closing(connection):
+                yield remote_services(connection)
+        else:
+            with self.log(create=create, write=write) as log:
+                host = Host(log=log, settings=Settings(), audit=None if log.read_only else Audit(log))
+                yield local(host, user_at_the_command_line(), address="command line")
 
     # -- to people ----------------------------------------------------------------------------------------------------
 

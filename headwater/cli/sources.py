@@ -19,7 +19,7 @@ from headwater.cli.session import Session
 from headwater.config import project_file
 
 if TYPE_CHECKING:
-    from headwater.runtime import App
+    from headwater.apps import App
 
 
 class Sources:
@@ -33,7 +33,7 @@ class Sources:
 
     def load(self) -> App:
         """The app as its files are now; where they do not load, all modules stay what they were."""
-        from headwater.runtime.loading import load_app
+        from headwater.apps.app_file import load_app
 
         settings = project_file(os.environ, Path())
         before = {path: _time(path) for path in self._written}  # what is written from now on may not be in it

@@ -12,10 +12,9 @@ from headwater.cli.commands import command
 from headwater.cli.results import show_result
 from headwater.cli.session import Session
 from headwater.cli.terminal import is_terminal, reader_is_gone
-from headwater.cli.viewing import views_of
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
+    from headwater.log import Log
     from headwater.views.sql import Sql
 
 Statement = Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.", metavar="SQL")]
@@ -47,10 +46,10 @@ def sql(
     from headwater.views.sql import Sql
 
     text = sys.stdin.read() if statement == "-" else statement
-    with session.log() as log:
+    with session.log() as log, session.services() as services:
         while True:
             # Anew each time: the app may have been started or stopped since.
-            with views_of(session, log, app) as views:
+            with services.views.tables(app=app) as views:
                 asked = Sql(log, views)
                 began = _ends(log, asked, text)
                 found = asked.query(text, limit=limit)
@@ -64,11 +63,11 @@ def sql(
                 return
 
 
-def _ends(log: EmbeddedLog, asked: Sql, statement: str) -> dict[str, dict[int, int]]:
+def _ends(log: Log, asked: Sql, statement: str) -> dict[str, dict[int, int]]:
     return {topic: log.end_offsets(topic) for topic in asked.topics(statement)}
 
 
-def _changed(log: EmbeddedLog, began: dict[str, dict[int, int]]) -> bool:
+def _changed(log: Log, began: dict[str, dict[int, int]]) -> bool:
     """Sleep until there may be another answer; False when nobody reads our output any more."""
     time.sleep(WATCH_SECONDS_MIN)
     while not reader_is_gone():

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def list_states(session: Session, folder: Folder = STATE) -> None:
     """List the operators of all queries, with what each partition holds."""
-    from headwater.operators.keyed.inspect import states
+    from headwater.engine.state_maintenance import states
 
     found = list(states(folder))
     records = [
@@ -83,7 +83,7 @@ def show(
     limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many keys.", min=1)] = 20,
 ) -> None:
     """Show the keys of an operator and what it keeps for each."""
-    from headwater.operators.keyed.inspect import rows_of
+    from headwater.engine.state_maintenance import rows_of
 
     table = rows_of(folder, query=query, operator=operator)
     records = table.slice(0, limit).to_pylist()
@@ -103,8 +103,8 @@ def rescale(
     yes: Yes = False,
 ) -> None:
     """Spread an operator's state over another number of partitions. The query must be stopped."""
-    from headwater.operators.keyed.inspect import rescale as spread
-    from headwater.operators.keyed.inspect import states
+    from headwater.engine.state_maintenance import rescale as spread
+    from headwater.engine.state_maintenance import states
 
     found = [one for one in states(folder, query=query) if one.operator == operator]
     rows = sum(one.rows for one in found)

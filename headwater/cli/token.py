@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headwater.cli.arguments import Yes
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.session import Record, Session
+from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import iso, shown
-from headwater.errors import PackageMissing
+from headwater.cli.wording import shown
 from headwater.units import parse_seconds
-
-if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
-    from headwater.server import Token, Tokens
 
 Name = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
 
@@ -48,21 +41,22 @@ def create(
         str | None, typer.Option("--expires", help="How long it is good: 30 days.", metavar="TIME")
     ] = None,
 ) -> None:
-    """Make a token, and show it: this once only, for the log keeps nothing but its hash."""
-    with session.log(create=True, folder=True) as log:
-        tokens = _tokens(log)
-        seconds = None if expires is None else parse_seconds(expires)
-        text = tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
-        _audit(log, "token create", name)
-        made = next(token for token in tokens.list() if token.name == name)
-    session.show({**_record(made), "token": text}, [text])
+    """Make a token, and show it once: the log keeps only its hash."""
+    from headwater.services.json_form import to_json
+
+    seconds = None if expires is None else parse_seconds(expires)
+    with session.services(create=True, folder=True) as services:
+        made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
+    session.show(to_json(made), [made.token])
     session.say(f"Token {name!r} may {', '.join(made.scopes)}. Keep it safe: it is not shown again.")
 
 
 def list_tokens(session: Session) -> None:
-    """List the tokens, without what makes them good."""
-    with session.log(folder=True) as log:
-        found = _tokens(log).list()
+    """List the tokens, without their secrets."""
+    from headwater.services.json_form import to_json
+
+    with session.services(folder=True) as services:
+        tokens = services.tokens.list()
     columns = [
         Column(title="NAME", cut=True),
         Column(title="ID"),
@@ -78,46 +72,21 @@ def list_tokens(session: Session) -> None:
             shown(token.created_us)[:16],
             "never" if token.expires_us is None else shown(token.expires_us)[:16],
         ]
-        for token in found
+        for token in tokens
     ]
-    session.show_all([_record(token) for token in found], columns, rows)
-    if not found:
+    session.show_all([to_json(token) for token in tokens], columns, rows)
+    if not tokens:
         session.say("There are no tokens: a server of this log is open to this machine, and to no other.")
 
 
 def revoke(session: Session, name: Name, yes: Yes = False) -> None:
-    """Forget a token: from the next request on it is worth nothing."""
-    with session.log(write=True, folder=True) as log:
-        tokens = _tokens(log)
-        if any(name in (token.name, token.id) for token in tokens.list()):
-            confirm(session, f"Whoever uses the token {name!r} is refused from now on.", yes=yes)
-        found = tokens.revoke(name)
-        _audit(log, "token revoke", found.name)
-    session.say(f"Revoked token {found.name!r}.")
+    """Revoke a token: the next request with it is refused."""
+    from headwater.services.json_form import to_json
+
+    with session.services(write=True, folder=True) as services:
+        if any(name in (token.name, token.id) for token in services.tokens.list()):
+            confirm(session, f"Requests with the token {name!r} are refused from now on.", yes=yes)
+        revoked = services.tokens.revoke(name)
+    session.say(f"Revoked token {revoked.name!r}.")
     if session.output != "table":
-        session.show({**_record(found), "revoked": True})
-
-
-def _tokens(log: EmbeddedLog) -> Tokens:
-    try:
-        from headwater.server.tokens import Tokens
-    except ImportError as error:
-        raise PackageMissing(package=error.name or "fastapi", extra="server") from error
-    return Tokens(log.path)
-
-
-def _audit(log: EmbeddedLog, action: str, target: str) -> None:
-    from headwater.server.audit import Audit
-
-    user = pwd.getpwuid(os.getuid()).pw_name
-    Audit(log).record(caller=user, address="command line", action=action, target=target, status=200)
-
-
-def _record(token: Token) -> Record:
-    return {
-        "name": token.name,
-        "id": token.id,
-        "scopes": list(token.scopes),
-        "created_at": iso(token.created_us),
-        "expires_at": iso(token.expires_us),
-    }
+        session.show({**to_json(revoked), "revoked": True})

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import DryRun, Topic, Yes
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.schemas import given_schema
+from headwater.cli.schema import given_schema
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
 from headwater.cli.wording import counted, iso, shown
-from headwater.errors import TopicInternal
+from headwater.errors import NotPossible
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -70,26 +70,28 @@ def create(
 
     The log is made too, if there is none yet.
     """
-    with session.log(create=True, write=True) as log:
-        made = log.create(
-            topic,
-            None if schema is None else given_schema(schema),
-            partitions=partitions,
-            key=_names(key),
-            time=time,
-            retention=retention,
-            compact=bool(compact),
-            durability=durability,  # type: ignore[arg-type]  # checked by `create`, which says what it takes
-            codec=codec,  # type: ignore[arg-type]
-            segment_bytes_max=segment_bytes_max,
-            segment_seconds_max=segment_seconds_max,
-            tombstone_seconds_max=tombstone_seconds_max,
-            archive=bool(archive),
-            exist_ok=if_not_exists,
-        )
+    from headwater.services.json_form import to_json
+    from headwater.services.topics import TopicSettings
+
+    settings = TopicSettings(
+        partitions=partitions,
+        key=_names(key),
+        time=time,
+        retention=retention,
+        compact=compact,
+        durability=durability,  # type: ignore[arg-type]  # checked by the log, which says what it takes
+        codec=codec,  # type: ignore[arg-type]
+        segment_bytes_max=segment_bytes_max,
+        segment_seconds_max=segment_seconds_max,
+        tombstone_seconds_max=tombstone_seconds_max,
+        archive=archive,
+    )
+    columns = None if schema is None else given_schema(schema)
+    with session.services(create=True, write=True) as services:
+        made = services.topics.create(topic, columns, settings, exist_ok=if_not_exists)
         session.say(f"Topic {topic!r} is ready in {session.config.log}: {counted(made.partitions, 'partition')}.")
         if session.output != "table":
-            session.show(declared(made))
+            session.show(to_json(made))
 
 
 def list_topics(
@@ -98,8 +100,8 @@ def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Also topics of the log itself.")] = False,
 ) -> None:
     """List the topics, with what they hold."""
-    with session.log() as log:
-        descriptions = [log.describe(name) for name in log.topics(pattern, internal=internal)]
+    with session.services() as services:
+        descriptions = [services.topics.describe(name) for name in services.topics.names(pattern, internal=internal)]
     columns = [
         Column(title="TOPIC", cut=True),
         Column(title="PARTITIONS", right=True),
@@ -128,10 +130,11 @@ def list_topics(
 
 def describe(session: Session, topic: Topic) -> None:
     """Show one topic: its declaration and its partitions."""
-    with session.log() as log:
-        found = log.describe(topic)
-    record = {**declared(found.topic), **_holdings(found)}
-    session.show(record, _described(session, found))
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        found = services.topics.describe(topic)
+    session.show(to_json(found), _described(session, found))
 
 
 def alter(
@@ -156,26 +159,31 @@ def alter(
 
     Other processes see the change at their next call.
     """
-    changes = {
-        "partitions": partitions,
-        "retention": retention,
-        "compact": compact,
-        "codec": codec,
-        "segment_bytes_max": segment_bytes_max,
-        "segment_seconds_max": segment_seconds_max,
-        "tombstone_seconds_max": tombstone_seconds_max,
-        "archive": archive,
-    }
-    with session.log(write=not dry_run) as log:
-        before = log.topic(topic)
-        wanted = _wanted_schema(before, schema, add_column or [])
-        if wanted is None and all(value is None for value in changes.values()):
-            raise typer.BadParameter("Nothing to change was given. See `headwater topic alter --help`.")
-        if dry_run:
-            _preview(session, before, wanted, changes, force=force)
-            return
-        after = log.alter(topic, schema=wanted, force=force, **changes)  # type: ignore[arg-type]
-    _show_changes(session, before, after)
+    from headwater.services.topics import TopicChanges
+
+    changes = TopicChanges(
+        partitions=partitions,
+        retention=retention,
+        compact=compact,
+        codec=codec,  # type: ignore[arg-type]  # checked by the log, which says what it takes
+        segment_bytes_max=segment_bytes_max,
+        segment_seconds_max=segment_seconds_max,
+        tombstone_seconds_max=tombstone_seconds_max,
+        archive=archive,
+    )
+    if schema is None and not add_column and not changes.given():
+        raise typer.BadParameter("Nothing to change was given. See `headwater topic alter --help`.")
+    with session.services(write=not dry_run) as services:
+        wanted = None if schema is None else given_schema(schema)
+        for text in add_column or []:
+            wanted = services.topics.get(topic).schema if wanted is None else wanted
+            for column in given_schema(text):
+                wanted = wanted.append(column)
+        lines = services.topics.alter(topic, changes, schema=wanted, force=force, dry_run=dry_run).changes
+    record = {"topic": topic, "changed": bool(lines) and not dry_run, "changes": lines}
+    session.show(record, [f"would change {one}" for one in lines] if dry_run else lines)
+    if not lines and not dry_run:
+        session.say("Nothing changed: the topic was so already.")
 
 
 def delete(
@@ -187,53 +195,27 @@ def delete(
     """Delete topics with all their rows. There is no way back."""
     for name in topics:
         if name.startswith("__"):
-            raise TopicInternal(topic=name)
-    with session.log(write=not dry_run) as log:
-        found = [log.describe(name) for name in topics]
+            raise NotPossible(
+                why=f"Topic {name!r} belongs to the log itself, and cannot be deleted",
+                instead=f"Set its retention to keep less: `headwater topic alter {name} --retention '7 days'`",
+            )
+    with session.services(write=not dry_run) as services:
+        found = [services.topics.describe(name) for name in topics]
         listed = ", ".join(
             f"{one.topic.name!r} ({counted(one.rows, 'row')}, {format_bytes(one.bytes)})" for one in found
         )
         if not dry_run:
             confirm(session, f"This deletes {listed} for ever.", yes=yes)
             for name in topics:
-                log.delete(name)
+                services.topics.delete(name)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} {listed}.")
     if session.output != "table":
         records = [{**summary(one), "deleted": not dry_run} for one in found]
         session.show_all(records, [], [])
 
 
-# -- what a topic is, for programs ------------------------------------------------------------------------------------
-
-
-def declared(topic: hw.Topic) -> Record:
-    """How a topic is declared. These names are a contract: scripts rely on them."""
-    from headwater.schema import schema_to_json
-
-    return {
-        "name": topic.name,
-        "id": topic.id,
-        "created_at": iso(topic.created_us),
-        "partitions": topic.partitions,
-        "key": list(topic.key),
-        "time": topic.time,
-        "schemaless": topic.schemaless,
-        "schema_version": topic.schema_version,
-        "columns": schema_to_json(topic.schema)["columns"],
-        "compact": topic.compact,
-        "retention_seconds_max": topic.retention.seconds_max,
-        "retention_bytes_max": topic.retention.bytes_max,
-        "tombstone_seconds_max": topic.tombstone_seconds_max,
-        "durability": topic.durability,
-        "codec": topic.codec,
-        "segment_bytes_max": topic.segment_bytes_max,
-        "segment_seconds_max": topic.segment_seconds_max,
-        "archive": topic.archive,
-    }
-
-
 def summary(found: hw.Description) -> Record:
-    """One line of the list of topics. These names are a contract, too."""
+    """One line of the list of topics. These names are a contract: scripts rely on them."""
     return {
         "name": found.topic.name,
         "partitions": found.topic.partitions,
@@ -245,25 +227,6 @@ def summary(found: hw.Description) -> Record:
         "retention_bytes_max": found.topic.retention.bytes_max,
         "appended_at": iso(_appended_at(found)),
     }
-
-
-def _holdings(found: hw.Description) -> Record:
-    partitions = [
-        {
-            "partition": one.partition,
-            "offset_start": one.offset_start,
-            "offset_next": one.offset_next,
-            "rows": one.rows,
-            "bytes": one.bytes,
-            "segments": one.segments,
-            "appended_at": iso(one.appended_at_us),
-        }
-        for one in found.partitions
-    ]
-    return {"rows": found.rows, "bytes": found.bytes, "holds": partitions}
-
-
-# -- what a topic is, for people --------------------------------------------------------------------------------------
 
 
 def keeps(topic: hw.Topic) -> str:
@@ -332,38 +295,3 @@ def _appended_at(found: hw.Description) -> int | None:
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-# -- changes ----------------------------------------------------------------------------------------------------------
-
-
-def _wanted_schema(topic: hw.Topic, schema: str | None, further: list[str]) -> Any:
-    """The schema that is asked for, None to leave it. Any: Arrow has no types for a checker."""
-    if schema is None and not further:
-        return None
-    base = topic.schema if schema is None else given_schema(schema)
-    for text in further:
-        for column in given_schema(text):
-            base = base.append(column)
-    return base
-
-
-def _preview(session: Session, before: hw.Topic, wanted: Any, changes: Record, *, force: bool) -> None:
-    """What `alter` would do. The schema's rules are asked; the other settings are shown as they were given."""
-    from headwater.schema import evolve, parse_schema
-
-    lines = [f"{name}: {getattr(before, name)} → {value}" for name, value in changes.items() if value is not None]
-    if wanted is not None:
-        lines += [str(change) for change in evolve(before.name, before.schema, parse_schema(wanted), force=force)]
-    session.show({"topic": before.name, "changed": False, "changes": lines}, [f"would change {one}" for one in lines])
-
-
-def _show_changes(session: Session, before: hw.Topic, after: hw.Topic) -> None:
-    from headwater.schema import diff
-
-    old, new = declared(before), declared(after)
-    lines = [f"{name}: {old[name]} → {new[name]}" for name in new if old[name] != new[name] and name != "columns"]
-    lines += [str(change) for change in diff(before.schema, after.schema)]
-    session.show({"topic": after.name, "changed": bool(lines), "changes": lines}, lines)
-    if not lines:
-        session.say("Nothing changed: the topic was so already.")

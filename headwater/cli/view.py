@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
 from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
-from headwater.cli.session import Record, Session
+from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.viewing import views_of
 from headwater.cli.wording import iso
-from headwater.errors import RunnerNotFound
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
-    from headwater.runtime.client import Client
+    from headwater.services.views import ViewDescription
 
 Name = Annotated[str, typer.Argument(help="Name of the view.", metavar="VIEW")]
 AppName = Annotated[str | None, typer.Option("--app", help="Only this app, where the log has several.", metavar="APP")]
@@ -33,8 +31,11 @@ def register(app: typer.Typer) -> None:
 
 def list_views(session: Session, app: AppName = None) -> None:
     """List the views of all apps, with how far behind they are."""
-    with session.log() as log, views_of(session, log, app) as views:
-        found, silent = views.described(), views.silent
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        listed = services.views.all(app=app)
+    found, silent = listed.views, listed.silent
     columns = [
         Column(title="VIEW", cut=True),
         Column(title="APP", cut=True),
@@ -45,16 +46,16 @@ def list_views(session: Session, app: AppName = None) -> None:
     ]
     rows = [
         [
-            one["name"],
-            one["app"],
-            str(one["version"]),
-            ", ".join(one["key"]),
-            format_seconds(round(one["freshness"], 1)),
+            one.name,
+            one.app,
+            str(one.version),
+            ", ".join(one.key),
+            format_seconds(round(one.freshness, 1)),
             _state(one),
         ]
         for one in found
     ]
-    session.show_all(found, columns, rows)
+    session.show_all([to_json(one) for one in found], columns, rows)
     for one in silent:
         session.say(f"App {one!r} runs, but does not answer: its views are not in this list.")
     if not found and not silent:
@@ -69,30 +70,30 @@ def show(
 ) -> None:
     """Show a view: what it is, where it stands, and some of its rows."""
     from headwater.cli.results import result_records
-    from headwater.views.sql import Sql
+    from headwater.services.json_form import to_json
 
-    with session.log() as log, views_of(session, log, app) as views:
-        found = views.describe(view)
-        quoted = '"' + view.replace('"', '""') + '"'
-        rows = Sql(log, views).query(f"SELECT * FROM {quoted} LIMIT {limit}")
+    with session.services() as services:
+        found = services.views.describe(view, app=app)
+        with services.views.open(view, app=found.app) as opened:
+            rows = opened.table(limit=limit)
     records = result_records(rows)
     lines = [
-        session.paint(found["name"], "bold"),
-        f"  app         {found['app']} ({_state(found)})",
-        f"  version     {found['version']}" + _others(found),
-        f"  changelog   {found['topic']}",
-        f"  key         {', '.join(found['key'])}",
-        f"  columns     {found['schema']}",
-        f"  reflects    {_reflected(found['sources']) or 'nothing yet'}",
-        f"  applied     {iso(found['applied_at_us']) if found['applied_at_us'] else 'nothing yet'}",
-        f"  behind      {format_seconds(round(found['freshness'], 1))}",
+        session.paint(found.name, "bold"),
+        f"  app         {found.app} ({_state(found)})",
+        f"  version     {found.version}" + _others(found),
+        f"  changelog   {found.topic}",
+        f"  key         {', '.join(found.key)}",
+        f"  columns     {found.schema}",
+        f"  reflects    {_reflected(found.sources) or 'nothing yet'}",
+        f"  applied     {iso(found.applied_at_us) if found.applied_at_us else 'nothing yet'}",
+        f"  behind      {format_seconds(round(found.freshness, 1))}",
         "",
         *session.table(
             [Column(title=name, cut=True) for name in rows.column_names],
             [["-" if value is None else str(value) for value in record.values()] for record in records],
         ),
     ]
-    session.show({**found, "rows": records}, lines)
+    session.show({**to_json(found), "rows": records}, lines)
 
 
 def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
@@ -100,54 +101,42 @@ def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun =
 
     Its readers see the old version until the new one has caught up and is switched to. The app must run.
     """
-    client, owner = _client(session, view, app)
-    if dry_run:
-        session.say(f"View {view!r} of app {owner!r} would be built anew. Nothing was changed.")
-        return
-    confirm(session, f"This builds view {view!r} of app {owner!r} anew, from all of its input.", yes=yes)
-    answer = client.post(f"/views/{view}/rebuild")
-    session.say(f"View {view!r} is being built anew; `headwater view show {view}` tells how far it is.")
-    _show_answer(session, answer)
+    from headwater.services.json_form import to_json
+
+    with session.services(write=not dry_run) as services:
+        found = services.views.rebuild(view, app=app, dry_run=True)
+        if dry_run:
+            session.say(f"View {view!r} of app {found.app!r} would be built anew. Nothing was changed.")
+            return
+        confirm(session, f"This builds view {view!r} of app {found.app!r} anew, from all of its input.", yes=yes)
+        found = services.views.rebuild(view, app=found.app)
+    session.say(f"View {view!r} is built anew, as version {found.version}.")
+    if session.output != "table":
+        session.show(to_json(found))
 
 
 def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Forget the rows of a view. Its changelog stays, and it can be built anew. The app must run."""
-    client, owner = _client(session, view, app)
-    if dry_run:
-        session.say(f"View {view!r} of app {owner!r} would be dropped. Nothing was changed.")
-        return
-    confirm(session, f"This drops view {view!r} of app {owner!r}; its changelog stays.", yes=yes)
-    answer = client.delete(f"/views/{view}")
+    """Forget the rows of a view that its app no longer declares. Its changelog stays. The app must run."""
+    with session.services(write=not dry_run) as services:
+        owner = services.views.drop(view, app=app, dry_run=True)
+        if dry_run:
+            session.say(f"View {view!r} of app {owner!r} would be dropped. Nothing was changed.")
+            return
+        confirm(session, f"This drops view {view!r} of app {owner!r}; its changelog stays.", yes=yes)
+        services.views.drop(view, app=owner)
     session.say(f"View {view!r} is dropped.")
-    _show_answer(session, answer)
+    if session.output != "table":
+        session.show({"view": view, "state": "dropped"})
 
 
-def _client(session: Session, view: str, app: str | None) -> tuple[Client, str]:
-    """The process that runs the app which a view belongs to."""
-    from headwater.cli.query import home_of
-    from headwater.runtime.client import Client, find_runner
-
-    with session.log(folder=True) as log, views_of(session, log, app) as views:
-        owner = views.owner(view)
-    if find_runner(home_of(session, owner)) is None:
-        raise RunnerNotFound(app=owner)
-    return Client(owner, home_of(session, owner)), owner
+def _state(found: ViewDescription) -> str:
+    if found.problem:
+        return f"stands still: {found.problem}"
+    return "kept" if found.running else "as it was left"
 
 
-# Any: whatever JSON the API answers with.
-def _show_answer(session: Session, answer: Any) -> None:
-    if session.output != "table" and isinstance(answer, dict):
-        session.show(answer)
-
-
-def _state(found: Record) -> str:
-    if found["problem"]:
-        return f"stands still: {found['problem']}"
-    return "kept" if found["running"] else "as it was left"
-
-
-def _others(found: Record) -> str:
-    others = [str(number) for number in found["versions"] if number != found["version"]]
+def _others(found: ViewDescription) -> str:
+    others = [str(number) for number in found.versions if number != found.version]
     return f" (also kept: {', '.join(others)})" if others else ""
 
 

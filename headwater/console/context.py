@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.console.apps import Apps
 from headwater.console.history import History
-from headwater.errors import TokenInvalid, TooManyRequests
-from headwater.server.audit import Audit
-from headwater.server.guard import Buckets
-from headwater.server.service import Kept
-from headwater.server.tokens import LOCAL, Caller, Tokens
+from headwater.http.errors import TooManyRequests
+from headwater.http.guard import Buckets
+from headwater.services.audit import Audit
+from headwater.services.callers import LOCAL, Caller
+from headwater.services.host import Kept
+from headwater.services.services import Services, local
+from headwater.services.tokens import TokenInvalid, Tokens
 from headwater.units import DAY
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
-    from headwater.runtime.runner import Runner
-    from headwater.server.service import Service
+    from headwater.log import Log
+    from headwater.services.host import Host
 
 T = TypeVar("T")
 SESSIONS_MAX = 1_000
@@ -29,11 +30,9 @@ SESSIONS_MAX = 1_000
 class Context:
     """What the pages of one console share."""
 
-    service: Service
-    runner: Runner | None
+    host: Host
     tokens: Tokens
     guarded: bool
-    apps: Apps
     history: History
     audit: Audit | None
     #: The id of the token that each visitor has logged in with, by the id in their cookie.
@@ -44,12 +43,22 @@ class Context:
     _failures: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
-        per_minute = self.service.settings.failures_per_minute_max
+        per_minute = self.host.settings.failures_per_minute_max
         self._failures = Buckets(per_minute / 60, burst=per_minute)
 
     @property
-    def log(self) -> EmbeddedLog:
-        return self.service.log
+    def log(self) -> Log:
+        return self.host.log
+
+    @cached_property
+    def services(self) -> Services:
+        """The services for what all visitors share, which sees everything. Pages show a visitor only their part of it."""
+        return local(self.host, address="console")
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether this process runs an app whose Spark session is not up yet."""
+        return self.host.runner is not None and self.host.runner.spark is None
 
     def caller(self, visitor: str) -> Caller | None:
         """Who looks; None for somebody who must log in first, or again: tokens are looked at each time."""
@@ -85,7 +94,7 @@ class Context:
     def note(self, caller: Caller, action: str, target: str) -> None:
         """Write down that somebody has changed something, as the server does for requests."""
         if self.audit is not None:
-            self.audit.record(caller=caller.name, address="console", action=action, target=target[:1_000], status=200)
+            self.audit.record(caller=caller, address="console", action=action, target=target, status=200)
 
 
 _current: Context | None = None

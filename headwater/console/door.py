@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from headwater.console.context import context
-from headwater.server.guard import App, Receive, Scope, Send
+from headwater.http.guard import App, Receive, Scope, Send
 
 LOGIN = "/login"
 #: What the login page needs before anybody has logged in; nothing in it is of this log.

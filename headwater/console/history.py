@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headwater.console.apps import Apps
 from headwater.errors import HeadwaterError
+from headwater.log.embedded import local_log
 from headwater.log.port import Lag
 
 if TYPE_CHECKING:
-    from headwater.log import EmbeddedLog
-    from headwater.runtime.status import QueryStatus
+    from headwater.apps.status import QueryStatus
+    from headwater.log import Log
+    from headwater.services.queries import Queries
 
 Kind = Literal["topic", "group", "query", "view"]
 LOOK_SECONDS = 2.0
@@ -55,9 +56,9 @@ class TopicNow:
 class History:
     """Looks at the log and the apps every now and then, from a thread of its own."""
 
-    def __init__(self, log: EmbeddedLog, apps: Apps) -> None:
+    def __init__(self, log: Log, queries: Queries) -> None:
         self._log = log
-        self._apps = apps
+        self._queries = queries
         self._series: dict[tuple[Kind, str, str], deque[tuple[float, float]]] = {}
         self._stop = threading.Event()
         self._looked = threading.Condition()
@@ -68,6 +69,8 @@ class History:
         self.topics: dict[str, TopicNow] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
+        self.silent: list[str] = []
+        """The apps that run, but did not answer when they were last asked."""
         self.rates: deque[tuple[float, float]] = deque(maxlen=POINTS_MAX)
         """Rows a second of all topics together, oldest first; our own topics are not counted."""
         self.looked_at: float = 0.0
@@ -172,7 +175,7 @@ class History:
         return now != signature or time.time_ns() - now[1] < TICK_NS
 
     def _topic(self, name: str, *, is_dense: bool) -> TopicNow:
-        path = self._log.handle(name).state.path
+        path = local_log(self._log).handle(name).state.path
         self._states[name] = path, _signature(path)  # first: what is written while we look is seen by the next look
         described, now = self._log.describe(name), time.time()
         end = sum(one.offset_next for one in described.partitions)
@@ -204,7 +207,8 @@ class History:
             self._note("group", name, now, {"lag": rows, "lag_seconds": seconds})
 
     def _look_at_queries(self) -> None:
-        self.statuses, now = self._apps.statuses(), time.time()
+        found, now = self._queries.statuses(), time.time()
+        self.statuses, self.silent = found.queries, found.silent
         names = series_names(self.statuses)
         for one, name in zip(self.statuses, names, strict=True):
             values = {

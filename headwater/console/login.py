@@ -11,7 +11,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from headwater.console.context import context
-from headwater.errors import TokenInvalid, TooManyRequests
+from headwater.http.errors import TooManyRequests
+from headwater.services.tokens import TokenInvalid
 
 STATIC = Path(__file__).with_name("static")
 ROOT = "/console"

@@ -15,21 +15,21 @@ from nicegui import app as pages
 from nicegui import context as page_context
 from nicegui import ui
 
-from headwater.console.alerting import follow
-from headwater.console.apps import Apps
-from headwater.console.asking import stop_all
+from headwater.console.alerts.badge import follow
 from headwater.console.context import Context, context
 from headwater.console.history import History
+from headwater.console.kit import why
+from headwater.console.kit.layout import block
+from headwater.console.kit.live import arriving_filled
+from headwater.console.kit.words import span
 from headwater.console.login import LOGO, ROOT, add_login, version
-from headwater.console.parts import why
-from headwater.console.parts.layout import block
-from headwater.console.parts.live import arriving_filled
-from headwater.console.parts.words import span
-from headwater.console.screen import GROUPS, Screen, screens
-from headwater.console.screens.queries import address_of, is_visible
+from headwater.console.pages import GROUPS, Screen, screens
+from headwater.console.queries.list_page import address_of
+from headwater.console.sql.statements import stop_all
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
-from headwater.server.tokens import LOCAL, Caller
+from headwater.services.callers import LOCAL, Caller
+from headwater.services.queries import is_visible
 
 
 @cache
@@ -159,7 +159,7 @@ def _bar(visit: Visit) -> None:
     with ui.element("header").classes("hw-bar"):
         _tool("menu", "Open the navigation", "headwater.toggleNav()").classes("only-narrow")
         with block("crumbs"):
-            ui.label(str(context().log.path)).classes("only-wide").tooltip("The log that is served")
+            ui.label(context().log.address).classes("only-wide").tooltip("The log that is served")
         block("grow")
         _liveness(visit)
         palette = Palette(context(), visit)
@@ -191,19 +191,19 @@ def _liveness(visit: Visit) -> None:
         label = ui.label("live").classes("only-wide")
 
     def show() -> None:
-        told = liveness_told(context().history, context().apps, visit.caller)
+        told = liveness_told(context().history, visit.caller)
         dot.classes(add="" if told == "live" else "off", remove="off" if told == "live" else "")
         label.set_text(told)
 
     ui.timer(2.0, show)
 
 
-def liveness_told(history: History, apps: Apps, caller: Caller) -> str:
+def liveness_told(history: History, caller: Caller) -> str:
     """Whether the numbers are of now, in a few words."""
     if seconds := history.stale_seconds():
         return f"{span(seconds)} old"
-    if apps.silent:
-        return f"{apps.silent[0] if caller.may('read', '*') else 'an app'} does not answer"
+    if history.silent:
+        return f"{history.silent[0] if caller.may('read', '*') else 'an app'} does not answer"
     return "live"
 
 
@@ -249,7 +249,9 @@ class Palette:
         text = (self._box.value or "").lower()
         every = [(one.title or "", f"{ROOT}{one.path}", "screen") for one in screens() if one.title]
         every += [
-            (one.name, address_of(one), "query") for one in self._known.history.statuses if is_visible(one, self._visit)
+            (one.name, address_of(one), "query")
+            for one in self._known.history.statuses
+            if is_visible(one, self._visit.caller)
         ]
         every += [
             (name, f"{ROOT}/topics/{quote(name, safe='')}", "topic")

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 from headwater.clock import Clock
 from headwater.config import Config
-from headwater.log.assignment import Place
-from headwater.log.consumer import Consumer
-from headwater.log.embedded import EmbeddedLog
-from headwater.log.groups import GroupInfo, Groups, MemberInfo, SeekStep
-from headwater.log.lag import NearExpiry
-from headwater.log.limits import Limit
+from headwater.log.clients import (
+    Consumer,
+    Failure,
+    GroupInfo,
+    Groups,
+    Limit,
+    MemberInfo,
+    NearExpiry,
+    Producer,
+    ProducerStats,
+    SeekStep,
+)
+from headwater.log.embedded import open_folder
 from headwater.log.port import (
     Appended,
     Batch,
+    ConsumerConfig,
+    ConsumerSettings,
     Description,
     Lag,
+    LocalLog,
     Log,
     Offsets,
     PartitionInfo,
+    Place,
+    ProducerConfig,
+    ProducerSettings,
     Reader,
     Retention,
     Rows,
     Start,
     Topic,
+    TopicChanges,
+    TopicConfig,
+    TopicSettings,
     Transaction,
 )
-from headwater.log.producer import Failure, Producer, ProducerStats
 from headwater.log.remote import RemoteLog
 
 
@@ -41,11 +55,11 @@ def open(
     clock: Clock | None = None,
     token: str | None = None,
     certificates: str | Path | None = None,
-) -> EmbeddedLog:
+) -> Log:
     """Open the log at an address, and make it where there is none.
 
     An address that begins with `http://` or `https://` is a server's; a `token` says who asks, and `certificates` is a
-    file with those to trust besides the system's. What it gives then is a `RemoteLog`, with the same methods.
+    file with those to trust besides the system's. Functions take a `Log`, wherever it is.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open(folder) as log:
@@ -55,23 +69,23 @@ def open(
     ['hello']
     """
     if str(address).startswith(("http://", "https://")):
-        # Any: what programs do with a log works on both, and the embedded one's type is the wider.
-        remote: Any = RemoteLog(str(address), token=token, certificates=certificates, config=config, clock=clock)
-        return cast("EmbeddedLog", remote)
-    return EmbeddedLog(address, config=config, create=create, read_only=read_only, clock=clock)
+        return RemoteLog(str(address), token=token, certificates=certificates, config=config, clock=clock)
+    return open_folder(address, config=config, create=create, read_only=read_only, clock=clock)
 
 
 __all__ = [
     "Appended",
     "Batch",
     "Consumer",
+    "ConsumerConfig",
+    "ConsumerSettings",
     "Description",
-    "EmbeddedLog",
     "Failure",
     "GroupInfo",
     "Groups",
     "Lag",
     "Limit",
+    "LocalLog",
     "Log",
     "MemberInfo",
     "NearExpiry",
@@ -79,6 +93,8 @@ __all__ = [
     "PartitionInfo",
     "Place",
     "Producer",
+    "ProducerConfig",
+    "ProducerSettings",
     "ProducerStats",
     "Reader",
     "RemoteLog",
@@ -87,6 +103,9 @@ __all__ = [
     "SeekStep",
     "Start",
     "Topic",
+    "TopicChanges",
+    "TopicConfig",
+    "TopicSettings",
     "Transaction",
     "open",
 ]

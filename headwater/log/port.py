@@ -6,23 +6,43 @@ Offsets count rows of a partition from 0 and are never used twice; `*_next` is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypedDict,
+    Unpack,
+    get_args,
+    runtime_checkable,
+)
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from headwater.log.assignment import Place
-    from headwater.log.consumer import Consumer
-    from headwater.log.groups import Groups
-    from headwater.log.limits import Limit
-    from headwater.log.producer import Producer
+from headwater.clock import Clock
+from headwater.config import Codec, Config, Durability
+from headwater.errors import ArgumentInvalid, UsageError
+from headwater.schema import schema_from_json, schema_to_json
+from headwater.units import MIB, parse_bytes, parse_seconds
 
-Durability = Literal["fsync", "os", "memory"]
-Codec = Literal["none", "lz4", "zstd"]
+if TYPE_CHECKING:
+    from headwater.log.clients.consumer import Consumer
+    from headwater.log.clients.groups import Groups, Membership, Watch
+    from headwater.log.clients.limits import Limit
+    from headwater.log.clients.producer import Producer
+    from headwater.log.embedded.staging import Stage, Staged
+    from headwater.log.embedded.tidy import TidyReport
+    from headwater.log.embedded.topic import TopicHandle
+
+OnExpired = Literal["fail", "skip"]
+Overload = Literal["block", "buffer", "drop"]
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 Offsets = dict[int, int]
 """Partition number → offset."""
@@ -30,26 +50,104 @@ Offsets = dict[int, int]
 #: Anything that can be turned into rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
 Rows = Any
 
+PARTITIONS_MAX = 10_000
+#: The topic that holds the committed offsets of all groups.
+OFFSETS_TOPIC = "__offsets"
 SYSTEM_COLUMNS = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers")
+
+
+class Place(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How much of a topic is kept: whatever is older, or beyond so many bytes per partition, goes."""
+    """How much of a topic is kept: whatever is older, or beyond so many bytes per partition, goes.
+
+    >>> Retention.of("7 days, 10 MiB")
+    Retention(seconds_max=604800.0, bytes_max=10485760)
+    >>> Retention.of("forever")
+    Retention(seconds_max=None, bytes_max=None)
+    """
 
     seconds_max: float | None = None
     bytes_max: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("seconds_max", "bytes_max"):
+            limit = getattr(self, name)
+            if limit is not None and limit <= 0:
+                expected = "more than 0, or None to keep everything"
+                raise ArgumentInvalid(name=f"retention.{name}", value=limit, expected=expected)
+
+    @classmethod
+    def of(cls, value: Retention | timedelta | str) -> Retention:
+        """Parse a retention: a time, a size, both with a comma between, or "forever"."""
+        if isinstance(value, Retention):
+            return value
+        if isinstance(value, timedelta):
+            return cls(seconds_max=value.total_seconds())
+        if value.strip() == "forever":
+            return cls()
+        seconds: float | None = None
+        size: int | None = None
+        for part in value.split(","):
+            try:
+                seconds = parse_seconds(part.strip())
+            except UsageError:
+                try:
+                    size = parse_bytes(part.strip())
+                except UsageError:
+                    expected = "a time such as '7 days', a size such as '10 GB', both with a comma, or 'forever'"
+                    raise ArgumentInvalid(name="retention", value=value, expected=expected) from None
+        return cls(seconds_max=seconds, bytes_max=size)
+
+
+class TopicChanges(TypedDict, total=False):
+    """The settings of a topic that can change while it is in use, as users write them; None leaves one as it is."""
+
+    partitions: int | None
+    retention: Retention | timedelta | str | None
+    compact: bool | None
+    tombstone_seconds_max: float | str | None
+    codec: Codec | None
+    segment_bytes_max: int | str | None
+    segment_seconds_max: float | str | None
+    archive: bool | None
+
+
+class TopicSettings(TopicChanges, total=False):
+    """The settings of a new topic, as users write them; None takes the default of `Config` or of `TopicConfig`."""
+
+    key: str | Sequence[str] | None
+    time: str | None
+    durability: Durability | None
+
+
+#: Parsers of the settings that users may write in another form than `TopicConfig` has.
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "key": lambda value: (value,) if isinstance(value, str) else tuple(value),
+    "retention": Retention.of,
+    "tombstone_seconds_max": parse_seconds,
+    "segment_bytes_max": parse_bytes,
+    "segment_seconds_max": parse_seconds,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
-class Topic:
-    """A topic as it is declared: what its rows are and how they are kept."""
+class TopicConfig:
+    """The settings of a topic. Every adapter, the server and the command line derive their forms from these fields.
 
-    name: str
-    id: str
-    schema: pa.Schema
-    schema_version: int = 1
-    schemaless: bool = False
+    >>> TopicConfig.of({"partitions": 4, "retention": "7 days"}, Config()).retention.seconds_max
+    604800.0
+    """
+
     partitions: int = 1
     key: tuple[str, ...] = ()
     time: str | None = None
@@ -58,15 +156,218 @@ class Topic:
     tombstone_seconds_max: float = 86_400.0
     durability: Durability = "fsync"
     codec: Codec = "none"
-    segment_bytes_max: int = 64 * 1024 * 1024
+    segment_bytes_max: int = 64 * MIB
     segment_seconds_max: float = 7 * 86_400.0
     archive: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.partitions, int) or not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise ArgumentInvalid(name="partitions", value=self.partitions, expected=f"1 to {PARTITIONS_MAX}")
+        for setting, allowed in (("durability", get_args(Durability)), ("codec", get_args(Codec))):
+            value = getattr(self, setting)
+            if value not in allowed:
+                raise ArgumentInvalid(name=setting, value=value, expected=", ".join(map(repr, allowed)))
+        for setting in ("segment_bytes_max", "segment_seconds_max"):
+            if getattr(self, setting) <= 0:
+                raise ArgumentInvalid(name=setting, value=getattr(self, setting), expected="more than 0")
+        if self.compact and not self.key:
+            expected = "a key as well: compaction keeps the last row of each key"
+            raise ArgumentInvalid(name="compact", value=True, expected=expected)
+
+    @classmethod
+    def of(cls, settings: TopicSettings, config: Config) -> TopicConfig:
+        """Build the configuration of a new topic: what is not given comes from `config`."""
+        defaults: dict[str, Any] = {
+            name: getattr(config, name) for name in ("partitions", "durability", "codec", "segment_bytes_max")
+        }
+        defaults["retention"] = Retention(
+            seconds_max=config.retention_seconds_max, bytes_max=config.retention_bytes_max
+        )
+        return TopicConfig(**defaults | parsed_settings(settings))
+
+    def settings_to_json(self) -> dict[str, Any]:
+        """The settings as plain JSON values: the one form for files, requests and output."""
+        return {name: to_json(getattr(self, name)) for name in TOPIC_SETTINGS}
+
+
+TOPIC_SETTINGS = tuple(each.name for each in fields(TopicConfig))
+
+
+def parsed_settings(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
+    """Parse what users write into values of `TopicConfig`; leave out what is None."""
+    unknown = settings.keys() - set(TOPIC_SETTINGS)
+    if unknown:
+        raise TypeError(f"a topic has no setting {', '.join(sorted(unknown))}; it has {', '.join(TOPIC_SETTINGS)}")
+    return {
+        name: _PARSERS[name](value) if name in _PARSERS else value
+        for name, value in settings.items()
+        if value is not None
+    }
+
+
+def settings_to_json(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
+    """Parse what users write, as plain JSON values; leave out what is None."""
+    return {name: to_json(value) for name, value in parsed_settings(settings).items()}
+
+
+def settings_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a topic that `settings_to_json` has written; one that is missing keeps its default."""
+    given = {name: body[name] for name in TOPIC_SETTINGS if name in body}
+    return given | {"key": tuple(body["key"]), "retention": Retention(**body["retention"])}
+
+
+def to_json(value: Any) -> Any:
+    """A setting as a plain JSON value."""
+    if isinstance(value, Retention):
+        return {"seconds_max": value.seconds_max, "bytes_max": value.bytes_max}
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic(TopicConfig):
+    """A topic as it is declared: what its rows are, and its settings."""
+
+    name: str
+    id: str
+    schema: pa.Schema
+    schema_version: int = 1
+    schemaless: bool = False
     created_us: int = 0
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "id": self.id,
+            "schema": schema_to_json(self.schema),
+            "schema_version": self.schema_version,
+            "schemaless": self.schemaless,
+            **self.settings_to_json(),
+            "created_us": self.created_us,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Topic:
+        return cls(
+            name=body["name"],
+            id=body["id"],
+            schema=schema_from_json(body["schema"]),
+            schema_version=body["schema_version"],
+            schemaless=body["schemaless"],
+            created_us=body["created_us"],
+            **settings_from_json(body),
+        )
+
     def _repr_html_(self) -> str:
-        from headwater.log.showing import topic_html
+        from headwater.log.cards import topic_html
 
         return topic_html(self)
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The settings of a producer as users write them; None takes the default of `Config` or of `ProducerConfig`."""
+
+    name: str | None
+    linger_seconds: float | None
+    batch_rows_max: int | None
+    batch_bytes_max: int | None
+    limit: Limit | None
+    overload: Overload
+    wait_seconds_max: float | None
+    buffer_bytes_max: int
+    on_drop: Callable[[str, Rows], None] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer.
+
+    `overload` says what `send` does where there is no room: wait (`block`), collect in memory up to `buffer_bytes_max`
+    (`buffer`), or leave the rows out and tell `on_drop` (`drop`).
+    """
+
+    name: str | None = None
+    linger_seconds: float
+    batch_rows_max: int
+    batch_bytes_max: int
+    limit: Limit | None = None
+    overload: Overload = "block"
+    wait_seconds_max: float | None = None
+    buffer_bytes_max: int = 64 * MIB
+    on_drop: Callable[[str, Rows], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.overload not in get_args(Overload):
+            raise ArgumentInvalid(name="overload", value=self.overload, expected="'block', 'buffer' or 'drop'")
+        for name in ("batch_rows_max", "batch_bytes_max", "buffer_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ArgumentInvalid(name=name, value=getattr(self, name), expected="at least 1")
+        if self.linger_seconds < 0:
+            raise ArgumentInvalid(name="linger_seconds", value=self.linger_seconds, expected="0 or more")
+
+    @classmethod
+    def of(cls, settings: ProducerSettings, config: Config) -> ProducerConfig:
+        """Build the configuration of a producer: what is not given comes from `config`."""
+        names = ("linger_seconds", "batch_rows_max", "batch_bytes_max")
+        return cls(**{name: getattr(config, name) for name in names} | _given(settings))
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The settings of a consumer as users write them; None takes the default of `Config` or of `ConsumerConfig`."""
+
+    member: str | None
+    start: Start
+    columns: Sequence[str] | None
+    auto_commit: bool
+    auto_commit_seconds: float
+    rows_max: int | None
+    session_seconds_max: float | None
+    heartbeat_seconds: float | None
+    heartbeat_in_background: bool
+    poll_seconds_max: float
+    on_expired: OnExpired
+    on_revoke: Callable[[list[Place]], None] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """The settings of a consumer.
+
+    A poll hands out at most `rows_max` rows. A member of a group that has not polled for `poll_seconds_max` no longer
+    says that it lives. Where retention has deleted the next row, a poll fails or goes on behind the gap (`on_expired`).
+    """
+
+    member: str | None = None
+    start: Start = "earliest"
+    columns: Sequence[str] | None = None
+    auto_commit: bool = True
+    auto_commit_seconds: float = 0.0
+    rows_max: int
+    session_seconds_max: float
+    heartbeat_seconds: float
+    heartbeat_in_background: bool = True
+    poll_seconds_max: float = 300.0
+    on_expired: OnExpired = "fail"
+    on_revoke: Callable[[list[Place]], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows_max < 1:
+            raise ArgumentInvalid(name="rows_max", value=self.rows_max, expected="at least 1")
+        if self.on_expired not in get_args(OnExpired):
+            raise ArgumentInvalid(name="on_expired", value=self.on_expired, expected="'fail' or 'skip'")
+
+    @classmethod
+    def of(cls, settings: ConsumerSettings, config: Config) -> ConsumerConfig:
+        """Build the configuration of a consumer: what is not given comes from `config`."""
+        defaults: dict[str, Any] = {
+            "rows_max": config.batch_rows_max,
+            "session_seconds_max": config.session_seconds_max,
+            "heartbeat_seconds": config.heartbeat_seconds,
+        }
+        return cls(**defaults | _given(settings))
+
+
+def _given(settings: ProducerSettings | ConsumerSettings) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +442,7 @@ class Description:
         return sum(partition.rows for partition in self.partitions)
 
     def _repr_html_(self) -> str:
-        from headwater.log.showing import description_html
+        from headwater.log.cards import description_html
 
         return description_html(self)
 
@@ -165,11 +466,23 @@ class Lag:
         return self.offset_next - max(self.committed or 0, self.offset_start)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """What retention will do next to the segment that holds an offset."""
+
+    offset_next: int
+    oldest: bool
+    seconds: float | None
+    used: float
+
+
 class Reader(Protocol):
     """A bounded, lazy read: batches come as they are asked for, memory-mapped where the codec allows."""
 
     @property
     def schema(self) -> pa.Schema: ...
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]: ...
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
     def batches(self) -> Iterator[Batch]: ...
     def table(self) -> pa.Table: ...
@@ -211,38 +524,22 @@ class Transaction(Protocol):
 class Log(Protocol):
     """A partitioned, append-only log of typed rows."""
 
+    config: Config
+    clock: Clock
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def home(self) -> Path: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
     def create(
-        self,
-        topic: str,
-        schema: Any = None,
-        *,
-        partitions: int = 1,
-        key: str | Sequence[str] | None = None,
-        time: str | None = None,
-        retention: Retention | timedelta | str | None = None,
-        compact: bool = False,
-        durability: Durability = "fsync",
-        codec: Codec = "none",
-        segment_bytes_max: int | str | None = None,
-        segment_seconds_max: float | str | None = None,
-        tombstone_seconds_max: float | str | None = None,
-        archive: bool = False,
-        exist_ok: bool = False,
+        self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic: ...
     def alter(
-        self,
-        topic: str,
-        *,
-        schema: Any = None,
-        force: bool = False,
-        partitions: int | None = None,
-        retention: Retention | timedelta | str | None = None,
-        compact: bool | None = None,
-        segment_bytes_max: int | str | None = None,
-        segment_seconds_max: float | str | None = None,
-        tombstone_seconds_max: float | str | None = None,
-        archive: bool | None = None,
-        codec: Codec | None = None,
+        self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]
     ) -> Topic: ...
     def delete(self, topic: str) -> None: ...
     def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]: ...
@@ -291,43 +588,62 @@ class Log(Protocol):
     def prepared(self) -> list[str]: ...
     def commit(self, transaction: str) -> dict[str, Appended]: ...
     def rollback(self, transaction: str) -> None: ...
-    def producer(
-        self,
-        topic: str | None = None,
-        *,
-        name: str | None = None,
-        linger_seconds: float | None = None,
-        batch_rows_max: int | None = None,
-        batch_bytes_max: int | None = None,
-        limit: Limit | None = None,
-        overload: Literal["block", "buffer", "drop"] = "block",
-        wait_seconds_max: float | None = None,
-        buffer_bytes_max: int = ...,
-        on_drop: Callable[[str, Rows], None] | None = None,
-    ) -> Producer: ...
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer: ...
     def consumer(
-        self,
-        topics: str | Sequence[str],
-        group: str | None = None,
-        *,
-        member: str | None = None,
-        start: Start = "earliest",
-        columns: Sequence[str] | None = None,
-        auto_commit: bool = True,
-        auto_commit_seconds: float = 0.0,
-        rows_max: int | None = None,
-        session_seconds_max: float | None = None,
-        heartbeat_seconds: float | None = None,
-        heartbeat_in_background: bool = True,
-        poll_seconds_max: float = 300.0,
-        on_expired: Literal["fail", "skip"] = "fail",
-        on_revoke: Callable[[list[Place]], None] | None = None,
+        self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
     ) -> Consumer: ...
     @property
     def groups(self) -> Groups: ...
     def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor: ...
-    def open_producer(self, name: str) -> int: ...
+    def open_producer(self, name: str, *, holder: str | None = None) -> int: ...
     def last_sequence(self, topic: str, producer: str) -> int: ...
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...
     def committed(self, group: str, topic: str) -> Offsets: ...
+    def committed_groups(self) -> dict[str, set[str]]: ...
+    def forget_offsets(self, group: str, topic: str | None = None) -> None: ...
+    def committed_sequence(self, producer: str) -> int: ...
+    def partitions_of(self, topic: str) -> int: ...
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry: ...
+    def settle(self) -> None: ...
+    def watch(self) -> Watch: ...
+    def membership(
+        self,
+        group: str,
+        *,
+        member: str | None,
+        topics: tuple[str, ...],
+        partitions: Callable[[bool], dict[str, int]],
+        start: Start,
+        session_seconds_max: float,
+        heartbeat_seconds: float,
+    ) -> Membership: ...
     def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class LocalLog(Log, Protocol):
+    """A log whose files are on this machine, with what its server, the tasks of Spark and its maintenance need besides.
+
+    `headwater.log.embedded.local_log` gives it, and raises for a log that is elsewhere.
+    """
+
+    def handle(self, topic: str) -> TopicHandle: ...
+    def create_internal(self, topic: Topic) -> None: ...
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None: ...
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage: ...
+    def commit_staged(
+        self,
+        staged: Iterable[Staged],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Appended]: ...
+    def discard_staged(self, staged: Iterable[Staged]) -> None: ...
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None: ...
+    def tidy(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> TidyReport: ...

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.errors import ArgumentInvalid, RowTooLarge, TopicNotFound, UsageError
+from headwater.errors import ArgumentInvalid, NotFound, UsageError
 from headwater.faults import reach
-from headwater.log.deadletters import ATTEMPT_HEADER, ATTEMPT_MAX, LETTER_HEADER, SUFFIX, DeadLetter
-from headwater.log.embedded.log import EmbeddedLog
-from headwater.log.letters import (
+from headwater.log.dead_letters import (
+    ATTEMPT_HEADER,
+    ATTEMPT_MAX,
+    LETTER_HEADER,
     STATUS_TOPIC,
+    SUFFIX,
+    DeadLetter,
     Found,
     Place,
     Selection,
@@ -30,7 +33,8 @@ from headwater.log.letters import (
     letter_topic,
     make_status_topic,
 )
-from headwater.log.port import Offsets, Topic
+from headwater.log.errors import RowTooLarge
+from headwater.log.port import Log, Offsets, Topic
 from headwater.schema.encodings import json as json_lines
 
 #: Letters of one transaction.
@@ -84,7 +88,7 @@ Tell = Callable[[Outcome], None]
 
 
 def redrive(
-    log: EmbeddedLog,
+    log: Log,
     topic: str,
     selection: Selection | None = None,
     *,
@@ -104,7 +108,7 @@ def redrive(
     and Headwater's own topics take none.
 
     >>> import tempfile, headwater
-    >>> from headwater.log.deadletters import append_dead_letters
+    >>> from headwater.log.dead_letters import append_dead_letters
     >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
     ...     _ = log.create("orders")
     ...     letter = DeadLetter(topic="orders", partition=0, offset=0, value=b"{", error="E", message="", at_us=0)
@@ -133,7 +137,7 @@ def redrive(
                 continue
             try:
                 target = log.topic(name)
-            except TopicNotFound:  # letters of a sink may name a query, and a topic may be deleted
+            except NotFound:  # letters of a sink may name a query, and a topic may be deleted
                 why = f"There is no topic {name!r} to put it back to. Name another with `to`."
                 choice.refused += [Refusal(place=one.place, why=why) for one in rows]
             else:
@@ -145,7 +149,7 @@ def redrive(
 
 
 def park(
-    log: EmbeddedLog,
+    log: Log,
     topic: str,
     selection: Selection | None = None,
     *,
@@ -168,7 +172,7 @@ def park(
 class _Work:
     """Goes over the letters of a topic, and settles some of them at a time."""
 
-    def __init__(self, log: EmbeddedLog, topic: Topic, choose: Choose, *, letters_max: int) -> None:
+    def __init__(self, log: Log, topic: Topic, choose: Choose, *, letters_max: int) -> None:
         self._log = log
         self._topic = topic
         self._choose = choose
@@ -254,7 +258,7 @@ class _Pace:
             self._pause(ahead)
 
 
-def _put_back(log: EmbeddedLog, letters: Sequence[Found], target: Topic, name: str, choice: Choice) -> None:
+def _put_back(log: Log, letters: Sequence[Found], target: Topic, name: str, choice: Choice) -> None:
     """Add the rows of letters to a choice; or the reasons why their topic would not take them."""
     rows: dict[int | None, list[tuple[Found, Row]]] = {}
     for found in letters:
@@ -272,7 +276,7 @@ def _put_back(log: EmbeddedLog, letters: Sequence[Found], target: Topic, name: s
 
 
 def _taken(
-    log: EmbeddedLog, topic: str, partition: int | None, pairs: list[tuple[Found, Row]], choice: Choice
+    log: Log, topic: str, partition: int | None, pairs: list[tuple[Found, Row]], choice: Choice
 ) -> list[tuple[Found, Row]]:
     """The rows that a topic would take; tried together, and where that fails, by halves."""
     try:

@@ -1,6 +1,6 @@
 """Cards: a few facts and a small table as HTML, for the output of a notebook's cell.
 
-Every text is escaped, whoever wrote it, and cut; rows and columns are bounded. Colours are those of the notebook around
+Every text is escaped and cut; rows and columns are bounded. Colours are those of the notebook around
 it, only fainter, so that a card can be read by day and by night.
 """
 

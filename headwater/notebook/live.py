@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from headwater.errors import ArgumentInvalid, HeadwaterError, PackageMissing
+from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.optional import require
 
 SECONDS = 30.0
 SECONDS_MAX = 3600.0
@@ -63,7 +64,7 @@ def follow(
                 output.update(Frame(drawn("Live."), name))
         except KeyboardInterrupt:
             ended = "Interrupted; call it again to go on."
-        except HeadwaterError as error:  # such as: nobody runs the app any more
+        except HeadwaterError as error:  # such as: the app no longer runs
             ended = str(error)
     output.update(Frame(drawn(ended), name))
 
@@ -76,8 +77,4 @@ def _pass_over(news: Changes, *, until: float) -> None:
 
 # Any: a function of a package that is loaded when it is needed, and that has no types.
 def _display() -> Any:
-    try:
-        from IPython.display import display
-    except ImportError as error:
-        raise PackageMissing(package="IPython", extra="notebook") from error
-    return display
+    return require("IPython.display", extra="notebook").display

@@ -1,6 +1,9 @@
 """Operators: values that map a DataFrame to a DataFrame, on streams and on bounded data alike."""
 
-from headwater.operators import agg, percolate, sketches
+from headwater.engine.side_outputs import SideOutputs, read_side_output
+from headwater.engine.state_maintenance import rebuild
+from headwater.operators import aggregates as agg
+from headwater.operators import percolate, sketches, trigger
 from headwater.operators.aggregate_table import AggregateTable
 from headwater.operators.anomaly import Anomaly
 from headwater.operators.branch import Branch
@@ -11,22 +14,20 @@ from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
 from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
+from headwater.operators.interval_join import IntervalJoin
 from headwater.operators.join import Join
-from headwater.operators.join_tables import JoinTables
-from headwater.operators.join_within import JoinWithin
 from headwater.operators.k_means import KMeans
 from headwater.operators.match import Match, MatchRules, Pattern, begin
 from headwater.operators.merge import Merge
-from headwater.operators.panes import Panes, trigger
+from headwater.operators.panes import Panes
 from headwater.operators.percolate import Percolate
 from headwater.operators.process import Process
 from headwater.operators.rate import Rate
-from headwater.operators.rebuild import rebuild
 from headwater.operators.rolling import Rolling
 from headwater.operators.seen_before import SeenBefore
 from headwater.operators.session import Session
-from headwater.operators.sides import Sides, read_side
 from headwater.operators.sliding import Sliding
+from headwater.operators.table_join import TableJoin
 from headwater.operators.top_n import TopN
 from headwater.operators.trend import Trend
 from headwater.operators.tumbling import Tumbling
@@ -42,9 +43,8 @@ __all__ = [
     "Enrich",
     "Guard",
     "Hopping",
+    "IntervalJoin",
     "Join",
-    "JoinTables",
-    "JoinWithin",
     "KMeans",
     "Match",
     "MatchRules",
@@ -57,15 +57,16 @@ __all__ = [
     "Rolling",
     "SeenBefore",
     "Session",
-    "Sides",
+    "SideOutputs",
     "Sliding",
+    "TableJoin",
     "TopN",
     "Trend",
     "Tumbling",
     "agg",
     "begin",
     "percolate",
-    "read_side",
+    "read_side_output",
     "rebuild",
     "sketches",
     "trigger",

@@ -1,4 +1,8 @@
-"""`AggregateTable`: aggregates over a table that changes, kept up to date."""
+"""`AggregateTable`: aggregates over a table that changes, kept up to date.
+
+There are two ways to aggregate a table whose rows come and go: retract rows from results (`RetractStep`), or compute them again
+from the rows that are there (`RecomputeStep`).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
-from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.approximate import Approximate
-from headwater.operators.agg.choices import Collect, First, Last
-from headwater.operators.agg.computation import Computation, arguments, check_arguments, check_compute
-from headwater.operators.changelog import OP
-from headwater.operators.keyed import Contract, apply
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.tables.aggregating import ORDER, Inverting, Keeping
-from headwater.operators.tables.emitting import Emit, check_emit
-from headwater.operators.tables.follow import Follow
-from headwater.operators.tables.inputs import (
+from headwater.engine.aggregation import (
+    ARGUMENT,
+    Aggregate,
+    Computation,
+    Groups,
+    Int64s,
+    Order,
+    arguments,
+    check_arguments,
+    check_compute,
+)
+from headwater.engine.changelog import OP, paired, signs_of
+from headwater.engine.columns import ALL, KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.errors import ChangelogInvalid
+from headwater.engine.event_time import BatchTime
+from headwater.engine.rows import ranks
+from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.table_changes import Emit, check_emit, codes, emitted
+from headwater.engine.table_input import (
+    Follow,
     Names,
     TableLike,
     check_key,
@@ -30,27 +44,33 @@ from headwater.operators.tables.inputs import (
     operation,
     places,
 )
-from headwater.operators.tables.steady import steady
-from headwater.operators.windowed.prepared import ALL
+from headwater.errors import ArgumentInvalid
+from headwater.operators.aggregates.approximate import Approximate
+from headwater.operators.aggregates.numbers import steady
+from headwater.operators.aggregates.values import CollectList, First, Last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: What the columns of a primary key are called on their way, beside groups and arguments that may be made of the same.
 ROW_KEY = "_row_"
+#: How many rows a group has, or how often the same row is there.
+ROWS = "rows"
+#: What first, last and collect_list go by.
+ORDER = "_order"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateTable:
     """Aggregate the rows of a table by group; as rows come, change and go, so do the results.
 
-    The input is a changelog (`_op`, with what is withdrawn), a table whose rows replace one another by their `key`, or a
+    The input is a changelog (`_op`, with what is retracted), a table whose rows replace one another by their `key`, or a
     plain stream, of which every row is added. The output is a changelog with one row per group; a group without rows
     has none. Aggregates over this output, and over theirs, work alike.
 
-    Counts, sums, means, distinct, quantile and top take a row back at the cost of a row; state is one row per group. With
+    `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` take a row back at the cost of a row; state is one row per group. With
     any other among them, the arguments of all rows are kept, and a group that changes is computed again. With `key`, the
-    last row of each key is kept as well. `on` is the column by whose order first, last and collect go.
+    last row of each key is kept as well. `on` is the column by whose order first, last and collect_list go.
 
     >>> from headwater.operators import AggregateTable, agg
     >>> AggregateTable(by="country", compute={"customers": agg.count()}, key="id").by
@@ -61,7 +81,7 @@ class AggregateTable:
     compute: Mapping[str, Aggregate]
     key: Names | None = None
     on: str | None = None
-    emit: Emit = "net"
+    emit: Emit = "changes"
     partitions: int | None = None
     name: str | None = None
 
@@ -74,7 +94,7 @@ class AggregateTable:
                 raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
         if self.on is None:
             for name, one in self.compute.items():
-                if isinstance(one, First | Last | Collect):
+                if isinstance(one, First | Last | CollectList):
                     expected = f"the column by whose order {name!r} goes: a table has no order of its own"
                     raise ArgumentInvalid(name="on", value=None, expected=expected)
 
@@ -115,9 +135,9 @@ class AggregateTable:
         plain = Computation.over(self.compute, rows)
         computation = Computation(steady(plain.compute, plain.kinds), plain.kinds)
         step = (
-            Inverting(self.called, computation, self.emit)
+            RetractStep(self.called, computation, self.emit)
             if computation.invertible
-            else Keeping(self.called, plain, self.emit, rows)
+            else RecomputeStep(self.called, plain, self.emit, rows)
         )
         shown = [rows.field(name) for name in self.groups if name != ALL]
         return Contract(
@@ -128,3 +148,115 @@ class AggregateTable:
             state=step.state(),
             output=pa.schema([*shown, pa.field(OP, pa.string()), *computation.results]),
         )
+
+
+@dataclass(frozen=True)
+class RetractStep:
+    """For aggregates that can retract a row: state is one row per group, and a change costs the same in a large group."""
+
+    operator: str
+    computation: Computation
+    emit: Emit
+
+    def state(self) -> pa.Schema:
+        return pa.schema([*self.computation.partials, pa.field(ROWS, pa.int64())])
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - it has no timers
+        return emitted(self._net, state, rows, emit=self.emit)
+
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The results of the groups as they stand."""
+        return self._results(state)
+
+    def _net(self, state: pa.Table, rows: pa.Table) -> StepResult:
+        signs = signs_of(rows.column(OP))
+        parts = [state.select([KEY, *self.state().names])]
+        for sign in (1, -1):
+            part = rows.filter(pa.array(signs == sign))
+            if part.num_rows:
+                parts.append(self._lifted(part, sign))
+        merged = self._merged(pa.concat_tables(parts).combine_chunks())
+        counts = np.asarray(merged.column(ROWS).combine_chunks())
+        check_counts(self.operator, counts)
+        after = merged.filter(pa.array(counts > 0))
+        return StepResult(after, paired(self._results(state), self._results(after), by=[KEY]))
+
+    def _lifted(self, rows: pa.Table, sign: int) -> pa.Table:
+        keys = np.asarray(rows.column(KEY).combine_chunks())
+        groups = Groups.of(keys)
+        nowhere = np.zeros(groups.rows, np.int64)
+        partials = self.computation.lift(rows, Order(nowhere, nowhere), groups)
+        if sign < 0:
+            partials = self.computation.remove(partials)
+        return self._table(keys[groups.starts], partials, sign * groups.sizes())
+
+    def _merged(self, parts: pa.Table) -> pa.Table:
+        keys = np.asarray(parts.column(KEY).combine_chunks())
+        order = np.argsort(keys, kind="stable")
+        parts, keys = parts.take(pa.array(order)), keys[order]
+        groups = Groups.of(keys)
+        counts = np.asarray(parts.column(ROWS).combine_chunks())
+        totals = np.add.reduceat(counts, groups.starts) if groups.count else counts
+        return self._table(keys[groups.starts], self.computation.merge(parts, groups), totals)
+
+    def _table(self, keys: Int64s, partials: pa.Table, counts: Int64s) -> pa.Table:
+        columns = [pa.array(keys, pa.int64()), *partials.columns, pa.array(counts, pa.int64())]
+        return pa.table(columns, names=[KEY, *partials.column_names, ROWS])
+
+    def _results(self, state: pa.Table) -> pa.Table:
+        return self.computation.finish(state).add_column(0, KEY, state.column(KEY))
+
+
+@dataclass(frozen=True)
+class RecomputeStep:
+    """For all other aggregates: the arguments of all rows are kept, and groups that are touched are computed again."""
+
+    operator: str
+    computation: Computation
+    emit: Emit
+    rows: pa.Schema
+
+    def state(self) -> pa.Schema:
+        kept = [one for one in self.rows if one.name.startswith(ARGUMENT) or one.name == ORDER]
+        return pa.schema([*kept, pa.field(ROWS, pa.int64())])
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - it has no timers
+        return emitted(self._net, state, rows, emit=self.emit)
+
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The results of the groups as they stand."""
+        return self._results(state)
+
+    def _net(self, state: pa.Table, rows: pa.Table) -> StepResult:
+        names = [KEY, *(name for name in self.state().names if name != ROWS)]
+        both = pa.concat_tables([state.select(names), rows.select(names)]).combine_chunks()
+        times = np.concatenate([np.asarray(state.column(ROWS).combine_chunks()), signs_of(rows.column(OP))])
+        content = codes(both, names)
+        counts = np.bincount(content, weights=times).astype(np.int64)
+        check_counts(self.operator, counts)
+        first = np.zeros(len(counts), np.int64)
+        first[content[::-1]] = np.arange(len(content))[::-1]
+        held = counts > 0
+        after = both.take(pa.array(first[held])).append_column(ROWS, pa.array(counts[held], pa.int64()))
+        return StepResult(after, paired(self._results(state), self._results(after), by=[KEY]))
+
+    def _results(self, state: pa.Table) -> pa.Table:
+        times = np.asarray(state.column(ROWS).combine_chunks())
+        rows = state.take(pa.array(np.repeat(np.arange(state.num_rows), times)))
+        keys = np.asarray(rows.column(KEY).combine_chunks())
+        at = ranks(rows.column(ORDER)) if ORDER in rows.column_names else np.zeros(len(keys), np.int64)
+        # Rows at one place of the order are told apart by what they hold, so that every run sees them alike.
+        ties = [ranks(rows.column(name)) for name in rows.column_names if name.startswith(ARGUMENT)]
+        order = np.lexsort([*ties, at, keys])
+        groups = Groups.of(keys[order])
+        places = Order(at[order], np.arange(len(order)))
+        partials = self.computation.lift(rows.take(pa.array(order)), places, groups)
+        results = self.computation.finish(partials)
+        return results.add_column(0, KEY, pa.array(keys[order][groups.starts], pa.int64()))
+
+
+def check_counts(operator: str, counts: Int64s) -> None:
+    """A row that is retracted more often than it came was never there."""
+    if (counts < 0).any():
+        why = "a row is retracted that is not there"
+        raise ChangelogInvalid(operator=operator, key=f"one of {len(counts)} groups", why=why)

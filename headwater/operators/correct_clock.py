@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
+from headwater.engine.window_operator import check_columns, time_kind
 from headwater.errors import ArgumentInvalid
-from headwater.operators.windowed.prepared import check_columns, time_kind
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class CorrectClock:
     `occurred` and `sent` were read from the device's clock, `received` from a clock that is trusted. What lies between
     sending and receiving is the device's error, and the time of the journey, which is taken for short:
     `occurred + (received - sent)`. Nothing happens after it was received. Where a time is missing or the error is
-    larger than `shift_max`, `otherwise` says what to believe: the device, the receiver, or nobody (null). All of it is
+    larger than `shift_max`, `otherwise` says what to believe: the device, the receiver, or neither (null). All of it is
     done by Spark's own expressions.
 
     >>> CorrectClock(occurred="occurred_at", sent="sent_at", received="_appended_at", shift_max="1 day").to

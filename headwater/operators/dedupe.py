@@ -9,12 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, apply
-from headwater.operators.keyed.engine import KEY, micros
-from headwater.operators.keyed.per_key import per_key
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.keyed.watermark import Scope
-from headwater.operators.process import LATE_SAMPLE_ROWS, Late, check_late, policy
+from headwater.engine.columns import KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    BatchTime,
+    Late,
+    Scope,
+    WatermarkStrategy,
+    check_late,
+    watermark_strategy,
+)
+from headwater.engine.key_watermark import per_key
+from headwater.engine.rows import micros
+from headwater.engine.spark_plan import apply, default_name
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ class Dedupe:
 
     Rows pass as soon as they arrive, so a repeated delivery costs no delay. Ids are forgotten when the watermark is
     `within` behind them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
-    sample kept (`late="drop"`), or put aside whole (`late="side"`). Costs one look-up per id and batch.
+    sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id and batch.
 
     >>> Dedupe(by="id", on="at", within="10 minutes").within
     '10 minutes'
@@ -49,11 +57,16 @@ class Dedupe:
 
     def __post_init__(self) -> None:
         check_late(self.late)
-        self.policy()
+        self.strategy()
 
-    def policy(self) -> Policy:
-        return policy(
-            late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark, quiet=self.quiet
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(
+            time=self.on,
+            late_by=self.late_by,
+            idle=self.idle,
+            ahead=self.ahead,
+            watermark=self.watermark,
+            quiet=self.quiet,
         )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
@@ -67,8 +80,7 @@ class Dedupe:
             rows=rows,
             state=pa.schema([pa.field("first_us", pa.int64()), pa.field("_wake_at", pa.int64())]),
             output=rows,
-            time=self.on,
-            policy=self.policy(),
+            event_time=self.strategy(),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
         return per_key(contract)
@@ -79,7 +91,7 @@ class _Step:
     on: str
     within_us: int
 
-    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
         keys = np.asarray(rows.column(KEY).combine_chunks())
         times = np.asarray(micros(rows.column(self.on)).combine_chunks())
         count = int(max(keys.max(initial=-1), np.asarray(state.column(KEY)).max(initial=-1))) + 1
@@ -94,7 +106,7 @@ class _Step:
         held &= first + self.within_us > time.watermark_of(np.arange(count))
         numbers = np.flatnonzero(held)
         kept = pa.table({"first_us": first[numbers], "_wake_at": first[numbers] + self.within_us, KEY: numbers})
-        return Stepped(kept, rows.filter(pa.array(passing)))
+        return StepResult(kept, rows.filter(pa.array(passing)))
 
     def _passing(self, keys: Int64s, times: Int64s, first: Int64s) -> npt.NDArray[np.bool_]:
         """Which rows are the first of their id for a period."""

@@ -17,17 +17,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.batches import MicroBatch, batch_time_us, current_batch, record_once, time_folder
 from headwater.clock import SystemClock
-from headwater.errors import ArgumentInvalid, StateFolderUnknown
-from headwater.operators.keyed import NEVER, Contract, Policy, Stepped
-from headwater.operators.keyed.engine import LATE_BY, PUNCTUATION, REASON, micros, seen_in
-from headwater.operators.keyed.files import Folder, open_folder
-from headwater.operators.keyed.plan import REBUILD_SETTING, STATE_SETTING, default_name, note_applied, rebuilding
-from headwater.operators.keyed.store import VERSIONS_KEPT, Manifest
-from headwater.operators.keyed.watermark import Seen, merge
-from headwater.operators.process import policy
-from headwater.operators.windowed.prepared import LATE_SAMPLE_ROWS, Late, check_columns, check_time, time_kind
+from headwater.engine.columns import LATE_BY, PUNCTUATION, REASON
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.errors import StateFolderUnknown
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    NEVER,
+    Late,
+    SourceProgress,
+    WatermarkStrategy,
+    merge_progress,
+    watermark_strategy,
+)
+from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batch, record_once, time_folder
+from headwater.engine.rows import micros, source_progress
+from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING, default_name, note_applied, rebuilding
+from headwater.engine.state_folder import Folder, open_folder
+from headwater.engine.state_store import VERSIONS_KEPT, Manifest
+from headwater.engine.window_operator import check_columns, check_time, time_kind
+from headwater.errors import ArgumentInvalid
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -50,7 +59,7 @@ class Guard:
     """Stand in front of Spark's own `groupBy(window)`, `session_window`, `dropDuplicatesWithinWatermark` or joins.
 
     Rows in time pass, and Spark drops none of them; it has its watermark from the guard. Rows behind the watermark are
-    counted and a sample is kept (`late="drop"`), or they are put aside whole (`late="side"`). Rows without a time go to
+    counted and a sample is kept (`late="drop"`), or they are kept whole (`late="side_output"`). Rows without a time go to
     the side `rejected`; rows more than `ahead` in front of the clock (or of the column `received`) to the side `early`,
     so that a broken clock moves nothing. Costs one trip of the rows through Python, and no shuffle.
 
@@ -73,12 +82,14 @@ class Guard:
     def __post_init__(self) -> None:
         if self.watermark not in ("input", "partition"):
             raise ArgumentInvalid(name="watermark", value=self.watermark, expected='"input" or "partition"')
-        if self.late not in ("drop", "side"):
-            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side"')
-        self.policy()
+        if self.late not in ("drop", "side_output"):
+            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side_output"')
+        self.strategy()
 
-    def policy(self) -> Policy:
-        return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark)
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(
+            time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark
+        )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """The rows that are in time, with a watermark on `on`."""
@@ -88,22 +99,22 @@ class Guard:
             return self._bounded(rows)
         return self._guarded(rows, called, rebuilt)
 
-    def side(self, name: Literal["early", "rejected"], rows: DataFrame) -> DataFrame:
-        """What is put aside of bounded input. In a stream it lies in the state folder; bounded rows are never late."""
+    def side_output(self, name: Literal["early", "rejected"], rows: DataFrame) -> DataFrame:
+        """The rows of a side output of bounded input. In a stream it lies in the state folder; bounded rows are never late."""
         self._check(rows)
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         if name == "rejected":
             return rows.where(F.col(self.on).isNull()).withColumn("reason", F.lit("the event time is null"))
         if name != "early":
-            raise ArgumentInvalid(name="side", value=name, expected='"early" or "rejected"')
+            raise ArgumentInvalid(name="name", value=name, expected='"early" or "rejected"')
         return rows.where(~self._not_early())
 
     def contract(self, rows: pa.Schema) -> Contract:
-        """What whoever runs a query wants to know of its operators."""
-        public = [one for one in rows if not one.name.startswith("_")]
+        """The operator as the plan of a query describes it."""
+        public = [one for one in rows if not one.name.startswith("_") and one.name != LATE_BY]
         mores = {
-            "late": pa.field("late_by_us", pa.int64()),
+            "late": pa.field(LATE_BY, pa.int64()),
             "early": pa.field("early_by_us", pa.int64()),
             "rejected": pa.field("reason", pa.string()),
         }
@@ -114,9 +125,8 @@ class Guard:
             rows=rows,
             state=pa.schema([]),
             output=rows,
-            sides={side: pa.schema([*public, more]) for side, more in mores.items()},
-            time=self.on,
-            policy=self.policy(),
+            side_outputs={side: pa.schema([*public, more]) for side, more in mores.items()},
+            event_time=self.strategy(),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
 
@@ -159,7 +169,7 @@ class Guard:
 
     def _trailing_ms(self) -> int:
         # Spark's watermark has milliseconds, and a row exactly at it is late to some of its operators.
-        return -(-self.policy().late_by_us // MILLISECOND_US) + 1
+        return -(-self.strategy().late_by_us // MILLISECOND_US) + 1
 
     def _bounded(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
@@ -179,8 +189,8 @@ class Guard:
         return F.coalesce(F.col(f"`{self.on}`") <= F.col(f"`{self.received}`") + ahead, F.lit(True))
 
 
-def _nothing(state: pa.Table, rows: pa.Table, time: object) -> Stepped:  # noqa: ARG001 - the guard keeps no state of keys
-    return Stepped(state)
+def _nothing(state: pa.Table, rows: pa.Table, time: object) -> StepResult:  # noqa: ARG001 - the guard keeps no state of keys
+    return StepResult(state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +210,8 @@ class GuardTask:
         noted = noted_before(folder, batch.number)
         watermark_us = max(
             FIRST_US,
-            self.contract.policy.watermark(
-                [one.seen for one in noted.values()],
+            self.contract.event_time.watermark(
+                [one.progress for one in noted.values()],
                 previous_us=max((one.watermark_us for one in noted.values()), default=NEVER),
                 now_us=processing_us,
             ),
@@ -248,7 +258,7 @@ class GuardTask:
         manifest = Manifest(
             batch=batch.number,
             partitions=1,
-            seen=merge([before.seen if before is not None else {}, sorting.seen]),
+            progress=merge_progress([before.progress if before is not None else {}, sorting.progress]),
             watermark_us=sorting.watermark_us,
             processing_us=sorting.processing_us,
             counts={"rows": sorting.rows, **sides},
@@ -285,7 +295,7 @@ class Sorting:
     watermark_us: int
     processing_us: int
     rows: int = 0
-    seen: Seen = field(default_factory=dict)
+    progress: SourceProgress = field(default_factory=dict)
     sides: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {"late": [], "early": [], "rejected": []})
     counts: dict[str, int] = field(default_factory=lambda: {"late": 0, "early": 0, "rejected": 0})
 
@@ -298,7 +308,7 @@ class Sorting:
         early_by = at_us - self._bound_us(rows)
         early = (early_by > 0) & ~missing
         late = (at_us < self.watermark_us) & ~missing & ~early
-        self.seen = merge([self.seen, self._seen(rows, at_us, ~missing & ~early)])
+        self.progress = merge_progress([self.progress, self._source_progress(rows, at_us, ~missing & ~early)])
         if not (missing.any() or early.any() or late.any()):
             return rows
         if PUNCTUATION in rows.schema.names:  # a promise from the far future is no row that anybody misses
@@ -316,24 +326,24 @@ class Sorting:
         on = self.contract.time or ""
         if PUNCTUATION not in rows.schema.names or rows.column(PUNCTUATION).null_count == rows.num_rows:
             return rows, micros(rows.column(on))
-        promised = pc.add(micros(rows.column(PUNCTUATION)), self.contract.policy.late_by_us)
+        promised = pc.add(micros(rows.column(PUNCTUATION)), self.contract.event_time.late_by_us)
         times = pc.coalesce(promised, micros(rows.column(on)))
         place = rows.schema.get_field_index(on)
         return rows.set_column(place, rows.schema.field(place), times.cast(rows.schema.field(place).type)), times
 
     def _bound_us(self, rows: pa.RecordBatch) -> Ints | int:
         """The latest time that is believed, of each row or of all."""
-        policy = self.contract.policy
-        if self.received is None or policy.ahead_us is None:
-            return policy.bound_us(self.processing_us)
-        return np.asarray(pc.fill_null(micros(rows.column(self.received)), self.processing_us)) + policy.ahead_us
+        strategy = self.contract.event_time
+        if self.received is None or strategy.ahead_us is None:
+            return strategy.bound_us(self.processing_us)
+        return np.asarray(pc.fill_null(micros(rows.column(self.received)), self.processing_us)) + strategy.ahead_us
 
-    def _seen(self, rows: pa.RecordBatch, at_us: Ints, good: Bools) -> Seen:
+    def _source_progress(self, rows: pa.RecordBatch, at_us: Ints, good: Bools) -> SourceProgress:
         if not good.any():
             return {}
-        if self.contract.policy.scope == "input":
+        if self.contract.event_time.scope == "input":
             return {"": {"": (int(at_us[good].max()), self.processing_us)}}
-        return seen_in(pa.Table.from_batches([rows.filter(pa.array(good))]), self.contract, self.processing_us)
+        return source_progress(pa.Table.from_batches([rows.filter(pa.array(good))]), self.contract, self.processing_us)
 
     def _put_aside(self, side: str, rows: pa.RecordBatch, chosen: Bools, more: str, values: Ints | None) -> None:
         count = int(chosen.sum())
@@ -345,4 +355,6 @@ class Sorting:
         if chosen.any():
             kept = rows.filter(pa.array(chosen))
             column = pa.repeat("the event time is null", kept.num_rows) if values is None else pa.array(values[chosen])
+            if more in kept.schema.names:
+                kept = kept.drop_columns([more])
             self.sides[side].append(kept.append_column(more, column))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.engine.window_operator import WindowOperator
+from headwater.engine.window_spans import Spans, fixed
 from headwater.errors import ArgumentInvalid
-from headwater.operators.windowed.operator import Windowed
-from headwater.operators.windowed.spans import Spans, fixed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -17,7 +17,7 @@ WINDOWS_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hopping(Windowed):
+class Hopping(WindowOperator):
     """Aggregate the rows of each key per window of length `size`, of which one begins every `every`.
 
     A row falls into all windows that hold its time. Rows are aggregated once per slice that no window divides, and

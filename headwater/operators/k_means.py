@@ -10,17 +10,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import AggregateInvalid, ArgumentInvalid
-from headwater.operators.agg.aggregate import is_number
-from headwater.operators.agg.approximate import at_least_one
-from headwater.operators.agg.decayed import half_life_us
-from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, apply
-from headwater.operators.keyed.engine import KEY, micros
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.process import LATE_SAMPLE_ROWS, Late, check_late, policy
+from headwater.engine.aggregation import is_number
+from headwater.engine.columns import ALL, KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.errors import AggregateInvalid
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    BatchTime,
+    Late,
+    WatermarkStrategy,
+    check_late,
+    watermark_strategy,
+)
+from headwater.engine.rows import micros
+from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.window_operator import check_columns, check_time, keys_of
+from headwater.errors import ArgumentInvalid
+from headwater.operators.aggregates.approximate import at_least_one
+from headwater.operators.aggregates.numbers import half_life_us
 from headwater.operators.sketches.clusters import Centres, Floats, begin
-from headwater.operators.sketches.packed import Int64s, places
-from headwater.operators.windowed.prepared import ALL, check_columns, check_time, keys_of
+from headwater.operators.sketches.format import Int64s, places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +53,7 @@ class KMeans:
     Rows come out as they came in, with three more columns: `cluster` (0 to k-1), `cluster_distance`, and
     `cluster_centre`, where the centre was. The first `warm_up` rows of a key have none: of them the first centres are
     made. After that a centre moves with every `block` rows of its key. With a `half_life`, what came that long ago
-    weighs half as much, so the centres follow a stream that changes; without, they settle. A row with a coordinate that
+    weighs half as much, so the centres follow a stream that changes; without, they converge. A row with a coordinate that
     is null, NaN or infinite has no cluster. State: k centres per key, which are never forgotten.
 
     >>> KMeans(columns=("amount", "hour"), k=3, on="at", by="card", half_life="7 days").k
@@ -75,7 +84,7 @@ class KMeans:
             raise ArgumentInvalid(name="columns", value=self.columns, expected="the columns that are the coordinates")
         if self.warm_up is not None and at_least_one("warm_up", self.warm_up) < self.k:
             raise ArgumentInvalid(name="warm_up", value=self.warm_up, expected=f"at least k rows, which is {self.k}")
-        self.policy()
+        self.strategy()
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -85,8 +94,8 @@ class KMeans:
     def added(self) -> tuple[str, ...]:
         return (self.into, f"{self.into}_distance", f"{self.into}_centre")
 
-    def policy(self) -> Policy:
-        return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead)
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
@@ -123,8 +132,7 @@ class KMeans:
             rows=rows,
             state=pa.schema([pa.field(name, kind) for name, kind in STATE.items()]),
             output=pa.schema([*(one for one in rows if one.name != ALL), *added]),
-            time=self.on,
-            policy=self.policy(),
+            event_time=self.strategy(),
             hidden=(ALL,),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
@@ -140,7 +148,7 @@ class _Step:
     block: int
     added: tuple[str, ...]
 
-    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:  # noqa: ARG002 - no time passes here
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - no time passes here
         keys = np.asarray(rows.column(KEY).combine_chunks())
         count = int(max(keys.max(initial=-1), np.asarray(state.column(KEY)).max(initial=-1))) + 1
         known = _Known.of(state, count, self.k, len(self.columns))
@@ -157,7 +165,7 @@ class _Step:
             full = last[known.centres.pending[keys[last]] >= self.block]
             if len(full):
                 known.centres.move(keys[full], times[full], self.half_life_us)
-        return Stepped(known.table(), self._output(rows, clusters, away, centre))
+        return StepResult(known.table(), self._output(rows, clusters, away, centre))
 
     def _blocks(self, known: _Known, keys: Int64s, rows: Int64s) -> list[Int64s]:
         """The rows block by block: of each key as many as its block still takes, then as many as the next one does."""

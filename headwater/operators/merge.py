@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
+from headwater.engine.changelog import INSERT, OP
 from headwater.errors import ArgumentInvalid, ColumnMisfit
-from headwater.operators.changelog import INSERT, OP
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,13 +67,13 @@ class Merge:
                 first, kind = kinds.setdefault(one.name, (number, one.dataType))
                 if kind != one.dataType and not one.name.startswith("_"):
                     why = f"is {one.dataType.simpleString()}, but {kind.simpleString()} in stream {first}"
-                    raise ColumnMisfit(topic=f"stream {number} of Merge", column=one.name, why=why)
+                    raise ColumnMisfit(target=f"topic {f'stream {number} of Merge'!r}", column=one.name, why=why)
         own = [name for name in kinds if not name.startswith("_")]
         for number, frame in enumerate(frames):
             for name in own:
                 if name not in frame.columns and self.missing == "error":
                     why = 'is missing there, while another stream has it (missing="null" would fill it)'
-                    raise ColumnMisfit(topic=f"stream {number} of Merge", column=name, why=why)
+                    raise ColumnMisfit(target=f"topic {f'stream {number} of Merge'!r}", column=name, why=why)
         return own
 
     def _aligned(self, number: int, rows: DataFrame, kept: Sequence[str], is_changelog: bool) -> DataFrame:

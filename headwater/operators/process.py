@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
-from headwater.operators.keyed import Broadcast, Contract, Policy, Step, apply
-from headwater.operators.keyed.per_key import per_key
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.keyed.watermark import Combine, Scope
+from headwater.engine.contract import Broadcast, Contract, Step
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    Follow,
+    Scope,
+    WatermarkStrategy,
+    check_late,
+    watermark_strategy,
+)
+from headwater.engine.key_watermark import per_key
+from headwater.engine.spark_plan import apply, default_name
 from headwater.schema import parse_schema
-from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-#: Of several inputs, whether time is that of the one furthest behind or of the one furthest ahead.
-Follow = Literal["slowest", "fastest"]
-COMBINES: Mapping[Follow, Combine] = {"slowest": "min", "fastest": "max"}
-Late = Literal["drop", "side"]
-#: So many of the rows that are dropped in a partition and batch are kept for people to look at.
-LATE_SAMPLE_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +47,12 @@ class Process:
     by: str | tuple[str, ...]
     state: Any
     output: Any
-    sides: Mapping[str, Any] = field(default_factory=dict)
+    side_outputs: Mapping[str, Any] = field(default_factory=dict)
     on: str | None = None
     late_by: str | float = 0.0
     idle: str | float | None = None
     ahead: str | float | None = "1 day"
-    late: Literal["drop", "side", "step"] = "drop"
+    late: Literal["drop", "side_output", "step"] = "drop"
     watermark: Scope = "partition"
     quiet: str | float | None = None
     follow: Follow = "slowest"
@@ -63,11 +61,12 @@ class Process:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_late(self.late, "drop", "side", "step")
-        self.policy()
+        check_late(self.late, "drop", "side_output", "step")
+        self.strategy()
 
-    def policy(self) -> Policy:
-        return policy(
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(
+            time=self.on,
             late_by=self.late_by,
             idle=self.idle,
             ahead=self.ahead,
@@ -79,7 +78,7 @@ class Process:
     def __call__(self, *inputs: DataFrame) -> DataFrame:
         return apply(self.contract, *inputs, partitions=self.partitions)
 
-    def side(self, name: str, *inputs: DataFrame) -> DataFrame:
+    def side_output(self, name: str, *inputs: DataFrame) -> DataFrame:
         """The rows of a side output of bounded input. In a stream they lie in the state folder, computed once."""
         return apply(self.contract, *inputs, partitions=self.partitions, side=name)
 
@@ -91,10 +90,9 @@ class Process:
             rows=rows,
             state=state_schema(self.state),
             output=parse_schema(self.output),
-            sides={name: parse_schema(schema) for name, schema in self.sides.items()},
-            time=self.on,
-            policy=self.policy(),
-            late="step" if self.late == "step" else "side",
+            side_outputs={name: parse_schema(schema) for name, schema in self.side_outputs.items()},
+            event_time=self.strategy(),
+            late="step" if self.late == "step" else "side_output",
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             broadcast=self.tables,
         )
@@ -109,38 +107,3 @@ def state_schema(declared: Any) -> pa.Schema:
     plain = {name: kind for name, kind in declared.items() if name not in timers}
     fields = list(parse_schema(plain)) if plain else []
     return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in timers)])
-
-
-def check_late(late: str, *known: str) -> None:
-    """Refuse a way with late rows that there is not."""
-    known = known or ("drop", "side")
-    if late not in known:
-        raise ArgumentInvalid(name="late", value=late, expected=" or ".join(f'"{one}"' for one in known))
-
-
-def policy(
-    *,
-    late_by: str | float,
-    idle: str | float | None,
-    ahead: str | float | None,
-    inputs: int = 0,
-    watermark: Scope = "partition",
-    follow: Follow = "slowest",
-    quiet: str | float | None = None,
-) -> Policy:
-    """A watermark's policy in the words of people."""
-    if follow not in COMBINES:
-        raise ArgumentInvalid(name="follow", value=follow, expected='"slowest" or "fastest"')
-    return Policy(
-        late_by_us=_micros("late_by", late_by) or 0,
-        idle_us=_micros("idle", idle),
-        ahead_us=_micros("ahead", ahead),
-        inputs=inputs,
-        combine=COMBINES[follow],
-        scope=watermark,
-        quiet_us=_micros("quiet", quiet),
-    )
-
-
-def _micros(name: str, value: str | float | None) -> int | None:
-    return None if value is None else round(parse_seconds(value, name=name) * 1e6)

@@ -8,17 +8,15 @@ from typing import get_args
 
 import pyarrow as pa
 
+from headwater.engine.aggregation import Aggregate, Computation
+from headwater.engine.ordered_rows import Measure, OrderedOperator
+from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
-from headwater.operators.agg.aggregate import Aggregate
-from headwater.operators.agg.computation import Computation
-from headwater.operators.analytics.operator import InOrder
-from headwater.operators.analytics.ordered import Measure
-from headwater.operators.analytics.rolling import Closed, Trailing
-from headwater.operators.windowed.spans import duration_us
+from headwater.operators.aggregates.trailing_period import Closed, Trailing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rolling(InOrder):
+class Rolling(OrderedOperator):
     """Add to each row the aggregates of the rows of its key from the past `period`, itself included.
 
     A row leaves when the watermark is later than its time, in the order of event time, so that in whichever order rows

@@ -9,15 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.engine.columns import KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    BatchTime,
+    Late,
+    WatermarkStrategy,
+    check_late,
+    watermark_strategy,
+)
+from headwater.engine.rows import micros
+from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.window_operator import check_columns, check_time
 from headwater.errors import ArgumentInvalid
-from headwater.operators.agg.approximate import at_least_one, share
-from headwater.operators.keyed import BatchTime, Contract, Policy, Stepped, apply
-from headwater.operators.keyed.engine import KEY, micros
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.process import LATE_SAMPLE_ROWS, Late, check_late, policy
+from headwater.operators.aggregates.approximate import at_least_one, share
 from headwater.operators.sketches.bloom import VALUES_PER_SHARD, Bloom
-from headwater.operators.sketches.packed import Bytes, Int64s
-from headwater.operators.windowed.prepared import check_columns, check_time
+from headwater.operators.sketches.format import Bytes, Int64s
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ class SeenBefore:
             raise ArgumentInvalid(
                 name="of", value=self.of, expected="the column or columns whose values are told apart"
             )
-        self.policy()
+        self.strategy()
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -88,8 +96,8 @@ class SeenBefore:
     def shards(self) -> int:
         return max(1, self.capacity // VALUES_PER_SHARD)
 
-    def policy(self) -> Policy:
-        return policy(late_by=self.late_by, idle=self.idle, ahead=self.ahead)
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
@@ -122,8 +130,7 @@ class SeenBefore:
             rows=rows,
             state=pa.schema([pa.field(name, kind) for name, kind in fields.items()]),
             output=pa.schema([*shown, *added]),
-            time=self.on,
-            policy=self.policy(),
+            event_time=self.strategy(),
             hidden=(SHARD, VALUE),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
@@ -136,7 +143,7 @@ class SeenBefore:
         period_us = round(parse_seconds(self.period) * 1e6)
         slice_us = max(1, period_us // SLICES)
         # So many filters may be asked for one row: each may be mistaken.
-        asked = SLICES + 1 + -(-self.policy().late_by_us // slice_us)
+        asked = SLICES + 1 + -(-self.strategy().late_by_us // slice_us)
         return _Step(self.on, self.into, Bloom.sized(values, self.false_positives / asked), period_us, slice_us)
 
 
@@ -148,9 +155,9 @@ class _Step:
     period_us: int
     slice_us: int
 
-    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
         if time.final:
-            return Stepped(state.slice(0, 0), None)
+            return StepResult(state.slice(0, 0), None)
         there = np.asarray(rows.column(VALUE).combine_chunks().is_valid())
         keys = np.asarray(rows.column(KEY).combine_chunks())[there]
         hashes = np.asarray(rows.column(VALUE).combine_chunks().drop_null()).astype(np.int64).view(np.uint64)
@@ -165,7 +172,7 @@ class _Step:
         seen[left] = found
         mistaken[left] = np.where(found, chance, 0.0)
         after = filters.with_added(self.bloom, keys, slices, places)
-        return Stepped(self._kept(after, time), self._output(rows, there, seen, mistaken))
+        return StepResult(self._kept(after, time), self._output(rows, there, seen, mistaken))
 
     def _times(self, rows: pa.Table) -> Int64s:
         if self.on is None:

@@ -1,4 +1,7 @@
-"""`TopN`: the first n rows of each group of a table that changes, with their ranks."""
+"""`TopN`: the first n rows of each group of a table that changes, with their ranks.
+
+All rows of a group are kept, and the first n of them are emitted as they change.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headwater.errors import ArgumentInvalid
-from headwater.operators.changelog import OP
-from headwater.operators.keyed import Contract, apply
-from headwater.operators.keyed.engine import KEY
-from headwater.operators.keyed.plan import default_name
-from headwater.operators.tables.emitting import PLACE, Emit, check_emit
-from headwater.operators.tables.follow import Follow
-from headwater.operators.tables.inputs import (
+from headwater.engine.aggregation import Groups
+from headwater.engine.changelog import OP, paired, signs_of
+from headwater.engine.columns import ALL, KEY
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.event_time import BatchTime
+from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.table_changes import PLACE, Emit, TableUpdate, check_emit, emitted, taken
+from headwater.engine.table_input import (
+    Follow,
     Names,
     TableLike,
     check_key,
@@ -27,9 +33,7 @@ from headwater.operators.tables.inputs import (
     own_columns,
     places,
 )
-from headwater.operators.tables.ranking import RANK, RankStep
-from headwater.operators.tables.replacing import Following
-from headwater.operators.windowed.prepared import ALL
+from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 DIRECTIONS = {"asc": "ascending", "desc": "descending"}
 #: Null where a row has no key: the engine puts such rows aside.
 KNOWN = "_known"
+RANK = "rank"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class TopN:
     order: Sequence[tuple[str, str]] | str
     key: Names | None = None
     by: Names = ()
-    emit: Emit = "net"
+    emit: Emit = "changes"
     partitions: int | None = None
     name: str | None = None
 
@@ -105,7 +110,7 @@ class TopN:
     def _checked(self, rows: DataFrame, key: tuple[str, ...] | None) -> tuple[str, ...]:
         called = self.name or type(self).__name__
         if not key:
-            expected = "the primary key of the rows: it settles ties, and tells which row replaces which"
+            expected = "the primary key of the rows: it breaks ties, and tells which row replaces which"
             raise ArgumentInvalid(name="key", value=key, expected=expected)
         check_key(rows, key, operator=called)
         check_names("by", names_of(self.by), rows, operator=called)
@@ -127,7 +132,9 @@ class TopN:
         within = tuple(name for name in key if name not in groups)
         return Contract(
             name=self.called,
-            step=RankStep(Following(self.called, (KEY, *within), columns, ordered), self.n, self.ordered(), self.emit),
+            step=RankStep(
+                TableUpdate(self.called, (KEY, *within), columns, ordered), self.n, self.ordered(), self.emit
+            ),
             key=groups,
             rows=rows,
             state=pa.schema(plain),
@@ -135,3 +142,45 @@ class TopN:
                 [pa.field(OP, pa.string()), *(rows.field(name) for name in columns), pa.field(RANK, pa.int64())]
             ),
         )
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One batch of a ranking over all groups of a partition."""
+
+    following: TableUpdate
+    n: int
+    order: tuple[tuple[str, str], ...]
+    emit: Emit
+
+    def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - it has no timers
+        return emitted(self._net, state, rows, emit=self.emit)
+
+    def answer(self, state: pa.Table) -> pa.Table:
+        """The rankings as they stand."""
+        return self._first(state.select([KEY, *self.following.columns]))
+
+    def _net(self, state: pa.Table, rows: pa.Table) -> StepResult:
+        names = [KEY, *self.following.columns]
+        found = self.following.replaced(state, rows)
+        after = pa.concat_tables([taken(state, found.stay, names), taken(rows, found.came, names)]).combine_chunks()
+        changes = paired(self._first(state.select(names)), self._first(after), by=[KEY, RANK])
+        return StepResult(after, retractions_first(changes))
+
+    def _first(self, rows: pa.Table) -> pa.Table:
+        """The first n rows of each group, with their rank. Nulls come last; ties are broken by the key."""
+        by = [(KEY, "ascending"), *self.order, *((name, "ascending") for name in self.following.key if name != KEY)]
+        order = pc.sort_indices(rows, sort_keys=by)  # nulls at the end, whichever the direction
+        keys = np.asarray(rows.column(KEY).combine_chunks())[np.asarray(order)]
+        groups = Groups.of(keys)
+        ranks = np.arange(groups.rows) - np.repeat(groups.starts, groups.sizes()) + 1
+        chosen = np.flatnonzero(ranks <= self.n)
+        return rows.take(order.take(pa.array(chosen))).append_column(RANK, pa.array(ranks[chosen], pa.int64()))
+
+
+def retractions_first(changes: pa.Table) -> pa.Table:
+    """All retractions of a group before all that takes their place: rows change ranks with one another, so a reader
+    that keeps them by rank or by their own key finds each place free."""
+    signs = signs_of(changes.column(OP))
+    order = np.lexsort([signs, np.asarray(changes.column(KEY).combine_chunks())])
+    return changes.take(pa.array(order))

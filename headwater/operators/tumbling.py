@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.engine.window_operator import WindowOperator
+from headwater.engine.window_spans import Spans, calendar, fixed, is_calendar
 from headwater.errors import ArgumentInvalid
-from headwater.operators.windowed.operator import Windowed
-from headwater.operators.windowed.spans import Spans, calendar, fixed, is_calendar
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tumbling(Windowed):
+class Tumbling(WindowOperator):
     """Aggregate the rows of each key per window of fixed length, or per day, month or year of a time zone.
 
     A window holds its start and not its end. With `emit="final"` its result comes once, when the watermark (the latest
-    event time less `late_by`) has passed its end by `lateness`; with `"net"` each batch says what it changes, as a
-    changelog with `_op`, and with `"each"` every row does. A row whose window is closed is late: counted, and a sample
-    kept (`late="drop"`), or put aside whole (`late="side"`). State: one row per key and open window.
+    event time less `late_by`) has passed its end by `allowed_lateness`; with `"changes"` each batch says what it changes, as a
+    changelog with `_op`, and with `"every_change"` every row does. A row whose window is closed is late: counted, and a sample
+    kept (`late="drop"`), or kept whole (`late="side_output"`). State: one row per key and open window.
 
     Without `compute`, rows get a column `window` for Spark's own `groupBy`.
 

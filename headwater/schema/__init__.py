@@ -1,7 +1,7 @@
 """What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
 
 from headwater.schema import cloudevents, encodings
-from headwater.schema.casting import misfit
+from headwater.schema.cast import misfit
 from headwater.schema.cloudevents import CLOUDEVENT_SCHEMA
 from headwater.schema.evolution import Change, conform, diff, evolve
 from headwater.schema.partitioner import key_hash, partition_of

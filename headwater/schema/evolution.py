@@ -1,6 +1,6 @@
 """How a topic's schema may change while its rows stay readable, and old rows under a new schema.
 
-Invariant: whatever `evolve` allows, `conform` can do for every row ever written, without asking anybody.
+Invariant: whatever `evolve` allows, `conform` can do for every row ever written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 
 from headwater.errors import SchemaConflict
-from headwater.schema.casting import cast_array, is_sequence
+from headwater.schema.cast import cast_array, is_sequence
 from headwater.schema.notation import format_type
 
 ChangeKind = Literal["added", "widened", "made nullable", "made not null", "removed", "moved", "retyped"]

@@ -256,7 +256,7 @@ def _read_timestamp(reader: _Reader) -> pa.DataType:
 
 
 def check_zone(zone: str) -> None:
-    """Refuse a time zone that nobody could convert to. Raises `ValueError`.
+    """Raise `ValueError` unless the time zone is known.
 
     >>> check_zone("Europe/Zurich"), check_zone("+05:30")
     (None, None)

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid, RowInvalid
-from headwater.schema.casting import Misfit, cast_array
+from headwater.schema.cast import Misfit, cast_array
+from headwater.schema.nested import breach, holds_not_null
 from headwater.schema.notation import nearest
-from headwater.schema.nulls import breach, holds_not_null
 from headwater.schema.types import SCHEMALESS
 from headwater.schema.values import as_mapping, to_array
 
@@ -385,7 +385,7 @@ def _check_nulls(arrays: Sequence[pa.Array], tombstones: pa.Array | None, row: i
             missing = arrays[i].is_null()
             if tombstones is not None and plan.names[i] not in job.key:
                 missing = pc.and_not(missing, tombstones)
-            _refuse_any(missing, plan.names[i], "is null or missing, and the schema says not null", row, job)
+            _raise_any(missing, plan.names[i], "is null or missing, and the schema says not null", row, job)
     for i in plan.deep:
         found = breach(arrays[i])
         if found is not None:
@@ -394,10 +394,40 @@ def _check_nulls(arrays: Sequence[pa.Array], tombstones: pa.Array | None, row: i
             )
     for name in job.key if tombstones is not None else ():
         missing = pc.and_(arrays[plan.names.index(name)].is_null(), tombstones)
-        _refuse_any(missing, name, "is null or missing, and a tombstone needs its key", row, job)
+        _raise_any(missing, name, "is null or missing, and a tombstone needs its key", row, job)
 
 
-def _refuse_any(rows: pa.Array, name: str, why: str, row: int, job: _Job) -> None:
+def _raise_any(rows: pa.Array, name: str, why: str, row: int, job: _Job) -> None:
     first = pc.index(rows, True).as_py()
     if first >= 0:
         raise job.invalid(row + first, name, why)
+
+
+def with_headers(batches: list[RowBatch], headers: Any) -> list[RowBatch]:
+    """The rows with further headers: one mapping for all, or one for each."""
+    total = sum(batch.data.num_rows for batch in batches)
+    given = [headers] * total if isinstance(headers, Mapping) else list(headers)
+    if len(given) != total:
+        raise ArgumentInvalid(
+            name="headers", value=f"{len(given)} mappings", expected=f"one mapping, or one for each of {total} rows"
+        )
+    result = []
+    start = 0
+    for batch in batches:
+        count = batch.data.num_rows
+        own = batch.headers.to_pylist() if batch.headers is not None else [None] * count
+        merged = [
+            [*(theirs or []), *((name, _header_bytes(value)) for name, value in (ours or {}).items())] or None
+            for theirs, ours in zip(own, given[start : start + count], strict=True)
+        ]
+        result.append(RowBatch(batch.data, pa.array(merged, type=HEADERS_TYPE), batch.tombstones))
+        start += count
+    return result
+
+
+def _header_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise ArgumentInvalid(name="headers", value=value, expected="text or bytes as the value of each header")

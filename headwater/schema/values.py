@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.schema.casting import Misfit, cast_array, first_line, is_bytes, is_text
+from headwater.schema.cast import Misfit, cast_array, first_line, is_bytes, is_text
 from headwater.schema.notation import format_type, nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -114,7 +114,7 @@ def _coercion(kind: pa.DataType) -> Callable[[Any], Any]:
     return lambda value: int(value) if type(value) is Ticks else _scaled(nanoseconds(value), kind.unit)
 
 
-def _refused(value: Any, expected: str) -> Misfit:
+def _misfit(value: Any, expected: str) -> Misfit:
     shown = repr(value)
     return Misfit(f"is {shown if len(shown) <= 60 else shown[:59] + '…'} ({type(value).__name__}), not {expected}")
 
@@ -134,7 +134,7 @@ def _to_integer(value: Any) -> int | None:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
-    raise _refused(value, "a whole number")
+    raise _misfit(value, "a whole number")
 
 
 def _is_whole(number: Any) -> bool:
@@ -150,21 +150,21 @@ def _to_float(value: Any) -> float | None:
         try:
             number = float(value)
         except OverflowError:
-            raise _refused(value, "a number that 64 bits hold") from None
+            raise _misfit(value, "a number that 64 bits hold") from None
         if isinstance(value, int) and int(number) != value:
-            raise _refused(value, "a number that 64 bits hold exactly")
+            raise _misfit(value, "a number that 64 bits hold exactly")
         return number
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if isinstance(value, float):
         return float(value)
-    raise _refused(value, "a number")
+    raise _misfit(value, "a number")
 
 
 def _to_float32(value: Any) -> float | None:
     number = _to_float(value)
     if number is not None and abs(number) != float("inf") and abs(number) > 3.4028235677973366e38:
-        raise _refused(value, "a number that 32 bits hold")
+        raise _misfit(value, "a number that 32 bits hold")
     return number
 
 
@@ -176,8 +176,8 @@ def _to_text(value: Any) -> str | None:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            raise _refused(value, "UTF-8 text") from None
-    raise _refused(value, "text")
+            raise _misfit(value, "UTF-8 text") from None
+    raise _misfit(value, "text")
 
 
 def _to_bytes(value: Any) -> bytes | None:
@@ -188,14 +188,14 @@ def _to_bytes(value: Any) -> bytes | None:
         return value.encode("utf-8")
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise _refused(value, "bytes")
+    raise _misfit(value, "bytes")
 
 
 def _to_boolean(value: Any) -> bool | None:
     value = _plain(value)
     if value is None or isinstance(value, bool):
         return value
-    raise _refused(value, "true or false")
+    raise _misfit(value, "true or false")
 
 
 def _to_decimal(value: Any) -> decimal.Decimal | None:
@@ -208,10 +208,10 @@ def _to_decimal(value: Any) -> decimal.Decimal | None:
         try:
             return decimal.Decimal(value)
         except decimal.InvalidOperation:
-            raise _refused(value, "a decimal number") from None
+            raise _misfit(value, "a decimal number") from None
     if isinstance(value, float):
-        raise _refused(value, "exact; give a Decimal, an int or a text")
-    raise _refused(value, "a decimal number")
+        raise _misfit(value, "exact; give a Decimal, an int or a text")
+    raise _misfit(value, "a decimal number")
 
 
 def _to_days(value: Any) -> int | None:
@@ -222,15 +222,15 @@ def _to_days(value: Any) -> int | None:
         try:
             return (datetime.date.fromisoformat(value) - _DAY_0).days
         except ValueError:
-            raise _refused(value, "a date such as '2024-01-31'") from None
+            raise _misfit(value, "a date such as '2024-01-31'") from None
     if isinstance(value, datetime.datetime | np.datetime64):
         days, rest = divmod(_moment(value) or 0, 86_400_000_000_000)
         if rest:
-            raise _refused(value, "a whole day")
+            raise _misfit(value, "a whole day")
         return days
     if isinstance(value, datetime.date):
         return (value - _DAY_0).days
-    raise _refused(value, "a date")
+    raise _misfit(value, "a date")
 
 
 def _moment(value: Any) -> int | None:
@@ -249,7 +249,7 @@ def _moment(value: Any) -> int | None:
         return (value - _DAY_0).days * 86_400_000_000_000
     if isinstance(value, int) and not isinstance(value, bool):
         return value * 1_000
-    raise _refused(value, "a time")
+    raise _misfit(value, "a time")
 
 
 def _moment_of_text(text: str) -> int:
@@ -257,7 +257,7 @@ def _moment_of_text(text: str) -> int:
     try:
         moment = datetime.datetime.fromisoformat(short)
     except ValueError:
-        raise _refused(text, "a time such as '2024-01-31T12:00:00Z'") from None
+        raise _misfit(text, "a time such as '2024-01-31T12:00:00Z'") from None
     return (_moment(moment) or 0) + nanoseconds
 
 
@@ -274,7 +274,7 @@ def _time_of_day_of_text(text: str) -> int:
     try:
         time = datetime.time.fromisoformat(short)
     except ValueError:
-        raise _refused(text, "a time of day such as '12:30:00'") from None
+        raise _misfit(text, "a time of day such as '12:30:00'") from None
     return (_time_of_day(time) or 0) + nanoseconds
 
 
@@ -290,7 +290,7 @@ def _time_of_day(value: Any) -> int | None:
         return value * 1_000
     if value is None:
         return None
-    raise _refused(value, "a time of day")
+    raise _misfit(value, "a time of day")
 
 
 def _span(value: Any, *, nanoseconds: int = 0) -> int | None:
@@ -307,7 +307,7 @@ def _span(value: Any, *, nanoseconds: int = 0) -> int | None:
         return _nanoseconds_of_numpy(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value * 1_000
-    raise _refused(value, "a duration such as timedelta(seconds=1) or 'PT1S'")
+    raise _misfit(value, "a duration such as timedelta(seconds=1) or 'PT1S'")
 
 
 def _nanoseconds_of_numpy(value: np.datetime64 | np.timedelta64) -> int | None:
@@ -318,7 +318,7 @@ def _nanoseconds_of_numpy(value: np.datetime64 | np.timedelta64) -> int | None:
     if unit in {"Y", "M"} and isinstance(value, np.datetime64):
         return _nanoseconds_of_numpy(value.astype("datetime64[D]"))
     if unit not in _NUMPY_NANOSECONDS:
-        raise _refused(value, "a time in days, hours, minutes, seconds or parts of them down to nanoseconds")
+        raise _misfit(value, "a time in days, hours, minutes, seconds or parts of them down to nanoseconds")
     return int(value.astype(np.int64)) * count * _NUMPY_NANOSECONDS[unit]
 
 
@@ -384,14 +384,14 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
         return {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
-    raise _refused(value, "a mapping")
+    raise _misfit(value, "a mapping")
 
 
 def _to_lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     present, mask = _mask(values)
     for value in present:
         if not isinstance(value, Sequence | np.ndarray | set | frozenset) or isinstance(value, str | bytes | bytearray):
-            raise _refused(value, "a list")
+            raise _misfit(value, "a list")
     offsets = _offsets(values)
     items = to_array(list(chain.from_iterable(present)), kind.value_type)
     build = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
@@ -416,7 +416,7 @@ def _entries(value: Any) -> Sequence[tuple[Any, Any]]:
         return list(value.items())
     if is_pairs(value):
         return list(value)
-    raise _refused(value, "a mapping")
+    raise _misfit(value, "a mapping")
 
 
 def is_pairs(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Sinks: DataFrames go out into the world, each with a guarantee that its documentation states.
 
-This door is lazy (PEP 562): whoever only sends a mail or a webhook needs no Spark.
+This door is lazy (PEP 562): a program that only sends a mail or a webhook needs no Spark.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.sinks.console import ConsoleSink
-    from headwater.sinks.lake import Snapshot, read_lake
+    from headwater.sinks.lake import LakeSink
     from headwater.sinks.mail import MailSink
     from headwater.sinks.parquet import ParquetSink
     from headwater.sinks.port import Fanout, Guarantee, Sink
     from headwater.sinks.postgres import PostgresSink
     from headwater.sinks.redis import RedisSink
-    from headwater.sinks.retrying import Retry
+    from headwater.sinks.retry import Retry
     from headwater.sinks.search import SearchSink
-    from headwater.sinks.topic import TopicBatchWriter, TopicSink, TopicStreamWriter
     from headwater.sinks.webhook import WebhookSink
+    from headwater.spark.topic_sink import TopicBatchWriter, TopicSink, TopicStreamWriter
 
 __all__ = [
     "ConsoleSink",
     "Fanout",
     "Guarantee",
+    "LakeSink",
     "MailSink",
     "ParquetSink",
     "PostgresSink",
@@ -32,31 +33,28 @@ __all__ = [
     "Retry",
     "SearchSink",
     "Sink",
-    "Snapshot",
     "TopicBatchWriter",
     "TopicSink",
     "TopicStreamWriter",
     "WebhookSink",
-    "read_lake",
 ]
 
 _HOMES = {
-    "ConsoleSink": "console",
-    "Fanout": "port",
-    "Guarantee": "port",
-    "MailSink": "mail",
-    "ParquetSink": "parquet",
-    "PostgresSink": "postgres",
-    "RedisSink": "redis",
-    "Retry": "retrying",
-    "SearchSink": "search",
-    "Sink": "port",
-    "Snapshot": "lake",
-    "TopicBatchWriter": "topic",
-    "TopicSink": "topic",
-    "TopicStreamWriter": "topic",
-    "WebhookSink": "webhook",
-    "read_lake": "lake",
+    "ConsoleSink": "headwater.sinks.console",
+    "Fanout": "headwater.sinks.port",
+    "Guarantee": "headwater.sinks.port",
+    "LakeSink": "headwater.sinks.lake",
+    "MailSink": "headwater.sinks.mail",
+    "ParquetSink": "headwater.sinks.parquet",
+    "PostgresSink": "headwater.sinks.postgres",
+    "RedisSink": "headwater.sinks.redis",
+    "Retry": "headwater.sinks.retry",
+    "SearchSink": "headwater.sinks.search",
+    "Sink": "headwater.sinks.port",
+    "TopicBatchWriter": "headwater.spark.topic_sink",
+    "TopicSink": "headwater.spark.topic_sink",
+    "TopicStreamWriter": "headwater.spark.topic_sink",
+    "WebhookSink": "headwater.sinks.webhook",
 }
 
 
@@ -64,7 +62,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value  # so that the next look-up does not come here
     return value
 

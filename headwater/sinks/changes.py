@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import SinkMisfit
+from headwater.errors import ColumnMisfit
 from headwater.schema import ASSIGNED_COLUMNS
-from headwater.sinks.changelog import OPERATION, OPERATIONS
+from headwater.spark.changelog import OPERATION, OPERATIONS
 
 TOMBSTONE = "_tombstone"
 OWN = frozenset({*ASSIGNED_COLUMNS, "_headers", OPERATION, TOMBSTONE})
@@ -52,11 +52,13 @@ def check_key(sink: str, columns: pa.Schema, key: Sequence[str]) -> None:
     """Refuse columns among which the key is not, or is of a kind that cannot be compared."""
     for name in key:
         if name not in columns.names:
-            raise SinkMisfit(
-                sink=sink, column=name, why=f"is its key, but not among the columns {', '.join(columns.names)}"
+            raise ColumnMisfit(
+                target=sink, column=name, why=f"is its key, but not among the columns {', '.join(columns.names)}"
             )
         if pa.types.is_nested(columns.field(name).type):
-            raise SinkMisfit(sink=sink, column=name, why=f"is its key, and a {columns.field(name).type} cannot be one")
+            raise ColumnMisfit(
+                target=sink, column=name, why=f"is its key, and a {columns.field(name).type} cannot be one"
+            )
 
 
 def without_own(columns: pa.Schema, *, keep: Sequence[str] = ()) -> pa.Schema:
@@ -77,7 +79,7 @@ def appended(rows: pa.Table) -> tuple[Changes, list[Refusal]]:
 
 
 def collapsed(rows: pa.Table, key: Sequence[str]) -> tuple[Changes, list[Refusal]]:
-    """The last word on each key, and the rows that have no key or an operation that nobody knows.
+    """The last word on each key, and the rows that have no key or an unknown operation.
 
     >>> rows = pa.table({"id": [1, 2, 1, 2], "n": [1, 2, 3, None], "_op": ["+I", "+I", "+U", "-D"]})
     >>> changes, _ = collapsed(rows, ["id"])

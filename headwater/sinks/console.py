@@ -7,14 +7,12 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
+from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid
-from headwater.sinks.changelog import OPERATION
 from headwater.sinks.changes import Changes
-from headwater.sinks.commits import Progress
-from headwater.sinks.driver import DriverSink
+from headwater.sinks.driver import DriverSink, Progress, Refusals
 from headwater.sinks.port import Guarantee
-from headwater.sinks.refusals import Refusals
+from headwater.spark.changelog import OPERATION
 
 #: What each sink has shown last, for `show`; and how far each query is, so that a replay in this process shows nothing.
 _last: dict[str, tuple[str, pa.Table]] = {}

@@ -1,287 +1,382 @@
-"""A lake: a folder of Parquet files, and the record of which of them count.
+"""The lake sink: rows become a Delta Lake table, exactly once.
 
-The files of a batch count from the moment at which a record names them. Records are numbered from 1; each says which
-files were added and removed and how far each query is, and is published under its number by a hard link, which fails
-where somebody else was first. So a reader sees whole batches or nothing of them, and two writers never lose each
-other's files. From time to time a snapshot sums up all records before it, so that a reader reads few of them.
+Tasks write Parquet files that no reader sees yet. The driver then commits the files of the attempts that reported to
+it in one transaction of the table, together with two application transactions: the batch's number under the query's
+id, and the epoch of the query's run. So:
 
-    lake/_headwater/00000000000000000012.json            record 12
-    lake/_headwater/00000000000000000010.snapshot.json   all that counts after record 10
-    lake/country=DE/….parquet                            rows
+- a batch that Spark repeats finds its number, and changes nothing;
+- files of failed attempts are in no version of the table, and maintenance deletes them;
+- a run that another has replaced finds a newer epoch, and is refused, also where both commit at the same moment: Delta
+  lets only one of two commits with the same application transaction through.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import os
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import orjson
 import pyarrow as pa
 
-from headwater.clock import Clock, SystemClock
-from headwater.errors import ArgumentInvalid, SinkRefused, TargetNotFound
+from headwater.engine.micro_batch import MicroBatch, current_batch
+from headwater.errors import ArgumentInvalid, ColumnMisfit
 from headwater.faults import reach
-from headwater.sinks.commits import Progress
+from headwater.filelock import try_lock
+from headwater.optional import require
+from headwater.sinks.changes import Changes, Refusal, appended, without_own
+from headwater.sinks.driver import DriverSink, Refusals
+from headwater.sinks.errors import SinkFenced, SinkRefused
+from headwater.sinks.lake_files import DataFile, Written, is_same_type, lake_type, may_name_folders, write_files
+from headwater.sinks.parquet import local_folder, sync
+from headwater.sinks.port import Guarantee, finish, streaming_batch
+from headwater.sinks.retry import RetryLater
+from headwater.spark.changelog import OPERATION
+from headwater.units import HOUR, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from pyarrow.dataset import Dataset
+    from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql import DataFrame
 
-RECORDS = "_headwater"
-SNAPSHOT_EVERY = 32
-_DIGITS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """A Parquet file of the lake, by its path inside of it."""
-
-    path: str
-    rows: int
-    bytes: int
-
-    @property
-    def folder(self) -> str:
-        return self.path.rpartition("/")[0]
+_LOG = "_delta_log"
+_LOCK = "_headwater.lock"
+_RUN, _QUERY = "headwater.run", "headwater.query"
+#: Files that no version names may belong to a task that still runs; younger ones are never deleted.
+STRAY_HOURS_MIN = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """One step of a lake."""
+class LakeSink(DriverSink):
+    """Rows into a Delta Lake table in a folder, in folders by the values of `partition_by`; exactly once.
 
-    add: tuple[DataFile, ...] = ()
-    remove: tuple[str, ...] = ()
-    progress: Mapping[str, Progress] = field(default_factory=dict)
-    schema: pa.Schema | None = None
-    partition_by: tuple[str, ...] | None = None
+    All rows are kept; those of a changelog keep their `_op`. Spark, DuckDB, Trino, polars and pandas read the table;
+    `deltalake.DeltaTable(path)` does in Python. Every `maintenance_batches` batches, maintenance joins files smaller
+    than `small_bytes` and deletes what no version within `retention` needs; `maintain()` does so now.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """A lake as it was after one record: a list of files that nobody changes any more.
-
-    Files that compaction has replaced stay on disk for an hour, so that a reader may take its time.
+    >>> LakeSink(path="lake/payments", partition_by="country").partition_by
+    ('country',)
     """
 
-    path: Path
-    version: int = 0
-    parts: tuple[DataFile, ...] = ()
-    removed: Mapping[str, int] = field(default_factory=dict)
-    progress: Mapping[str, Progress] = field(default_factory=dict)
-    schema: pa.Schema | None = None
-    partition_by: tuple[str, ...] = ()
+    path: str | Path
+    partition_by: str | tuple[str, ...] = ()
+    maintenance_batches: int | None = 32
+    small_bytes: int | str = "16 MiB"
+    file_bytes: int | str = "128 MiB"
+    retention: float | str = "1 hour"
+
+    guarantee: ClassVar[Guarantee] = "exactly once"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by = (self.partition_by,) if isinstance(self.partition_by, str) else tuple(self.partition_by)
+        object.__setattr__(self, "partition_by", by)
+        object.__setattr__(self, "path", local_folder(self.path))
+        if self.keys:
+            raise ArgumentInvalid(name="key", value=self.key, expected="none: a lake keeps all rows")
+        if self.maintenance_batches is not None and self.maintenance_batches < 1:
+            expected = "1 or more, or None"
+            raise ArgumentInvalid(name="maintenance_batches", value=self.maintenance_batches, expected=expected)
+        parse_bytes(self.small_bytes, name="small_bytes")
+        parse_bytes(self.file_bytes, name="file_bytes")
+        if parse_seconds(self.retention, name="retention") < 0:
+            raise ArgumentInvalid(name="retention", value=self.retention, expected="0 seconds or more")
 
     @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
+    def name(self) -> str:
+        return f"lake:{self.path}"
 
     @property
-    def files(self) -> list[str]:
-        """The paths of all files, for whoever reads Parquet: DuckDB, pandas, Spark, polars."""
-        return [str(self.path / part.path) for part in self.parts]
+    def folder(self) -> Path:
+        return Path(self.path)
 
-    def dataset(self) -> Dataset:
-        """The lake as an Arrow dataset, which reads only the columns and folders that a query needs."""
-        import pyarrow.dataset as ds
+    @property
+    def by(self) -> tuple[str, ...]:
+        return self.partition_by if isinstance(self.partition_by, tuple) else (self.partition_by,)
 
-        schema = self.schema if self.schema is not None else pa.schema([])
-        by = ds.partitioning(pa.schema([schema.field(name) for name in self.partition_by]), flavor="hive")
-        return ds.dataset(
-            self.files, schema=schema, format="parquet", partitioning=by, partition_base_dir=str(self.path)
-        )
+    def examine(self, columns: pa.Schema) -> None:
+        """Refuse columns that the table could not hold beside those that it has."""
+        super().examine(columns)
+        self._new_columns(self._table(), self._lake_schema(columns))
 
-    def table(self) -> pa.Table:
-        """All rows."""
-        schema = self.schema if self.schema is not None else pa.schema([])
-        return self.dataset().to_table() if self.parts else schema.empty_table()
+    def begin(self, batch: MicroBatch) -> bool:
+        table = self._table()
+        if table is None:  # the first batch with columns makes it
+            return False
+        epoch = self._epoch(table, batch)
+        if epoch != table.transaction_version(_runs(batch)):
+            self._commit_files(table, (), batch, epoch, number=None)
+        return _has(table, batch)
 
-    def after(self, record: Record, *, at_us: int) -> Self:
-        """The lake one record later."""
-        gone = set(record.remove)
-        return replace(
-            self,
-            version=self.version + 1,
-            parts=(*(part for part in self.parts if part.path not in gone), *record.add),
-            removed={**self.removed, **dict.fromkeys(record.remove, at_us)},
-            progress={**self.progress, **record.progress},
-            schema=self.schema if record.schema is None else record.schema,
-            partition_by=self.partition_by if record.partition_by is None else record.partition_by,
-        )
+    def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
+        columns = self._lake_schema(changes.rows.schema)
+        table = self._table()
+        self._new_columns(table, columns)
+        files = write_files(self.folder, changes.rows.to_batches(), columns, self.by, batch)
+        refusals.post()
+        self._publish(files, columns, batch, table)
 
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        from headwater.spark.source.columns import arrow_schema
 
-def read_lake(path: str | Path) -> Snapshot:
-    """A lake as it is now: whole batches, each once, whoever writes or compacts meanwhile.
+        batch = streaming_batch(rows, batch_id)
+        if self.retry.run(self.name, lambda: self.begin(batch)):
+            finish(rows)
+            return
+        columns = arrow_schema(rows.schema)
+        self.examine(columns)
+        reach("delivery.before")
+        kept = self._lake_schema(columns)
+        answers = rows.mapInArrow(partial(_write_in_task, self, kept), "written binary, refused binary").collect()
+        written = [
+            Written.of(bytes(answer.written), None if answer.refused is None else bytes(answer.refused))
+            for answer in answers
+        ]
+        self._post(written, columns, batch)
+        files = [file for one in written for file in one.files]
+        self._publish(files, kept, batch, self._table())
+        reach("delivery.committed")
 
-    >>> import tempfile
-    >>> from headwater.batches import MicroBatch
-    >>> from headwater.sinks import ParquetSink
-    >>> folder = tempfile.mkdtemp()
-    >>> ParquetSink(path=folder).commit([pa.record_batch({"id": [1, 2]})], MicroBatch(query="q", number=0))
-    >>> read_lake(folder).table().to_pylist()
-    [{'id': 1}, {'id': 2}]
-    """
-    found = current(Path(path))
-    if found.version == 0:
-        raise TargetNotFound(kind="lake", path=str(path))
-    return found
+    def maintain(self) -> int:
+        """Compact all folders to files of `file_bytes` and vacuum; return how many files were replaced.
 
+        If another process maintains the table, return 0 at once.
+        """
+        return self._maintain(parse_bytes(self.file_bytes))
 
-def current(path: Path) -> Snapshot:
-    """The newest state of a lake; an empty one where there is no record."""
-    for _ in range(100):
-        try:
-            return _read(path)
-        except FileNotFoundError:  # records that were summed up went away while we read: begin anew
-            continue
-    raise SinkRefused(sink=f"lake:{path}", why="its records do not hold together", what="Restore its folder _headwater")
+    def _maintain(self, file_bytes: int) -> int:
+        if self._table() is None:
+            return 0
+        with self._maintenance_lock() as held, self._explained():
+            if not held:
+                return 0
+            table = self._open()
+            replaced = int(table.optimize.compact(target_size=file_bytes)["numFilesRemoved"])
+            reach("lake.compacted")
+            hours = math.ceil(parse_seconds(self.retention) / HOUR)
+            table = self._open()
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+            stray_hours = max(hours, STRAY_HOURS_MIN)
+            table.vacuum(stray_hours, dry_run=False, enforce_retention_duration=False, full=True)
+            reach("lake.vacuumed")
+            return replaced
 
+    @contextlib.contextmanager
+    def _maintenance_lock(self) -> Iterator[bool]:
+        """Let one process compact at a time: deltalake does not notice that two compactions replace the same files,
+        and both results would stay."""
+        with (self.folder / _LOCK).open("a") as file:
+            yield try_lock(file.fileno())
 
-def publish(path: Path, step: Callable[[Snapshot], Record | None], *, clock: Clock | None = None) -> Snapshot:
-    """Take one step from the newest state, again where somebody else was first. None takes no step."""
-    folder = path / RECORDS
-    folder.mkdir(parents=True, exist_ok=True)
-    while True:
-        before = current(path)
-        record = step(before)
-        if record is None:
-            return before
-        at_us = (clock or SystemClock()).now_us()
-        after = before.after(record, at_us=at_us)
-        if _link(folder, _name(after.version), _as_json(record, at_us)):
-            reach("lake.recorded")
-            if after.version % SNAPSHOT_EVERY == 0:
-                _sum_up(folder, after)
-            return after
+    # -- the table ----------------------------------------------------------------------------------------------------
 
+    def _table(self) -> DeltaTable | None:
+        """The table as it is now; None where there is none yet."""
+        require("deltalake", extra="lake")
+        from deltalake import DeltaTable
 
-def _read(path: Path) -> Snapshot:
-    try:
-        names = os.listdir(path / RECORDS)
-    except FileNotFoundError:
-        return Snapshot(path=path)
-    sums = [int(name[:_DIGITS]) for name in names if name.endswith(".snapshot.json")]
-    steps = sorted(int(name[:_DIGITS]) for name in names if len(name) == _DIGITS + 5 and name.endswith(".json"))
-    base = max(sums, default=0)
-    found = _summed(path, base) if base else Snapshot(path=path)
-    for number in (step for step in steps if step > base):
-        if number != found.version + 1:
-            raise FileNotFoundError(number)
-        record, at_us = _from_json((path / RECORDS / _name(number)).read_bytes())
-        found = found.after(record, at_us=at_us)
-    return found
+        return self._open() if DeltaTable.is_deltatable(str(self.folder)) else None
 
+    def _open(self) -> DeltaTable:
+        from deltalake import DeltaTable
 
-def _sum_up(folder: Path, after: Snapshot) -> None:
-    body = {
-        "version": after.version,
-        "files": [asdict(part) for part in after.parts],
-        "removed": {path: at for path, at in after.removed.items() if (after.path / path).exists()},
-        "progress": {query: orjson.Fragment(one.as_json()) for query, one in after.progress.items()},
-        "schema": _schema_text(after.schema),
-        "partition_by": list(after.partition_by),
-    }
-    _link(folder, f"{after.version:0{_DIGITS}d}.snapshot.json", orjson.dumps(body))
-    for name in os.listdir(folder):
-        # The last sum and the records since stay: a reader may have listed them just now.
-        if name[:_DIGITS].isdigit() and int(name[:_DIGITS]) < after.version - SNAPSHOT_EVERY:
-            with contextlib.suppress(FileNotFoundError):
-                (folder / name).unlink()
+        with self._explained():
+            return DeltaTable(self.folder)
 
+    def _create(self, columns: pa.Schema) -> DeltaTable:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
 
-def _summed(path: Path, version: int) -> Snapshot:
-    body = orjson.loads((path / RECORDS / f"{version:0{_DIGITS}d}.snapshot.json").read_bytes())
-    return Snapshot(
-        path=path,
-        version=body["version"],
-        parts=tuple(DataFile(**one) for one in body["files"]),
-        removed=body["removed"],
-        progress=_progress(body["progress"]),
-        schema=_schema(body["schema"]),
-        partition_by=tuple(body["partition_by"]),
-    )
-
-
-def _name(version: int) -> str:
-    return f"{version:0{_DIGITS}d}.json"
-
-
-def _link(folder: Path, name: str, body: bytes) -> bool:
-    """Publish a file under a name that nobody has, with its bytes safe before its name is."""
-    temporary = folder / f".{uuid.uuid4().hex}.tmp"
-    with temporary.open("wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(temporary, folder / name)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    sync_folder(folder)
-    return True
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _as_json(record: Record, at_us: int) -> bytes:
-    return orjson.dumps(
-        {
-            "add": [asdict(part) for part in record.add],
-            "remove": list(record.remove),
-            "progress": {query: orjson.Fragment(one.as_json()) for query, one in record.progress.items()},
-            "schema": _schema_text(record.schema),
-            "partition_by": None if record.partition_by is None else list(record.partition_by),
-            "at_us": at_us,
+        seconds = max(math.ceil(parse_seconds(self.retention)), STRAY_HOURS_MIN * HOUR)
+        kept = f"interval {round(seconds)} seconds"
+        configuration = {
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+            "delta.checkpointInterval": "10",  # each batch reads the commits since the last checkpoint
         }
-    )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        schema = Schema.from_arrow(columns)
+        try:
+            return DeltaTable.create(self.folder, schema, partition_by=list(self.by), configuration=configuration)
+        except DeltaError as error:
+            if DeltaTable.is_deltatable(str(self.folder)):
+                raise RetryLater("another writer was first") from error
+            self._explain(error)
+
+    def _publish(
+        self, files: Sequence[DataFile], columns: pa.Schema, batch: MicroBatch, table: DeltaTable | None
+    ) -> None:
+        """Commit the files and the number of a batch; nothing where an earlier attempt has done so."""
+        known = [table]
+
+        def attempt() -> None:
+            # A table that was opened before is good for one attempt: a commit that it does not know makes that fail.
+            table = known.pop() if known else self._table()
+            if table is None and not columns.names:
+                return  # there is nothing to make a table of, and nothing to commit
+            if table is None:
+                table = self._create(columns)
+            epoch = self._epoch(table, batch)
+            if _has(table, batch):
+                return
+            new = self._new_columns(table, columns)
+            if new:
+                self._add_columns(table, new)
+                table = self._open()
+            self._commit_files(table, files, batch, epoch, number=batch.number)
+
+        reach("lake.staged")
+        self.retry.run(self.name, attempt)
+        reach("lake.committed")
+        every = self.maintenance_batches
+        if every is not None and files and (batch.number + 1) % every == 0:
+            self._maintain(parse_bytes(self.small_bytes))
+
+    def _commit_files(
+        self, table: DeltaTable, files: Sequence[DataFile], batch: MicroBatch, epoch: int, *, number: int | None
+    ) -> None:
+        """One commit: files, the number of their batch, and the epoch of the run that writes."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        numbers = {} if number is None else {batch.query: number}
+        if batch.run:
+            numbers |= {_runs(batch): epoch, f"{_runs(batch)}/{batch.run}": epoch}
+        properties = CommitProperties(
+            custom_metadata={_QUERY: batch.query, _RUN: batch.run},
+            app_transactions=[Transaction(app, version, None) for app, version in numbers.items()],
+        )
+        now_ms = int(time.time() * 1000)
+        added = [
+            AddAction(
+                file.path, file.bytes, file.values, now_ms, True, orjson.dumps({"numRecords": file.rows}).decode()
+            )
+            for file in files
+        ]
+        self._write(table, added, properties)
+
+    # Any: actions of deltalake.
+    def _write(self, table: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        before = table.version()
+        try:
+            with self._explained():
+                table.create_write_transaction(
+                    actions, "append", table.schema(), list(self.by), commit_properties=properties
+                )
+        except CommitFailedError as error:
+            raise RetryLater(f"another writer was first ({error})") from error
+        # Delta's own writer leaves the commit to the page cache. Spark must not forget the batch before the disk has it.
+        for path in (self.folder / _LOG).glob("*.json"):
+            if path.stem.isdigit() and int(path.stem) > before:
+                sync(path)
+        sync(self.folder / _LOG)
+
+    def _add_columns(self, table: DeltaTable, columns: Sequence[pa.Field]) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError
+
+        try:
+            with self._explained():
+                table.alter.add_columns(list(Schema.from_arrow(pa.schema(columns)).fields))
+        except CommitFailedError as error:
+            raise RetryLater(f"another writer was first ({error})") from error
+
+    def _epoch(self, table: DeltaTable, batch: MicroBatch) -> int:
+        """The number of this run among the runs of its query; raise `SinkFenced` where a newer one has begun."""
+        newest = table.transaction_version(_runs(batch)) or 0
+        if not batch.run:
+            return newest
+        own = table.transaction_version(f"{_runs(batch)}/{batch.run}")
+        if own is not None and own < newest:
+            history = (commit for commit in table.history() if commit.get(_QUERY) == batch.query)
+            current = next((str(commit[_RUN]) for commit in history), "")
+            raise SinkFenced(sink=self.name, query=batch.query, run=batch.run, current=current)
+        return newest + 1 if own is None else own
+
+    def _lake_schema(self, columns: pa.Schema) -> pa.Schema:
+        """The columns as the table holds them: all nullable, of types that Delta has."""
+        kept = without_own(columns, keep=(OPERATION,))
+        fields = [pa.field(column.name, lake_type(self.name, column.name, column.type)) for column in kept]
+        found = pa.schema(fields)
+        for name in self.by:
+            if name not in found.names and found.names:
+                raise ColumnMisfit(target=self.name, column=name, why="is to name folders, but not among the columns")
+            if name in found.names and not may_name_folders(found.field(name).type):
+                why = f"is {found.field(name).type}, and cannot name folders"
+                raise ColumnMisfit(target=self.name, column=name, why=why)
+        return found
+
+    def _new_columns(self, table: DeltaTable | None, columns: pa.Schema) -> list[pa.Field]:
+        """Those columns that the table lacks; raise where the others are not of the table's types."""
+        if table is None:
+            return []
+        before = tuple(table.metadata().partition_columns)
+        if before != self.by:
+            why = f"is in folders by {', '.join(before) or 'nothing'} already"
+            raise ArgumentInvalid(name="partition_by", value=self.by, expected=f"the same as before: the lake {why}")
+        known = pa.schema(table.schema().to_arrow())
+        for column in columns:
+            if column.name in known.names and not is_same_type(known.field(column.name).type, column.type):
+                why = f"is {column.type}, and the lake has {known.field(column.name).type}"
+                raise ColumnMisfit(target=self.name, column=column.name, why=why)
+        return [column for column in columns if column.name not in known.names]
+
+    def _post(self, written: Sequence[Written], columns: pa.Schema, batch: MicroBatch) -> None:
+        refused = [one.refused for one in written if one.refused is not None]
+        rows = pa.concat_tables(refused) if refused else columns.empty_table()
+        refusals = self._refusals(rows, batch)
+        refusals.add(Refusal(at, why) for at, why in enumerate(why for one in written for why in one.why))
+        refusals.post()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of Delta as what they mean for the query; lost races stay `CommitFailedError`."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            yield
+        except CommitFailedError:
+            raise
+        except DeltaError as error:
+            self._explain(error)
+
+    def _explain(self, error: Exception) -> NoReturn:
+        why = " ".join(str(error).split()).rstrip(".")[:500]
+        raise SinkRefused(sink=self.name, why=why, what="Repair the table in the folder, or name another") from error
 
 
-def _from_json(text: bytes) -> tuple[Record, int]:
-    body = orjson.loads(text)
-    record = Record(
-        add=tuple(DataFile(**one) for one in body["add"]),
-        remove=tuple(body["remove"]),
-        progress=_progress(body["progress"]),
-        schema=_schema(body["schema"]),
-        partition_by=None if body["partition_by"] is None else tuple(body["partition_by"]),
-    )
-    return record, body["at_us"]
+def _runs(batch: MicroBatch) -> str:
+    return f"{batch.query}/runs"
 
 
-# Any: what JSON holds.
-def _progress(body: Mapping[str, Any]) -> dict[str, Progress]:
-    return {query: Progress.from_json(orjson.dumps(one)) for query, one in body.items()}
+def _has(table: DeltaTable, batch: MicroBatch) -> bool:
+    newest = table.transaction_version(batch.query)
+    return newest is not None and batch.number <= newest
 
 
-def _schema_text(schema: pa.Schema | None) -> str | None:
-    return None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode()
+def _write_in_task(sink: LakeSink, columns: pa.Schema, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    batch = current_batch()
+    if batch is None:
+        raise ArgumentInvalid(name="batch", value=None, expected="a call inside of `foreachBatch`")
+    refused: list[pa.Table] = []
+    why: list[str] = []
 
+    def taken() -> Iterator[pa.RecordBatch]:
+        for part in rows:
+            table = pa.Table.from_batches([part])
+            changes, refusals = appended(table)
+            if refusals and sink.on_refused == "stop":
+                sink._refusals(table, batch).add(refusals)
+            refused.extend(table.slice(refusal.position, 1) for refusal in refusals)
+            why.extend(refusal.why for refusal in refusals)
+            yield from changes.rows.to_batches()
 
-def _schema(text: str | None) -> pa.Schema | None:
-    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-def check_path(path: str | Path) -> Path:
-    """A folder of this machine; a lake on an object store would need another way to publish a record."""
-    if "://" in str(path):
-        raise ArgumentInvalid(name="path", value=str(path), expected="a folder, on a disk that all tasks see")
-    return Path(path).absolute()
-
-
-def folders_of(parts: Iterable[DataFile]) -> dict[str, list[DataFile]]:
-    found: dict[str, list[DataFile]] = {}
-    for part in parts:
-        found.setdefault(part.folder, []).append(part)
-    return found
+    files = write_files(sink.folder, taken(), columns, sink.by, batch)
+    told = Written(files=tuple(files), refused=pa.concat_tables(refused) if refused else None, why=tuple(why))
+    yield told.to_batch()

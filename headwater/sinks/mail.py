@@ -1,7 +1,7 @@
 """The mail sink: rows become e-mails, at least once, and corrections become replies.
 
 A server may take a mail although its answer is lost; it then goes out again under the same `Message-ID`, by which most
-mailboxes know it. A new row of a key that somebody was written about is a reply to the first mail.
+mailboxes know it. A new row of a key that a mail was sent about is a reply to the first mail.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid, SinkMisfit, SinkRefused
+from headwater.engine.micro_batch import MicroBatch
+from headwater.errors import ArgumentInvalid, ColumnMisfit
 from headwater.faults import reach
 from headwater.sinks.changes import Changes, Refusal
-from headwater.sinks.driver import DriverSink
+from headwater.sinks.driver import DriverSink, Refusals
+from headwater.sinks.errors import SinkRefused
 from headwater.sinks.messages import Message, messages_of, opened
 from headwater.sinks.port import Guarantee
-from headwater.sinks.refusals import Refusals
-from headwater.sinks.retrying import NotNow
+from headwater.sinks.retry import RetryLater
 
 Security = Literal["none", "starttls", "tls"]
 SECURITIES: tuple[Security, ...] = ("none", "starttls", "tls")
@@ -73,7 +73,7 @@ class MailSink(DriverSink):
         for template in (self.to, self.subject, self.body):
             for name in _names(template):
                 if name not in columns.names:
-                    raise SinkMisfit(sink=self.name, column=name, why="is in a template, but not among the columns")
+                    raise ColumnMisfit(target=self.name, column=name, why="is in a template, but not among the columns")
 
     def begin(self, batch: MicroBatch) -> bool:
         with opened(self.state, self.name) as sent:
@@ -119,7 +119,7 @@ class MailSink(DriverSink):
     def send(self, message: Message) -> str | None:
         """Send one mail outside of any batch; returns why it will never do, None where it was taken.
 
-        Raises `NotNow` where the server is away, and `SinkRefused` where it will take nothing as things are.
+        Raises `RetryLater` where the server is away, and `SinkRefused` where it will take nothing as things are.
         """
         server = _Server(self)
         try:
@@ -150,18 +150,18 @@ class _Server:
             return self._refused(*next(iter(error.recipients.values())))
         except smtplib.SMTPAuthenticationError as error:
             raise SinkRefused(
-                sink=self._sink.name, why=_said(error.smtp_error), what="Mend `user` or `password`"
+                sink=self._sink.name, why=_said(error.smtp_error), what="Correct `user` or `password`"
             ) from error
         except smtplib.SMTPResponseException as error:
             return self._refused(error.smtp_code, error.smtp_error)
         except (smtplib.SMTPException, OSError) as error:
-            raise NotNow(f"{type(error).__name__}: {error}") from error
+            raise RetryLater(f"{type(error).__name__}: {error}") from error
         return None
 
     def _refused(self, code: int, words: bytes | str) -> str:
         said = f"the server answered {code} {_said(words)}"
         if code < 500:  # "not now", in the words of mail servers
-            raise NotNow(said)
+            raise RetryLater(said)
         return said
 
     def _connected(self) -> smtplib.SMTP:

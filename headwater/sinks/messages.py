@@ -1,6 +1,6 @@
 """Messages to people and programs outside: what of a batch is worth one, and what has been sent before.
 
-What was sent cannot be taken back. So a new row of a key that somebody has been told of goes out as a correction that
+What was sent cannot be undone. So a new row of a key that a message was sent about goes out as a correction that
 names the first message; a deletion likewise; and a row that is the same as the one sent last is not sent again. What
 was sent is remembered in a small database in the sink's state folder, message by message: after a crash, only those are
 sent again of which it is not known, under the same id, by which the receiver can tell.
@@ -20,13 +20,12 @@ from typing import Any, Literal, NamedTuple
 import orjson
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
+from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid
 from headwater.schema.encodings import json as json_lines
-from headwater.sinks.changelog import OPERATION
 from headwater.sinks.changes import Changes
-from headwater.sinks.commits import Progress
-from headwater.sinks.driver import key_texts
+from headwater.sinks.driver import Progress, key_texts
+from headwater.spark.changelog import OPERATION
 
 Kind = Literal["new", "correction", "deletion"]
 
@@ -93,7 +92,7 @@ class Sent:
             self._database.execute(gone, (query, progress.batch))
 
     def known(self, key: str) -> Known | None:
-        """What was sent of a key, by whichever query: one that starts anew must not tell everything again."""
+        """What was sent of a key, by any query: one with a new checkpoint must not send everything again."""
         select = "SELECT first, digest, query, batch FROM sent WHERE key = ?"
         found = self._database.execute(select, (key,)).fetchone()
         return None if found is None else Known(*found)
@@ -169,7 +168,7 @@ def _deletions(changes: Changes, batch: MicroBatch, key: Sequence[str], sent: Se
     for text, line, position in zip(texts, _lines(changes.gone), changes.gone_positions, strict=True):
         known = sent.known(text)
         if known is None or known.is_of(batch) or not known.digest:
-            continue  # nobody was told of it, or all have been told that it is gone
+            continue  # no message was sent about it, or the last one said that it is gone
         yield Message(
             id=_id(batch, text), kind="deletion", key=text, row=line, position=int(position), corrects=known.first
         )

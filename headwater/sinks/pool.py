@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 Connection = TypeVar("Connection")
 
-#: Connections to one address that are kept while nobody needs them.
+#: Connections to one address that are kept while idle.
 IDLE_MAX = 4
 
 
@@ -34,7 +34,7 @@ class Pool(Generic[Connection]):
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End the connections that nobody uses. The pool serves on with new ones."""
+        """Close the idle connections. The pool serves on with new ones."""
         with self._lock:
             idle, self._idle = self._idle, {}
         if self._process == os.getpid():

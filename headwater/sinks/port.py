@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkabl
 
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
+from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
-from headwater.sinks.progress import driver_batch
+from headwater.spark.batch_offsets import driver_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ def streaming_batch(rows: DataFrame, batch_id: int) -> MicroBatch:
 
 
 def finish(rows: DataFrame) -> None:
-    """Run a batch whose rows nobody needs: stateful operators and watermarks below must come to its end all the same."""
+    """Run a batch whose rows are not needed: stateful operators and watermarks below must come to its end all the same."""
     rows.write.format("noop").mode("overwrite").save()
 
 

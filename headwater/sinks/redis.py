@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 import orjson
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid, SinkRefused
+from headwater.engine.micro_batch import MicroBatch
+from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
+from headwater.optional import require
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.changes import Changes
-from headwater.sinks.commits import Progress
-from headwater.sinks.driver import DriverSink, key_texts
-from headwater.sinks.extras import need
+from headwater.sinks.driver import DriverSink, Progress, Refusals, key_texts
+from headwater.sinks.errors import SinkRefused
 from headwater.sinks.pool import Pool
 from headwater.sinks.port import Guarantee
-from headwater.sinks.refusals import Refusals
-from headwater.sinks.retrying import NotNow
+from headwater.sinks.retry import RetryLater
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class RedisSink(DriverSink):
     """Rows into Redis, one key each: `<prefix>:<key>`; exactly once.
 
     `mode` is what a row becomes: "hash" (a field for each column that is not null), "json" (one JSON object), or
-    "invalidate" (nothing: the key is deleted, so that whoever reads through the cache asks the origin again). A row
+    "invalidate" (nothing: the key is deleted, so that a reader through the cache asks the origin again). A row
     that is deleted takes its key with it. `ttl` lets keys that are not renewed go after that time.
 
     >>> RedisSink(url="redis://localhost", prefix="spend", key="card", ttl="10 minutes").name
@@ -120,14 +119,14 @@ class RedisSink(DriverSink):
 
     @contextlib.contextmanager
     def _watched(self, redis: Redis, batch: MicroBatch) -> Iterator[tuple[Pipeline, Progress]]:
-        """A transaction that does not happen where somebody else changes the query's progress meanwhile."""
+        """A transaction that fails where another client changes the query's progress meanwhile."""
         with redis.pipeline(transaction=True) as pipeline:
             pipeline.watch(self._marker(batch))  # type: ignore[no-untyped-call]
             yield pipeline, Progress.from_json(pipeline.get(self._marker(batch)))
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Redis]:
-        need("redis", extra="redis")
+        require("redis", extra="redis")
         import redis
 
         try:
@@ -141,11 +140,11 @@ class RedisSink(DriverSink):
 
         words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
-            raise SinkRefused(sink=self.name, why=words, what="Mend the user or the password in `url`") from error
+            raise SinkRefused(sink=self.name, why=words, what="Correct the user or the password in `url`") from error
         later = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.WatchError, exceptions.ReadOnlyError)
         if isinstance(error, (*later, exceptions.OutOfMemoryError)) or words.startswith(("LOADING", "MISCONF", "BUSY")):
-            raise NotNow(words) from error
-        raise SinkRefused(sink=self.name, why=words, what="Mend what the server complains of") from error
+            raise RetryLater(words) from error
+        raise SinkRefused(sink=self.name, why=words, what="Correct what the server complains of") from error
 
 
 # Any: what JSON holds, and the many types that the client takes.

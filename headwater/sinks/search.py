@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import orjson
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid, SinkMisfit, SinkRefused, TargetNotFound
+from headwater.engine.micro_batch import MicroBatch
+from headwater.errors import ArgumentInvalid, ColumnMisfit, NotFound
 from headwater.faults import reach
+from headwater.optional import require
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.changes import Changes
-from headwater.sinks.commits import Progress
-from headwater.sinks.driver import DriverSink, key_texts
-from headwater.sinks.extras import need
+from headwater.sinks.driver import DriverSink, Progress, Refusals, key_texts
+from headwater.sinks.errors import SinkRefused
 from headwater.sinks.port import Guarantee
-from headwater.sinks.refusals import Refusals
-from headwater.sinks.retrying import NotNow
+from headwater.sinks.retry import RetryLater
 
 if TYPE_CHECKING:
     from tantivy import Index, Searcher
@@ -77,9 +76,9 @@ class SearchSink(DriverSink):
         super().examine(columns)
         for name in self.texts:
             if name not in columns.names:
-                raise SinkMisfit(sink=self.name, column=name, why="is to be searched, but not among the columns")
+                raise ColumnMisfit(target=self.name, column=name, why="is to be searched, but not among the columns")
             if not pa.types.is_string(columns.field(name).type):
-                raise SinkMisfit(sink=self.name, column=name, why=f"is {columns.field(name).type}, and not text")
+                raise ColumnMisfit(target=self.name, column=name, why=f"is {columns.field(name).type}, and not text")
         self._index()
 
     def begin(self, batch: MicroBatch) -> bool:
@@ -91,7 +90,7 @@ class SearchSink(DriverSink):
         return progress.has(batch)
 
     def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
-        with self._writing() as writer:  # whoever holds it is alone
+        with self._writing() as writer:  # one writer at a time
             progress = self._progress(batch).admit(self.name, batch)
             if progress.has(batch):
                 return
@@ -108,7 +107,7 @@ class SearchSink(DriverSink):
         What cannot be understood of a query is left out rather than refused, for people type it.
         """
         if not (Path(self.path) / "meta.json").exists():
-            raise TargetNotFound(kind="index", path=str(self.path))
+            raise NotFound(kind="index", name=str(self.path))
         index = self._index()
         searcher = index.searcher()
         query, _ = index.parse_query_lenient(text, list(self.texts))
@@ -155,7 +154,7 @@ class SearchSink(DriverSink):
         return Progress.from_json(searcher.doc(found[0][1]).get_first(PROGRESS) if found else None)
 
     def _index(self) -> Index:
-        need("tantivy", extra="search")
+        require("tantivy", extra="search")
         from tantivy import Index, SchemaBuilder
 
         builder = SchemaBuilder()
@@ -190,6 +189,6 @@ class SearchSink(DriverSink):
     def _explain(self, error: ValueError) -> NoReturn:
         words = " ".join(str(error).split())
         if "Lock" in words:
-            raise NotNow(f"another process writes to it ({words})") from error
+            raise RetryLater(f"another process writes to it ({words})") from error
         what = "Give the same `text` and `language` as before, or an empty folder"
         raise SinkRefused(sink=self.name, why=words, what=what) from error

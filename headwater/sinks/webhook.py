@@ -1,6 +1,6 @@
 """The webhook sink: rows become messages to an HTTP address, at least once.
 
-A request may arrive although its answer is lost, so that nobody can promise more than that it arrives at least once. It
+A request may arrive although its answer is lost, so no sink can promise more than that it arrives at least once. It
 then comes again under the same `Idempotency-Key`, by which the receiver can tell. Requests are signed as the Standard
 Webhooks specification says, so that receivers can use a library for it.
 """
@@ -19,26 +19,26 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 import pyarrow as pa
 
-from headwater.batches import MicroBatch
-from headwater.errors import ArgumentInvalid, SinkRefused
+from headwater.engine.micro_batch import MicroBatch
+from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
+from headwater.optional import require
 from headwater.sinks.changes import Changes, Refusal
-from headwater.sinks.driver import DriverSink
-from headwater.sinks.extras import need
+from headwater.sinks.driver import DriverSink, Refusals
+from headwater.sinks.errors import SinkRefused
 from headwater.sinks.messages import Message, Sent, messages_of, opened
 from headwater.sinks.port import Guarantee
-from headwater.sinks.refusals import Refusals
-from headwater.sinks.retrying import NotNow
+from headwater.sinks.retry import RetryLater
 
 if TYPE_CHECKING:
     from httpx import Client, Response
 
 #: The receiver is not at odds with a row, but with us.
 REFUSED = {
-    401: "Mend the secret or the headers",
-    403: "Mend the secret or the headers",
-    404: "Mend the URL",
-    405: "Mend the URL: it does not take POST",
+    401: "Correct the secret or the headers",
+    403: "Correct the secret or the headers",
+    404: "Correct the URL",
+    405: "Correct the URL: it does not take POST",
     410: "Take the sink away: the receiver wants no more",
 }
 #: It is not the time; others of this kind (4xx) say that a row will never do.
@@ -81,7 +81,7 @@ class WebhookSink(DriverSink):
 
     def examine(self, columns: pa.Schema) -> None:
         super().examine(columns)
-        need("httpx", extra="webhook")
+        require("httpx", extra="webhook")
 
     def begin(self, batch: MicroBatch) -> bool:
         with opened(self.state, self.name) as sent:
@@ -92,7 +92,7 @@ class WebhookSink(DriverSink):
             return progress.has(batch)
 
     def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
-        need("httpx", extra="webhook")
+        require("httpx", extra="webhook")
         import httpx
 
         with opened(self.state, self.name) as sent, httpx.Client(timeout=self.timeout_seconds) as client:
@@ -126,16 +126,16 @@ class WebhookSink(DriverSink):
     def post(self, client: Client, *, id: str, body: bytes) -> str | None:
         """Post a body of one's own, signed; returns why it will never do, None where it was taken.
 
-        Raises `NotNow` where the receiver is away, and `SinkRefused` where it will take nothing as things are.
+        Raises `RetryLater` where the receiver is away, and `SinkRefused` where it will take nothing as things are.
         """
         import httpx
 
         try:
             answer = client.post(self.url, content=body, headers=self._headers(id, body))
         except httpx.TransportError as error:
-            raise NotNow(f"{type(error).__name__}: {error}") from error
+            raise RetryLater(f"{type(error).__name__}: {error}") from error
         except httpx.InvalidURL as error:
-            raise SinkRefused(sink=self.name, why=str(error), what="Mend the URL") from error
+            raise SinkRefused(sink=self.name, why=str(error), what="Correct the URL") from error
         return self._refusal(answer)
 
     def _refusal(self, answer: Response) -> str | None:
@@ -143,7 +143,7 @@ class WebhookSink(DriverSink):
         if answer.is_success:
             return None
         if answer.status_code >= 500 or answer.status_code in LATER:
-            raise NotNow(said, after_seconds=after_seconds(answer.headers.get("Retry-After"), now=time.time))
+            raise RetryLater(said, after_seconds=after_seconds(answer.headers.get("Retry-After"), now=time.time))
         if answer.status_code in REFUSED or answer.is_redirect:
             what = REFUSED.get(answer.status_code, f"Name the new address: {answer.headers.get('Location')}")
             raise SinkRefused(sink=self.name, why=said, what=what)

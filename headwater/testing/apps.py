@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headwater.apps.app import App
+from headwater.apps.app_file import load_app
+from headwater.apps.runner import Runner
 from headwater.clock import ManualClock
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.port import Rows
-from headwater.runtime.app import App
-from headwater.runtime.loading import load_app
-from headwater.runtime.runner import Runner
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class AppTest:
         before = self._app.log, self._app._home
         self._stack.callback(self._restore, *before)
         self._app._home = self._folder / "home"
-        self.log: EmbeddedLog = self._stack.enter_context(open_log(self._folder / "log", clock=self.clock))
+        self.log: Log = self._stack.enter_context(open_log(self._folder / "log", clock=self.clock))
         runner = Runner(
             self._app,
             log=str(self._folder / "log"),
@@ -88,15 +88,15 @@ class AppTest:
 
     def advance(self, period: str | float) -> None:
         """Let time pass. What was fed before is processed at its own time; timers that are due then fire."""
-        self.settle()
+        self.drain()
         self.clock.advance(seconds=parse_seconds(period))
         self._tell_time()
         self._settled = False
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Process everything that was fed; called by whatever looks at a result."""
         if not self._settled:
-            self._runner.settle()
+            self._runner.drain()
             self._settled = True
 
     def _tell_time(self) -> None:
@@ -109,12 +109,12 @@ class AppTest:
     # Any: values of rows.
     def rows(self, topic: str, *, system: bool = False) -> list[dict[str, Any]]:
         """The rows of a topic, without the system's columns unless asked for."""
-        self.settle()
+        self.drain()
         found = self.log.read(topic).rows()
         return [row if system else {name: value for name, value in row.items() if name[0] != "_"} for row in found]
 
     @property
     def views(self) -> Mapping[str, View]:
         """The views of the app, with everything that was fed in them."""
-        self.settle()
+        self.drain()
         return self._runner.keeper.views

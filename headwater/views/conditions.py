@@ -1,6 +1,6 @@
-"""Conditions in SQL on the rows of one view: one expression that reads nothing but that view.
+"""Conditions in SQL on the rows of one view, or of one batch: one expression that reads nothing but those rows.
 
-Whoever may read one view must not come to others through a condition, so that it is parsed by itself before it is put
+A caller that may read one view must not reach others through a condition, so it is parsed by itself before it is put
 into a statement. DuckDB parses it, also for stores that are no DuckDB; there only what both read alike may be written.
 """
 
@@ -13,20 +13,23 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pyarrow as pa
 
-from headwater.errors import StatementInvalid
-from headwater.views.packages import required
-from headwater.views.parsing import nodes_of
-from headwater.views.statements import hinted, shortened
+from headwater.optional import require
+from headwater.views.duckdb_types import ingestible
+from headwater.views.errors import StatementInvalid
+from headwater.views.sql_parser import nodes_of
+from headwater.views.statement import Bounds, Ending, Stoppable, hinted, run_duckdb, shortened
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _FRAME = "SELECT * FROM t WHERE (\n{}\n)"
 #: What may stand after FROM in a sub-select, besides the view itself; functions there only where they make rows.
 _SOURCES = ("SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "COLUMN_DATA", "BASE_TABLE", "TABLE_FUNCTION")
 _ROW_MAKERS = ("unnest", "range", "generate_series")
-#: What `equalities` makes, which nobody has to parse: columns in quotes, and values that are parameters.
+#: What `equalities` makes, which needs no parsing: columns in quotes, and values that are parameters.
 _TERM = r'"(?:[^"\0]|"")+" (?:= \$\d+|IS NULL)'
 _EQUALITIES = re.compile(rf"true|{_TERM}(?: AND {_TERM})*")
 #: Parsers disagree about where these end. As long as there are none before it, they agree where a literal or a name in
@@ -158,7 +161,7 @@ def parser() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    found: duckdb.DuckDBPyConnection = required("duckdb").connect(config={"threads": 1})
+    found: duckdb.DuckDBPyConnection = require("duckdb", extra="views").connect(config={"threads": 1})
     return found
 
 
@@ -250,3 +253,41 @@ def _is_any_of_list(node: dict[str, Any]) -> bool:
 
 def _refused(condition: str, why: str) -> StatementInvalid:
     return StatementInvalid(statement=shortened(condition), why=f"{why} (`where` is one condition on this view's rows)")
+
+
+def offsets_where(rows: pa.Table, condition: str, *, bounds: Bounds, stoppable: Stoppable | None = None) -> pa.Table:
+    """The `_offset` of each row for which a condition is true; `stoppable` is handed what ends it from another thread.
+
+    It may take more than its bounds say, as any SQL may: conditions of visitors run in `headwater.services.statements`.
+
+    >>> rows = pa.table({"_offset": [7, 8, 9], "amount": [1.0, None, 3.0]})
+    >>> offsets_where(rows, "amount > 2", bounds=Bounds(threads_max=1)).to_pydict()
+    {'_offset': [9]}
+    """
+    with (
+        _bounded_database(bounds).cursor() as connection,
+        Ending(connection.interrupt, condition, seconds_max=bounds.seconds_max) as ending,
+    ):
+        if stoppable is not None:
+            stoppable(ending.stoppable())
+
+        def relation() -> duckdb.DuckDBPyRelation:
+            # DuckDB parses the condition by itself: text that would end it and begin something else is refused.
+            return connection.from_arrow(ingestible(rows)).filter(condition).project('"_offset"')
+
+        return run_duckdb(relation, condition, bounds, ending)
+
+
+@cache
+def _bounded_database(bounds: Bounds) -> duckdb.DuckDBPyConnection:
+    """A database without data, kept since opening one takes longer than most conditions."""
+    database: duckdb.DuckDBPyConnection = require("duckdb", extra="views").connect(":memory:")
+    for setting in (
+        "SET GLOBAL TimeZone = 'UTC'",
+        "SET GLOBAL python_enable_replacements = false",
+        *bounds.settings(),
+        "SET enable_external_access = false",
+        "SET lock_configuration = true",
+    ):
+        database.execute(setting)
+    return database

@@ -1,37 +1,36 @@
 """How the types of a topic's columns lie in PostgreSQL: natively where it has the type, nested ones as jsonb.
 
-A column has a *staged* form, in which Arrow's driver copies it and a look-up binds it, and expressions that lead from
-there into the table and back.
+Rows go in by COPY. A key of a look-up is bound in its *staged* form, from which an expression leads to the column's type;
+another expression leads from the column to what the driver reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import LiteralString
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.errors import ViewInvalid
+from headwater.postgres.copy import sql_type
 from headwater.schema import encodings, format_schema, to_batches
+from headwater.views.errors import ViewInvalid
 from headwater.views.spec import ViewSpec
 
-_NATIVE: dict[pa.DataType, tuple[str, pa.DataType]] = {
-    pa.bool_(): ("boolean", pa.bool_()),
-    pa.int8(): ("smallint", pa.int16()),
-    pa.int16(): ("smallint", pa.int16()),
-    pa.int32(): ("integer", pa.int32()),
-    pa.int64(): ("bigint", pa.int64()),
-    pa.uint8(): ("smallint", pa.int16()),
-    pa.uint16(): ("integer", pa.int32()),
-    pa.uint32(): ("bigint", pa.int64()),
-    pa.float32(): ("real", pa.float32()),
-    pa.float64(): ("double precision", pa.float64()),
-    pa.string(): ("text", pa.string()),
-    pa.large_string(): ("text", pa.string()),
-    pa.binary(): ("bytea", pa.binary()),
-    pa.large_binary(): ("bytea", pa.binary()),
-    pa.date32(): ("date", pa.date32()),
+#: The form in which the value of a key is bound, where the column's type is the same.
+_BOUND: dict[LiteralString, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "text": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
 }
 
 
@@ -68,32 +67,23 @@ def stored_type(kind: pa.DataType) -> Stored:
     >>> stored_type(pa.uint64()).sql, stored_type(pa.list_(pa.int8())).sql
     ('numeric(20,0)', 'jsonb')
     """
-    if kind in _NATIVE:
-        sql, staged = _NATIVE[kind]
-        return Stored(sql=sql, staged=staged)
-    if pa.types.is_fixed_size_binary(kind):
-        return Stored(sql="bytea", staged=pa.binary())
-    if pa.types.is_uint64(kind):
-        return Stored(sql="numeric(20,0)", staged=pa.string(), into="{}::numeric(20,0)", out="{}::text")
-    if pa.types.is_decimal(kind):
-        sql = f"numeric({kind.precision},{kind.scale})"
-        return Stored(sql=sql, staged=pa.string(), into=f"{{}}::{sql}", out="{}::text")
-    if pa.types.is_nested(kind):
-        if _holds(kind, lambda part: pa.types.is_duration(part) or getattr(part, "unit", "") == "ns"):
+    types = pa.types
+    if types.is_uint64(kind) or types.is_decimal(kind):
+        sql = "numeric(20,0)" if types.is_uint64(kind) else f"numeric({kind.precision},{kind.scale})"
+        return Stored(sql=sql, staged=pa.string(), into=f"{{}}::text::{sql}", out="{}::text")
+    if types.is_nested(kind):
+        if _holds(kind, lambda part: types.is_duration(part) or getattr(part, "unit", "") == "ns"):
             raise ValueError("its JSON keeps no durations and no nanoseconds")
-        return Stored(sql="jsonb", staged=pa.string(), into="{}::jsonb", out="{}::text", nested=True)
+        return Stored(sql="jsonb", staged=pa.string(), out="{}::text", nested=True)
     if getattr(kind, "unit", "") == "ns":
         raise ValueError("its times count microseconds")
-    if pa.types.is_timestamp(kind):
-        return Stored(
-            sql="timestamptz" if kind.tz else "timestamp", staged=pa.timestamp("us", "UTC" if kind.tz else None)
-        )
-    if pa.types.is_time(kind):
-        return Stored(sql="time", staged=pa.time64("us"))
-    if pa.types.is_duration(kind):
+    if types.is_duration(kind):
         out = "(extract(epoch FROM {}) * 1000000)::bigint"
-        return Stored(sql="interval", staged=pa.int64(), into="({} * interval '1 microsecond')", out=out)
-    raise ValueError(f"it knows no type {kind}")
+        return Stored(sql="interval", staged=pa.int64(), into="({}::bigint * interval '1 microsecond')", out=out)
+    known = sql_type(kind)
+    if known not in _BOUND or types.is_float16(kind) or types.is_null(kind):
+        raise ValueError(f"it knows no type {kind}")
+    return Stored(sql=known, staged=_BOUND[known], into=f"{{}}::{known}")
 
 
 def _holds(kind: pa.DataType, test: object) -> bool:
@@ -109,35 +99,21 @@ def _holds(kind: pa.DataType, test: object) -> bool:
     return any(_holds(part, test) for part in parts)
 
 
-def staged(table: pa.Table, spec: ViewSpec) -> pa.Table:
-    """Rows in the form in which they are copied."""
-    columns = {column.name: column for column in spec.schema}
-    arrays = [_staged(table.column(name).combine_chunks(), columns[name]) for name in table.column_names]
-    return pa.table(arrays, names=table.column_names)
+def bound_key(key: pa.RecordBatch, spec: ViewSpec) -> pa.RecordBatch:
+    """The values of a key in the form in which a look-up binds them."""
+    columns = [spec.schema.field(name) for name in spec.key]
+    arrays = [_bound_values(key.column(column.name), column.type) for column in columns]
+    return pa.record_batch(arrays, names=list(spec.key))
 
 
-def _staged(array: pa.Array, column: pa.Field) -> pa.Array:
-    how = stored_type(column.type)
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    if how.nested:
-        return _as_json(array)
-    if pa.types.is_uint64(column.type):
+def _bound_values(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_uint64(kind):
         return array.cast(pa.decimal128(20, 0)).cast(pa.string())
-    if pa.types.is_duration(column.type):
+    if pa.types.is_duration(kind):
         return array.cast(pa.duration("us")).cast(pa.int64())
-    if pa.types.is_timestamp(column.type) and column.type.tz:
-        return array.cast(pa.timestamp("us", column.type.tz)).cast(how.staged)
-    if pa.types.is_time(column.type):
-        return array.cast(pa.time64("us"))
-    return array.cast(how.staged)
-
-
-def _as_json(array: pa.Array) -> pa.Array:
-    lines = encodings.json.encode_rows(pa.record_batch([array], names=["v"]))
-    prefix, suffix = len(b'{"v":'), 1
-    texts = pa.array([line[prefix : len(line) - suffix].decode() for line in lines], pa.string())
-    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), texts)
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return array.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us", "UTC"))
+    return array.cast(stored_type(kind).staged)
 
 
 def selected(spec: ViewSpec) -> str:

@@ -1,4 +1,4 @@
-"""A view that another process keeps: the same methods as `View`, over the runner's local API."""
+"""A view that another process maintains: the same methods as `View`, over its server."""
 
 from __future__ import annotations
 
@@ -10,49 +10,61 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import orjson
 import pyarrow as pa
 
-from headwater import errors
-from headwater.errors import HeadwaterError, StoreUnreachable
+from headwater.errors import HeadwaterError, NotFound
+from headwater.log.errors import ServerUnreachable
+from headwater.log.remote.connection import Connection
+from headwater.log.remote.wire import ARROW
 from headwater.schema import encodings, parse_schema, to_batches
-from headwater.views.packages import required
 from headwater.views.spec import Change, ViewPosition, ViewSpec
 from headwater.views.store import Parameters
-from headwater.views.view import Row, Where, equalities, key_batch
-from headwater.views.waiting import TIMEOUT_SECONDS, AtLeast
-from headwater.views.wire import ARROW, arrow_table, packed, packed_row, row_text
+from headwater.views.view import TIMEOUT_SECONDS, AtLeast, Row, Where, equalities, key_batch
+from headwater.views.wire import arrow_table, packed, packed_row, row_text
 
 _CHANGES_MAX = 10_000
 _RETRY_SECONDS = 0.2
-#: A little longer than a server lets a statement take: whoever asks hears how it ended.
-_PATIENCE_SECONDS = 75.0
+#: A little longer than a server lets a statement take, so that its caller hears how it ended.
+_STATEMENT_SECONDS_MAX = 75.0
+#: A server sends a comment more often than this while nothing changes.
+_SILENCE_SECONDS_MAX = 60.0
 _ATTEMPTS_MAX = 10
 
 
 class RemoteView:
     """A view of a running app, from another process: `RemoteView("spend", address="http://127.0.0.1:…", token="…")`."""
 
-    def __init__(self, name: str, *, address: str, token: str = "", app: str | None = None) -> None:
-        """`app` says whose view it is, where the server of a log has several of this name."""
-        self._httpx = required("httpx")
+    def __init__(
+        self,
+        name: str,
+        *,
+        address: str = "",
+        token: str = "",
+        app: str | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        """`app` says whose view it is, where the server of a log has several of this name.
+
+        A `connection` is used instead of an address, and is left open by `close`.
+        """
         self.name = name
-        whose = {} if app is None else {"app": app}
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = self._httpx.Client(
-            base_url=address,
-            headers=headers,
-            params=whose,
-            timeout=_PATIENCE_SECONDS,
-            verify=not address.lower().startswith("http:"),  # or each view reads the machine's certificates
-        )
+        self._app = app
+        self._owned = connection is None
+        self._connection = connection or Connection(address, token=token)
 
     def __repr__(self) -> str:
         return f"RemoteView({self.name!r})"
 
     def close(self) -> None:
-        self._client.close()
+        if self._owned:
+            self._connection.close()
+
+    @property
+    def _path(self) -> str:
+        return f"/views/{quote(self.name, safe='')}"
 
     @cached_property
     def spec(self) -> ViewSpec:
@@ -80,7 +92,7 @@ class RemoteView:
 
     def describe(self) -> dict[str, Any]:
         """What there is to know of the view, as plain values."""
-        body: dict[str, Any] = self._answer("GET", f"/v1/views/{self.name}").json()
+        body: dict[str, Any] = self._connection.get(self._path, app=self._app)
         return body
 
     def get(
@@ -93,7 +105,7 @@ class RemoteView:
     ) -> Row | None:
         """The row with this key, None where there is none."""
         asked = packed_row(key_batch(self.spec, {**(key or {}), **columns}))
-        table = self._table(f"/v1/views/{self.name}/get", {"key": asked}, at_least, timeout)
+        table = self._table(f"{self._path}/get", {"key": asked}, at_least, timeout)
         rows: list[Row] = table.to_pylist(maps_as_pydicts="strict")
         return rows[0] if rows else None
 
@@ -110,7 +122,7 @@ class RemoteView:
         if isinstance(where, Mapping):
             where, parameters = equalities(self.spec, where)
         body = {"where": where, "parameters": packed(parameters), "limit": limit}
-        return self._table(f"/v1/views/{self.name}/rows", body, at_least, timeout)
+        return self._table(f"{self._path}/rows", body, at_least, timeout)
 
     def rows(
         self,
@@ -136,11 +148,11 @@ class RemoteView:
     ) -> pa.Table:
         """The result of one SELECT over this view and any other of the same app, by their names."""
         body = {"sql": statement, "parameters": packed(parameters), "view": self.name}
-        return self._table("/v1/sql", body, at_least, timeout)
+        return self._table("/sql", body, at_least, timeout)
 
     def subscribe(self, start: ViewPosition | str | None = None) -> RemoteSubscription:
         """All rows, then each change as it is applied; from the `position` of an earlier subscription, only changes."""
-        return RemoteSubscription(self._client, self.spec, start)
+        return RemoteSubscription(self._connection, self.spec, start, app=self._app)
 
     def live(self, *, seconds: float = 30.0, rows_max: int = 20, order: str | None = None) -> None:
         """In a notebook: show the view, and show it again in the same output as it changes.
@@ -148,12 +160,12 @@ class RemoteView:
         It stops after so many seconds, or when it is interrupted. `order` says which rows come first, as in SQL:
         `view.live(order="minute DESC")`; that looks at all rows of the view for each picture.
         """
-        from headwater.views.showing import live
+        from headwater.views.notebook_card import live
 
         live(self, seconds=seconds, rows_max=rows_max, order=order, position=self.position)
 
     def _repr_html_(self) -> str:
-        from headwater.views.showing import view_html
+        from headwater.views.notebook_card import view_html
 
         return view_html(self)
 
@@ -161,39 +173,25 @@ class RemoteView:
         if at_least:
             body["at_least"] = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in at_least.items()}
             body["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-        patience = _PATIENCE_SECONDS + body.get("timeout", 0.0)
-        response = self._answer("POST", path, json=body, headers={"Accept": ARROW}, timeout=patience)
+        response = self._connection.ask(
+            "POST",
+            path,
+            parameters={"app": self._app},
+            json=body,
+            headers={"Accept": ARROW},
+            patience=_STATEMENT_SECONDS_MAX + body.get("timeout", 0.0),
+        )
         return arrow_table(response.content)
-
-    # Any: the response of a library that is loaded when it is needed.
-    def _answer(self, method: str, path: str, **settings: Any) -> Any:
-        try:
-            response = self._client.request(method, path, **settings)
-        except self._httpx.TransportError as error:
-            raise StoreUnreachable(store=f"the runner at {self._client.base_url}", why=str(error)) from error
-        if response.is_error:
-            raise failure_of(response)
-        return response
-
-
-def failure_of(response: Any) -> HeadwaterError:
-    """The error that the API has told, as the class it was raised as."""
-    try:
-        told = response.json()
-        kind = getattr(errors, str(told["error"]))
-        failure = kind(**told.get("facts", {}))
-        if isinstance(failure, HeadwaterError):
-            return failure
-    except (ValueError, KeyError, AttributeError, TypeError):
-        pass
-    return StoreUnreachable(store="the runner", why=f"it answered {response.status_code}: {response.text[:200]}")
 
 
 class RemoteSubscription:
     """An iterator of `Change`s that come over HTTP. A lost connection is taken up again where it was."""
 
-    def __init__(self, client: Any, spec: ViewSpec, start: ViewPosition | str | None) -> None:
-        self._client = client
+    def __init__(
+        self, connection: Connection, spec: ViewSpec, start: ViewPosition | str | None, *, app: str | None = None
+    ) -> None:
+        self._connection = connection
+        self._app = {} if app is None else {"app": app}
         self._spec = spec
         self._last = start.to_json() if isinstance(start, ViewPosition) else start
         self._position = ViewPosition.from_json(self._last) if self._last else None
@@ -263,7 +261,7 @@ class RemoteSubscription:
             except Exception as error:
                 attempts += 1
                 if attempts >= _ATTEMPTS_MAX:
-                    self._put(StoreUnreachable(store="the runner", why=str(error)))
+                    self._put(ServerUnreachable(address=self._connection.address, why=str(error)))
                     return
             self._closed.wait(_RETRY_SECONDS)
             if self._told and self._last is None:
@@ -271,12 +269,10 @@ class RemoteSubscription:
 
     def _events(self) -> Iterator[None]:
         headers = {"Last-Event-ID": self._last} if self._last else {}
-        path = f"/v1/views/{self._spec.name}/subscribe"
-        timeout = {"connect": 10.0, "read": 60.0, "write": 10.0, "pool": 10.0}
-        with self._client.stream("GET", path, headers=headers, timeout=_timeout(timeout)) as response:
-            if response.is_error:
-                response.read()
-                raise failure_of(response)
+        path = f"/views/{quote(self._spec.name, safe='')}/subscribe"
+        with self._connection.stream(
+            path, params=self._app, headers=headers, silence_seconds_max=_SILENCE_SECONDS_MAX
+        ) as response:
             event: dict[str, str] = {}
             for line in response.iter_lines():
                 if self._closed.is_set():
@@ -292,7 +288,7 @@ class RemoteSubscription:
     def _take(self, event: dict[str, str]) -> None:
         kind, position = event.get("event"), event.get("id")
         if kind == "failure":
-            raise errors.ViewNotFound(view=self._spec.name)
+            raise NotFound(kind="view", name=self._spec.name)
         if kind == "change":
             self._put((self._decoded(event["data"]), position))
             self._told = True
@@ -315,7 +311,3 @@ class RemoteSubscription:
             with contextlib.suppress(queue.Full):
                 self._queue.put(item, timeout=0.5)
                 return
-
-
-def _timeout(settings: dict[str, float]) -> Any:
-    return required("httpx").Timeout(**settings)

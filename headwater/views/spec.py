@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from headwater.errors import ViewInvalid
 from headwater.log import Offsets
+from headwater.views.errors import ViewInvalid
 
 Sources = dict[str, Offsets]
 """Topic → partition → the first offset that is not yet reflected."""
@@ -36,7 +36,7 @@ class ViewSpec:
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise ViewInvalid(view=self.name, why="a name has letters, digits, '.', '_' and '-'")
+            raise ViewInvalid(view=self.name, why="a name has ASCII characters: a-z, A-Z, digits, '.', '_' and '-'")
         if not self.key:
             raise ViewInvalid(view=self.name, why="it has no key, so its rows could not be told apart")
         for column in self.key:

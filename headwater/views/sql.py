@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from headwater.errors import NotAllowed, StatementInvalid
-from headwater.log import EmbeddedLog, Offsets, Reader, Topic
+from headwater.errors import NotAllowed
+from headwater.log import Log, Offsets, Reader, Topic
+from headwater.optional import require
 from headwater.schema.notation import nearest
-from headwater.views.bounds import SERVED, UNBOUNDED, Bounds, Ending, Stoppable, run_duckdb
-from headwater.views.duck_types import ingestible, quoted
-from headwater.views.packages import required
-from headwater.views.parsing import Bound, Parsed, TableName, parse
-from headwater.views.statements import check_single, shortened
+from headwater.views.duckdb_types import ingestible, quoted
+from headwater.views.errors import StatementInvalid
+from headwater.views.sql_parser import Bound, Parsed, TableName, parse
+from headwater.views.statement import SERVED, UNBOUNDED, Bounds, Ending, Stoppable, check_single, run_duckdb, shortened
 from headwater.views.store import Parameters
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Sql:
 
     def __init__(
         self,
-        log: EmbeddedLog,
+        log: Log,
         views: ViewTables | None = None,
         *,
         files: bool = True,
@@ -96,7 +96,7 @@ class Sql:
         self._files = files
         self._bounds = bounds or (UNBOUNDED if files else elsewhere)
         self._views: ViewTables = views or NoViews()
-        self._duckdb = required("duckdb")
+        self._duckdb = require("duckdb", extra="views")
 
     def query(
         self,

@@ -7,15 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import ViewConflict
 from headwater.faults import reach
 from headwater.schema import diff
-from headwater.views.bounds import UNBOUNDED, Bounds, Stoppable
-from headwater.views.collapse import Delta
+from headwater.views.errors import ViewConflict
 from headwater.views.spec import ViewPosition, ViewSpec
+from headwater.views.statement import UNBOUNDED, Bounds, Stoppable
 
+TOMBSTONE = "_tombstone"
+#: Partition and offset as one number.
+PLACE = "_place"
 Step = Literal["deleted", "before_commit", "committed", "before_switch"]
 # Any: a parameter of a statement is any value that SQL knows.
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -24,6 +28,23 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 def come_to(step: Step) -> None:
     """A durable step that every store passes; see `headwater.faults.VIEW_CRASH_POINTS`."""
     reach(f"view.{step}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """What to change: the rows of `keys` go, then `rows` come. Every key stands in `keys` once."""
+
+    keys: pa.Table
+    rows: pa.Table
+    #: Where the row of each key lies in the changelog, where that is known.
+    places: npt.NDArray[np.int64] | None = None
+
+    @classmethod
+    def nothing(cls, spec: ViewSpec) -> Delta:
+        return cls(keys=spec.key_schema.empty_table(), rows=spec.schema.empty_table())
+
+    def __bool__(self) -> bool:
+        return bool(self.keys.num_rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Follow a view: all of its rows, then each change as it is applied.
 
-Changes are read from the changelog, up to where the store has come: whoever is told of a change finds it in the view.
-Nothing is queued for a subscriber, so a slow one costs nothing and holds nobody up; it reads on from where it was.
+Changes are read from the changelog, up to where the store has come: a subscriber that gets a change finds it in the view.
+Nothing is queued for a subscriber, so a slow one costs nothing and holds up no other; it reads on from where it was.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headwater.views.applying import Upkeep, changelog_batches
-from headwater.views.collapse import TOMBSTONE
-from headwater.views.keeper import ViewKeeper
+from headwater.views.changelog import MaintainedView, changelog_batches
+from headwater.views.maintenance import ViewKeeper
 from headwater.views.spec import Change, ViewPosition, ViewSpec
+from headwater.views.store import TOMBSTONE
 
 _CHANGES_MAX = 10_000
 
@@ -64,11 +64,11 @@ class Subscription:
 
     def available(self) -> Iterator[Change]:
         """What is there now and was not told yet; ends when that has been told."""
-        upkeep = self._keeper.upkeep(self._name)
-        if self._position is None or not _continues(self._position, upkeep):
+        maintained = self._keeper.maintained(self._name)
+        if self._position is None or not _continues(self._position, maintained):
             yield from self._all_rows(reset=self._position is not None)
-        elif self._position.offsets != upkeep.position.offsets:
-            yield from self._changes(upkeep)
+        elif self._position.offsets != maintained.position.offsets:
+            yield from self._changes(maintained)
 
     def close(self) -> None:
         """End the subscription, also for a thread that waits in it."""
@@ -86,8 +86,8 @@ class Subscription:
     def _has_news(self) -> bool:
         if self._closed or self._position is None:
             return True
-        upkeep = self._keeper.upkeep(self._name)
-        return not _continues(self._position, upkeep) or self._position.offsets != upkeep.position.offsets
+        maintained = self._keeper.maintained(self._name)
+        return not _continues(self._position, maintained) or self._position.offsets != maintained.position.offsets
 
     def _all_rows(self, *, reset: bool) -> Iterator[Change]:
         self._position = None
@@ -99,8 +99,8 @@ class Subscription:
                     yield Change(op="+U", row=row)
             self._position = snapshot.position
 
-    def _changes(self, upkeep: Upkeep) -> Iterator[Change]:
-        begun, ends, spec = self._position, upkeep.position, upkeep.spec
+    def _changes(self, maintained: MaintainedView) -> Iterator[Change]:
+        begun, ends, spec = self._position, maintained.position, maintained.spec
         if begun is None:
             return
         offsets = dict(begun.offsets)
@@ -112,9 +112,9 @@ class Subscription:
         self._position = ends
 
 
-def _continues(position: ViewPosition, upkeep: Upkeep) -> bool:
-    """Whether what was told can be followed by what comes; not after a switch, or where the changelog was made anew."""
-    now = upkeep.position
+def _continues(position: ViewPosition, maintained: MaintainedView) -> bool:
+    """Whether what was told can be followed by what comes; not after a switch, or where the changelog was made again."""
+    now = maintained.position
     same = (position.version, position.topic_id) == (now.version, now.topic_id)
     return same and all(now.offsets.get(partition, 0) >= offset for partition, offset in position.offsets.items())
 

@@ -1,23 +1,33 @@
-"""One view, as its readers have it: look-ups, rows, SQL and subscriptions, in the process that keeps it."""
+"""One view, as its readers have it: look-ups, rows, SQL and subscriptions, in the process that maintains it.
+
+A reader may ask for its own writes: the read then waits until the view reflects so much of a topic. Where the view does
+not read that topic itself but something that is made from it, the way is followed backwards: first what stands in
+between must reflect the write, then the view must reflect all that stands there by then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid, ViewKeyInvalid
-from headwater.log.lag import lag_of
+from headwater.errors import ArgumentInvalid, EncodingInvalid, NotFound, RowInvalid
+from headwater.log import Log, Offsets
+from headwater.log.clients.positions import lag_of
 from headwater.schema import format_schema, to_batches
 from headwater.schema.notation import nearest
-from headwater.views.bounds import UNBOUNDED, Bounds
-from headwater.views.keeper import ViewKeeper
-from headwater.views.looking import looked_up
-from headwater.views.spec import ViewPosition, ViewSpec
+from headwater.views.duckdb_store import DuckStore
+from headwater.views.errors import ViewBehind, ViewKeyInvalid
+from headwater.views.lookup import looked_up
+from headwater.views.maintenance import ViewKeeper
+from headwater.views.spec import Sources, ViewPosition, ViewSpec, reached
+from headwater.views.statement import UNBOUNDED, Bounds
 from headwater.views.store import Parameters
 from headwater.views.subscription import Subscription
-from headwater.views.waiting import AtLeast, wait_for_offsets
 
 # Any: the values of a row are of any type.
 Row = dict[str, Any]
@@ -47,12 +57,12 @@ class View:
     @property
     def spec(self) -> ViewSpec:
         """How the version that is served is declared."""
-        return self.keeper.upkeep(self.name).spec
+        return self.keeper.maintained(self.name).spec
 
     @property
     def position(self) -> ViewPosition:
         """How far the view has come in its changelog and in its sources."""
-        return self.keeper.upkeep(self.name).position
+        return self.keeper.maintained(self.name).position
 
     @property
     def freshness(self) -> float:
@@ -86,7 +96,7 @@ class View:
 
     def glance(self, key: Mapping[str, Any]) -> pa.Table | None:
         """The row with this key where it can be had without waiting for anybody; None where the store must be asked."""
-        return looked_up(self.keeper.log, self.keeper.upkeep(self.name), key_batch(self.spec, key))
+        return looked_up(self.keeper.log, self.keeper.maintained(self.name), key_batch(self.spec, key))
 
     def table(
         self,
@@ -142,19 +152,19 @@ class View:
         It stops after so many seconds, or when it is interrupted. `order` says which rows come first, as in SQL:
         `view.live(order="minute DESC")`; that looks at all rows of the view for each picture.
         """
-        from headwater.views.showing import live
+        from headwater.views.notebook_card import live
 
         live(self, seconds=seconds, rows_max=rows_max, order=order, position=self.position)
 
     def _repr_html_(self) -> str:
-        from headwater.views.showing import view_html
+        from headwater.views.notebook_card import view_html
 
         return view_html(self)
 
     def describe(self) -> dict[str, Any]:
         """What there is to know of the view, as plain values."""
-        upkeep = self.keeper.upkeep(self.name)
-        spec, position = upkeep.spec, upkeep.position
+        maintained = self.keeper.maintained(self.name)
+        spec, position = maintained.spec, maintained.position
         return {
             "name": spec.name,
             "version": spec.version,
@@ -171,7 +181,7 @@ class View:
             },
             "applied_at_us": position.applied_at_us,
             "freshness": self.freshness,
-            "problem": None if upkeep.problem is None else str(upkeep.problem),
+            "problem": None if maintained.problem is None else str(maintained.problem),
         }
 
 
@@ -213,3 +223,117 @@ def equalities(spec: ViewSpec, where: Mapping[str, Any]) -> tuple[str, list[Any]
             values.append(value)
             terms.append(f"{quoted} = ${len(values)}")
     return " AND ".join(terms) or "true", values
+
+
+AtLeast = Mapping[str, Offsets]
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """A reader's wish, and until when it waits."""
+
+    keeper: ViewKeeper
+    view: str
+    began: float
+    deadline: float
+
+    def wait(self, at_least: AtLeast) -> None:
+        own = self.keeper.maintained(self.view).spec.topic
+        for topic, offsets in at_least.items():
+            wanted = _checked(topic, offsets)
+            if topic == own:
+                self._until(topic, wanted, lambda: self.keeper.maintained(self.view).position.offsets)
+            else:
+                self._reflects(topic, wanted, self._sources, seen=frozenset({own}))
+
+    def _sources(self) -> Sources:
+        return self.keeper.maintained(self.view).position.sources
+
+    def _reflects(self, topic: str, wanted: Offsets, sources: Callable[[], Sources], *, seen: frozenset[str]) -> None:
+        """Wait until what `sources` tells of covers the offsets of the topic, directly or by what lies in between."""
+        self._until_known(topic, wanted, sources, seen)
+        if topic in sources():
+            self._until(topic, wanted, lambda: sources().get(topic, {}))
+            return
+        for middle in self._between(topic, sources(), seen):
+            self._reflects(topic, wanted, lambda m=middle: self._sources_of(m), seen=seen | {middle})  # type: ignore[misc]
+            end = self.keeper.end_offsets(middle)
+            self._until(middle, end, lambda m=middle: sources().get(m, {}))  # type: ignore[misc]
+
+    def _until_known(self, topic: str, wanted: Offsets, sources: Callable[[], Sources], seen: frozenset[str]) -> None:
+        """Wait until the query has said what it reads; refuse a topic that is not among it."""
+        if not self.keeper.wait_for(lambda: bool(sources()), deadline=self.deadline):
+            raise self._behind(topic, wanted, {})
+        now = sources()
+        if topic not in now and not self._between(topic, now, seen):
+            expected = f"topics that view {self.view!r} is made from: {', '.join(sorted(now))}"
+            raise ArgumentInvalid(name="at_least", value=topic, expected=expected)
+
+    def _between(self, topic: str, sources: Sources, seen: frozenset[str]) -> list[str]:
+        """Those sources that are themselves made from the topic."""
+        return [middle for middle in sources if middle not in seen and self._derives(middle, topic, seen | {middle})]
+
+    def _derives(self, middle: str, topic: str, seen: frozenset[str]) -> bool:
+        sources = self._sources_of(middle)
+        return topic in sources or any(
+            self._derives(inner, topic, seen | {inner}) for inner in sources if inner not in seen
+        )
+
+    def _sources_of(self, topic: str) -> Sources:
+        return self.keeper.sources_of_topic(topic) or {}
+
+    def _until(self, topic: str, wanted: Offsets, now: Callable[[], Offsets]) -> None:
+        def met() -> bool:
+            if reached(now(), wanted):
+                return True
+            problem = self.keeper.maintained(self.view).problem
+            if problem is not None:
+                raise problem
+            return False
+
+        if not self.keeper.wait_for(met, deadline=self.deadline):
+            raise self._behind(topic, wanted, now())
+
+    def _behind(self, topic: str, wanted: Offsets, now: Offsets) -> ViewBehind:
+        return ViewBehind(
+            view=self.view,
+            topic=topic,
+            wanted=_shown(wanted),
+            reached=_shown({partition: now.get(partition, 0) for partition in wanted}),
+            waited=time.monotonic() - self.began,
+        )
+
+
+def wait_for_offsets(keeper: ViewKeeper, view: str, at_least: AtLeast | None, timeout: float | None) -> None:
+    """Wait until a view reflects at least these next-offsets of topics, or raise `ViewBehind`."""
+    if not at_least:
+        return
+    began = time.monotonic()
+    seconds = TIMEOUT_SECONDS if timeout is None else timeout
+    Requirement(keeper=keeper, view=view, began=began, deadline=began + seconds).wait(at_least)
+
+
+# object: what a caller has given, before it is known to be right.
+def _checked(topic: str, offsets: object) -> Offsets:
+    if isinstance(offsets, Mapping) and all(
+        isinstance(part, int) and isinstance(one, int) for part, one in offsets.items()
+    ):
+        return dict(offsets)
+    raise ArgumentInvalid(name="at_least", value={topic: offsets}, expected="{topic: {partition: next offset}}")
+
+
+def _shown(offsets: Offsets) -> str:
+    return ", ".join(f"{offset} in partition {partition}" for partition, offset in sorted(offsets.items())) or "nothing"
+
+
+def stored_views(*, log: Log, path: Path | str) -> ViewKeeper:
+    """All views of a store, as they were left. Close its `store` when done; until then no process can run the app."""
+    return ViewKeeper(log, DuckStore(path, read_only=True), read_only=True)
+
+
+def stored_view(name: str, *, log: Log, path: Path | str) -> View:
+    """One view of a store, as it was left."""
+    if not Path(path).exists():
+        raise NotFound(kind="view", name=name)
+    return stored_views(log=log, path=path).view(name)

@@ -12,22 +12,13 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from headwater.log.remote.wire import table_to_bytes
 from headwater.schema import encodings
 from headwater.views.spec import Change, ViewSpec
 
-ARROW = "application/vnd.apache.arrow.stream"
-
-
-def arrow_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
 
 def arrow_table(body: bytes) -> pa.Table:
-    """What `arrow_bytes` made."""
+    """The table of an Arrow stream that a server of ours has sent."""
     return pa.ipc.open_stream(body).read_all()
 
 
@@ -44,12 +35,12 @@ def packed(parameters: Any) -> dict[str, Any]:
     named = isinstance(parameters, Mapping)
     values = dict(parameters) if named else {str(place): value for place, value in enumerate(parameters)}
     table = pa.table({name: pa.array([value]) for name, value in values.items()})
-    return {"arrow": base64.b64encode(arrow_bytes(table)).decode(), "named": named}
+    return {"arrow": base64.b64encode(table_to_bytes(table)).decode(), "named": named}
 
 
 def packed_row(row: pa.RecordBatch) -> dict[str, Any]:
     """One typed row, as JSON."""
-    return {"arrow": base64.b64encode(arrow_bytes(pa.Table.from_batches([row]))).decode(), "named": True}
+    return {"arrow": base64.b64encode(table_to_bytes(pa.Table.from_batches([row]))).decode(), "named": True}
 
 
 def unpacked(body: Any) -> Any:

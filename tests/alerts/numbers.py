@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.alerts import Delivery, Rule, Watcher
-from headwater.alerts.patience import Stoppable
+from headwater.alerts.time_limit import Stoppable
+from headwater.apps.status import QueryStatus
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.log import EmbeddedLog, Lag
+from headwater.log import Lag, Log
 from headwater.log import open as open_log
-from headwater.runtime.status import QueryStatus
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Heard:
     def send(self, delivery: Delivery, *, now_us: int) -> Delivery:
         self.attempts.append(delivery.target)
         if delivery.target in self.away:
-            return delivery.postponed("nobody answers", now_us=now_us)
+            return delivery.postponed("no answer", now_us=now_us)
         if delivery.target in self.wrong:
             return delivery.refused("the receiver answered 410")
         alert = delivery.content()["alert"]
@@ -71,11 +71,11 @@ class Heard:
         return delivery.sent()
 
 
-def opened(folder: Path) -> EmbeddedLog:
+def opened(folder: Path) -> Log:
     return open_log(folder / "log", config=Config(upkeep="manual"))
 
 
-def watcher_of(log: EmbeddedLog, numbers: Numbers, heard: Heard | None = None) -> Watcher:
+def watcher_of(log: Log, numbers: Numbers, heard: Heard | None = None) -> Watcher:
     return Watcher(log, numbers, sender=heard or Heard())
 
 

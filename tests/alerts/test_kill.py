@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 
 class Receiver:
-    """Somebody who is told, and writes it down at once."""
+    """A receiver that writes each notification to a file at once."""
 
     def __init__(self, told: Path) -> None:
         self._told = told
@@ -58,7 +58,7 @@ def test_a_killed_watcher_doubles_nothing_and_forgets_nothing(point: str, visit:
         history = Watcher(log, Numbers()).history(limit=1_000)[::-1]
     for subject in ("spend", "cards"):
         states = [change.state for change in history if change.subject == subject]
-        # Where the first process came to the end of it, it fires anew for the second, as it should.
+        # Where the first process came to the end of it, it fires again for the second, as it should.
         twice = ["firing", "resolved"] * 2
         assert states == ["firing", "resolved"] or (states == twice and not (first.killed and visit == 1))
     heard = Counter(line.split()[0] for line in (tmp_path / "told").read_text().splitlines())

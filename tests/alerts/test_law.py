@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.alerts.standing import RESOLVED_SECONDS, Reading, Standing, step
+from headwater.alerts.state import RESOLVED_SECONDS, AlertState, Measurement, step
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
 from tests.laws import costly
 
@@ -78,12 +78,12 @@ def _block(known: list[Glance]) -> list[Glance]:
 
 @given(glances=series(), for_seconds=st.sampled_from([0.0, 5.0, 61.0]))
 def test_the_history_is_what_the_definition_says(glances: list[Glance], for_seconds: float) -> None:
-    rule, standing, records = slow(for_seconds=for_seconds), None, []
-    before: Standing | None = standing
+    rule, state, records = slow(for_seconds=for_seconds), None, []
+    before: AlertState | None = state
     for one in glances:
         if one.is_over is not None:
-            reading = Reading(subject="spend", value=0.0, is_over=one.is_over, message="")
-            taken = step(rule, before, reading, now_us=round(one.at * 1e6))
+            measurement = Measurement(subject="spend", value=0.0, is_over=one.is_over, message="")
+            taken = step(rule, before, measurement, now_us=round(one.at * 1e6))
             before = taken.after
             if taken.change is not None:
                 records.append((taken.change.at_us / 1e6, taken.change.state))

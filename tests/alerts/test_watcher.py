@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,30 +14,21 @@ import pyarrow as pa
 import pytest
 
 from headwater.alerts import Delivery, LogMeasures, Rule, Watcher
-from headwater.alerts.deliveries import PAUSE_SECONDS_MAX
-from headwater.alerts.judging import SUBJECTS_MAX
-from headwater.alerts.patience import Patience, Stoppable
-from headwater.errors import (
-    AlertNotFound,
-    AlertOverdue,
-    ArgumentInvalid,
-    GroupNotFound,
-    HeadwaterError,
-    NameInvalid,
-    QueryNotFound,
-    StatementInvalid,
-    TopicNotFound,
-    ViewNotFound,
-)
-from headwater.log import EmbeddedLog, Lag
-from headwater.runtime.status import QueryStatus
+from headwater.alerts.delivery import RETRY
+from headwater.alerts.measurements import SUBJECTS_MAX
+from headwater.alerts.time_limit import Stoppable, TimeLimit
+from headwater.apps.status import QueryStatus
+from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound, Overdue
+from headwater.log import Lag, Log
+from headwater.log.errors import NameInvalid
+from headwater.views.errors import StatementInvalid
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
 from tests.console.elsewhere import running_elsewhere
-from tests.server.test_views import keep
+from tests.http.test_views import keep
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+def log(tmp_path: Path) -> Iterator[Log]:
     with opened(tmp_path) as found:
         yield found
 
@@ -77,24 +69,22 @@ def test_a_rule_survives_being_written_down() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"kind": "lag", "query": "spent"}, QueryNotFound),
-        ({"kind": "query_down", "query": "spent"}, QueryNotFound),
-        ({"kind": "watermark_delay", "query": "spent"}, QueryNotFound),
-        ({"kind": "lag", "group": "biling"}, GroupNotFound),
-        ({"kind": "dead_letters", "topic": "nothing"}, TopicNotFound),
+        ({"kind": "lag", "query": "spent"}, NotFound),
+        ({"kind": "query_down", "query": "spent"}, NotFound),
+        ({"kind": "watermark_delay", "query": "spent"}, NotFound),
+        ({"kind": "lag", "group": "biling"}, NotFound),
+        ({"kind": "dead_letters", "topic": "nothing"}, NotFound),
         ({"kind": "view", "sql": "SELECT card FROM spend", "key": ["shop"]}, ArgumentInvalid),
     ],
 )
-def test_a_rule_on_what_is_not_there_is_refused(
-    log: EmbeddedLog, given: dict[str, Any], error: type[HeadwaterError]
-) -> None:
+def test_a_rule_on_what_is_not_there_is_refused(log: Log, given: dict[str, Any], error: type[HeadwaterError]) -> None:
     watcher = watcher_of(log, Numbers(lags={"spend": 0}))
     with pytest.raises(error):
         watcher.put(Rule.from_dict({"name": "wrong", **given}))
     assert watcher.rules() == []
 
 
-def test_a_pattern_watches_each_that_it_matches(log: EmbeddedLog) -> None:
+def test_a_pattern_watches_each_that_it_matches(log: Log) -> None:
     numbers = Numbers(lags={"spend": 100, "spend_by_shop": 0, "other": 100})
     watcher = watcher_of(log, numbers)
     watcher.put(slow(query="spend*"))
@@ -106,7 +96,7 @@ def test_a_pattern_watches_each_that_it_matches(log: EmbeddedLog) -> None:
     )
 
 
-def test_the_lag_of_a_group_adds_up_over_partitions_and_waits_as_long_as_the_slowest(log: EmbeddedLog) -> None:
+def test_the_lag_of_a_group_adds_up_over_partitions_and_waits_as_long_as_the_slowest(log: Log) -> None:
     def lag(topic: str, partition: int, rows: int, seconds: float) -> Lag:
         return Lag(
             group="billing", topic=topic, partition=partition, committed=0, offset_start=0, offset_next=rows,
@@ -123,7 +113,7 @@ def test_the_lag_of_a_group_adds_up_over_partitions_and_waits_as_long_as_the_slo
     ]
 
 
-def test_queries_are_watched_for_their_watermark_and_for_being_down(log: EmbeddedLog) -> None:
+def test_queries_are_watched_for_their_watermark_and_for_being_down(log: Log) -> None:
     numbers = Numbers()
     mark = numbers.now_us() - 90_000_000
     numbers.statuses = [
@@ -141,7 +131,7 @@ def test_queries_are_watched_for_their_watermark_and_for_being_down(log: Embedde
     assert [(change.rule, change.state) for change in watcher.look()] == [("down", "resolved"), ("late", "resolved")]
 
 
-def test_dead_letters_are_counted_per_minute(log: EmbeddedLog) -> None:
+def test_dead_letters_are_counted_per_minute(log: Log) -> None:
     numbers = Numbers(letters={"orders": 0.0})
     watcher = watcher_of(log, numbers)
     watcher.put(Rule(name="bad", kind="dead_letters", topic="orders"))
@@ -150,7 +140,7 @@ def test_dead_letters_are_counted_per_minute(log: EmbeddedLog) -> None:
     assert [change.message for change in watcher.look()] == ["Topic 'orders' had 1 dead letter in the last minute"]
 
 
-def test_a_statement_fires_for_more_rows_than_are_fine_or_for_each_of_its_keys(log: EmbeddedLog) -> None:
+def test_a_statement_fires_for_more_rows_than_are_fine_or_for_each_of_its_keys(log: Log) -> None:
     numbers = Numbers(table=pa.table({"card": [7, 9], "value": [600.0, 900.0]}))
     watcher = watcher_of(log, numbers)
     watcher.put(Rule(name="many", kind="view", sql="SELECT * FROM spend", threshold=1))
@@ -167,7 +157,7 @@ def test_a_statement_fires_for_more_rows_than_are_fine_or_for_each_of_its_keys(l
     ]
 
 
-def test_a_statement_with_too_many_keys_says_so(log: EmbeddedLog) -> None:
+def test_a_statement_with_too_many_keys_says_so(log: Log) -> None:
     numbers = Numbers()
     watcher = watcher_of(log, numbers)
     watcher.put(Rule(name="each", kind="view", sql="SELECT card FROM spend", key=("card",)))
@@ -176,13 +166,17 @@ def test_a_statement_with_too_many_keys_says_so(log: EmbeddedLog) -> None:
     assert (change.state, "more than 1,000 keys" in change.message) == ("unknown", True)
 
 
-def test_a_rule_that_fails_shows_its_error_and_disturbs_no_other(log: EmbeddedLog) -> None:
+def test_a_rule_that_fails_shows_its_error_and_disturbs_no_other(log: Log) -> None:
     numbers = Numbers(lags={"spend": 100}, table=pa.table({"card": [7]}))
     watcher = watcher_of(log, numbers)
     watcher.put(Rule(name="cards", kind="view", sql="SELECT card FROM cards", key=("card",)))
     watcher.put(slow())
     assert {change.rule for change in watcher.look()} == {"cards", "slow"}
-    for trouble in (ViewNotFound(view="cards"), StatementInvalid(statement="…", why="?"), RuntimeError("worse")):
+    for trouble in (
+        NotFound(kind="view", name="cards"),
+        StatementInvalid(statement="…", why="?"),
+        RuntimeError("worse"),
+    ):
         numbers.table, numbers.lags = trouble, {"spend": 0}
         watcher.look()
         cards, lag = watcher.states()
@@ -194,7 +188,7 @@ def test_a_rule_that_fails_shows_its_error_and_disturbs_no_other(log: EmbeddedLo
     assert [one.error for one in watcher.states()] == [None, None]
 
 
-def test_a_paused_rule_is_over_and_nobody_hears_of_it(log: EmbeddedLog) -> None:
+def test_a_paused_rule_is_over_and_nobody_hears_of_it(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard()
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow())
@@ -210,18 +204,18 @@ def test_a_paused_rule_is_over_and_nobody_hears_of_it(log: EmbeddedLog) -> None:
     assert [state for _, _, state in heard.told] == ["firing", "firing"]
 
 
-def test_a_removed_rule_is_over(log: EmbeddedLog) -> None:
+def test_a_removed_rule_is_over(log: Log) -> None:
     watcher = watcher_of(log, Numbers(lags={"spend": 100}))
     watcher.put(slow())
     watcher.look()
     watcher.remove("slow")
     assert [(change.state, change.message) for change in watcher.look()] == [("resolved", "The rule was removed.")]
     assert watcher.look() == []
-    with pytest.raises(AlertNotFound):
+    with pytest.raises(NotFound):
         watcher.remove("slow")
 
 
-def test_a_snoozed_rule_tells_when_the_snooze_is_over_and_only_if_it_still_fires(log: EmbeddedLog) -> None:
+def test_a_snoozed_rule_tells_when_the_snooze_is_over_and_only_if_it_still_fires(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 0}), Heard()
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow())
@@ -242,7 +236,7 @@ def test_a_snoozed_rule_tells_when_the_snooze_is_over_and_only_if_it_still_fires
     assert [state for _, _, state in heard.told] == ["reminder", "resolved"]
 
 
-def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log: EmbeddedLog) -> None:
+def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard(away={"http://away"}, wrong={"http://wrong"})
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow(webhooks=["http://away", "http://wrong"], emails=["ada@example.org"]))
@@ -254,9 +248,9 @@ def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log:
     assert heard.told == [("ada@example.org", "slow", "firing"), ("ada@example.org", "slow", "resolved")]
     assert heard.attempts.count("http://away") == 1  # its second turn has not come
     firing = watcher.history(states=["firing"])[0]
-    shown = {one.target: (one.state, one.error) for one in watcher.book.outbox.of([firing.id])[firing.id]}
+    shown = {one.target: (one.state, one.error) for one in watcher.store.outbox.of([firing.id])[firing.id]}
     assert shown == {
-        "http://away": ("waiting", "nobody answers"),
+        "http://away": ("waiting", "no answer"),
         "http://wrong": ("failed", "the receiver answered 410"),
         "ada@example.org": ("sent", None),
     }
@@ -273,7 +267,7 @@ def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log:
     assert again.deliver() == 0
 
 
-def test_pauses_between_attempts_grow_and_after_a_day_nobody_wants_to_know(log: EmbeddedLog) -> None:
+def test_pauses_between_attempts_grow_and_after_a_day_nobody_wants_to_know(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard(away={"http://hook"})
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow())
@@ -281,18 +275,18 @@ def test_pauses_between_attempts_grow_and_after_a_day_nobody_wants_to_know(log: 
     waits = []
     for _ in range(400):
         watcher.deliver()
-        if not watcher.book.outbox.open:
+        if not watcher.store.outbox.open:
             break
-        [waiting] = watcher.book.outbox.open.values()
+        [waiting] = watcher.store.outbox.open.values()
         waits.append(round((waiting.next_us - numbers.now_us()) / 1e6))
         numbers.clock.advance(seconds=waits[-1])
     assert waits[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
-    [over] = watcher.book.outbox.finished.values()
+    [over] = watcher.store.outbox.finished.values()
     assert (over.state, over.attempts) == ("failed", len(waits) + 1)
     assert 86_400 <= sum(waits) < 86_400 + 301
 
 
-def test_a_test_tells_everybody_at_once_and_changes_nothing(log: EmbeddedLog) -> None:
+def test_a_test_tells_everybody_at_once_and_changes_nothing(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 0}), Heard(away={"http://away"})
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow(webhooks=["http://hook", "http://away"]))
@@ -306,7 +300,7 @@ def test_a_test_tells_everybody_at_once_and_changes_nothing(log: EmbeddedLog) ->
     assert [one.state for one in watcher.states()] == ["ok"]
 
 
-def test_browsers_hear_of_what_people_are_told(log: EmbeddedLog) -> None:
+def test_browsers_hear_of_what_people_are_told(log: Log) -> None:
     numbers = Numbers(lags={"spend": 100, "cards": 100})
     watcher = watcher_of(log, numbers)
     listener = watcher.listen()
@@ -322,7 +316,7 @@ def test_browsers_hear_of_what_people_are_told(log: EmbeddedLog) -> None:
         assert one.poll() == []
 
 
-def test_a_rule_that_another_version_has_written_is_shown_and_can_be_replaced(log: EmbeddedLog) -> None:
+def test_a_rule_that_another_version_has_written_is_shown_and_can_be_replaced(log: Log) -> None:
     watcher = watcher_of(log, Numbers(lags={"spend": 0}))
     watcher.put(slow())
     log.append("__alerts", [{"name": "newer", "rule": '{"name": "newer", "kind": "weather"}', "at": 0}])
@@ -332,7 +326,7 @@ def test_a_rule_that_another_version_has_written_is_shown_and_can_be_replaced(lo
     assert [one.name for one in watcher.states()] == ["slow"]
 
 
-def test_history_is_read_from_its_end_with_filters(log: EmbeddedLog) -> None:
+def test_history_is_read_from_its_end_with_filters(log: Log) -> None:
     numbers = Numbers(lags={"spend": 0})
     watcher = watcher_of(log, numbers)
     watcher.put(slow())
@@ -348,7 +342,7 @@ def test_history_is_read_from_its_end_with_filters(log: EmbeddedLog) -> None:
     assert len(watcher.history(since_us=began_us + 11_000_000)) == 4
 
 
-def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) -> None:
+def test_a_statement_that_never_ends_holds_up_no_other_rule(log: Log) -> None:
     numbers, release, begun = Numbers(lags={"spend": 100}), threading.Event(), []
 
     class Slow(Numbers):
@@ -361,9 +355,9 @@ def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) ->
     measures = Slow(clock=numbers.clock, lags=numbers.lags, table=pa.table({"card": [7]}))
     watcher = Watcher(log, measures, sender=Heard(), statement_seconds_max=0.01)
     slowly = Rule(name="a-slow-one", kind="view", sql="SELECT slowly")
-    with pytest.raises(AlertOverdue):
+    with pytest.raises(Overdue):
         watcher.put(slowly)
-    watcher.book.put(slowly)
+    watcher.store.put(slowly)
     watcher.put(slow())
     assert [(change.rule, change.state) for change in watcher.look()] == [("a-slow-one", "unknown"), ("slow", "firing")]
     assert watcher.look() == []
@@ -375,7 +369,7 @@ def test_a_statement_that_never_ends_holds_up_no_other_rule(log: EmbeddedLog) ->
     assert found == ["firing"]
 
 
-def test_a_statement_whose_time_is_over_is_ended_and_not_asked_again_at_once(log: EmbeddedLog) -> None:
+def test_a_statement_whose_time_is_over_is_ended_and_not_asked_again_at_once(log: Log) -> None:
     ended, begun = threading.Event(), []
 
     class Endless(Numbers):
@@ -387,21 +381,21 @@ def test_a_statement_whose_time_is_over_is_ended_and_not_asked_again_at_once(log
             raise StatementInvalid(statement=statement, why="it was interrupted")
 
     watcher = Watcher(log, Endless(), sender=Heard(), statement_seconds_max=0.01)
-    with pytest.raises(AlertOverdue):
+    with pytest.raises(Overdue):
         watcher.put(Rule(name="endless", kind="view", sql="SELECT endlessly"))
     assert ended.wait(60)
     for name in ("endless", "another"):  # the same statement in two rules is one statement
-        watcher.book.put(Rule(name=name, kind="view", sql="SELECT endlessly"))
+        watcher.store.put(Rule(name=name, kind="view", sql="SELECT endlessly"))
     for _ in range(3):
         watcher.look()
     assert [one.state for one in watcher.states()] == ["unknown", "unknown"]
     assert len(begun) == 1
 
 
-def test_a_real_statement_that_takes_too_long_ends(log: EmbeddedLog) -> None:
+def test_a_real_statement_that_takes_too_long_ends(log: Log) -> None:
     endless = "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE i % 7 = 3"
     watcher = Watcher(log, sender=Heard(), statement_seconds_max=0.2)
-    with pytest.raises(AlertOverdue):
+    with pytest.raises(Overdue):
         watcher.put(Rule(name="endless", kind="view", sql=endless))
     for thread in threading.enumerate():
         if thread.name == "headwater-alert-statement":
@@ -409,13 +403,13 @@ def test_a_real_statement_that_takes_too_long_ends(log: EmbeddedLog) -> None:
             assert not thread.is_alive()
 
 
-def test_a_real_statement_over_the_views_of_one_app_that_takes_too_long_ends(log: EmbeddedLog) -> None:
+def test_a_real_statement_over_the_views_of_one_app_that_takes_too_long_ends(log: Log) -> None:
     log.create("cards", "card int64", key="card", compact=True)
     log.append("cards", [{"card": 1}, {"card": 2}])
     keep(log, "fraud", cards="cards")
     endless = "SELECT count(*) FROM " + ", ".join(f"cards c{number}" for number in range(40))
     watcher = Watcher(log, sender=Heard(), statement_seconds_max=0.2)
-    with pytest.raises(AlertOverdue):
+    with pytest.raises(Overdue):
         watcher.put(Rule(name="endless", kind="view", sql=endless))
     for thread in threading.enumerate():
         if thread.name == "headwater-alert-statement":
@@ -432,7 +426,7 @@ def test_work_that_was_overdue_is_begun_again_after_a_pause() -> None:
         assert ended.wait(60)
         raise RuntimeError("it was interrupted")
 
-    patience = Patience[int](now=lambda: now[0])
+    patience = TimeLimit[int](now=lambda: now[0])
 
     def asked(work: Callable[[Stoppable], int] = work, *, seconds: float = 0.0) -> int:
         return patience.run("a", work, seconds=seconds, pause_seconds=60.0)
@@ -457,7 +451,7 @@ def until(holds: Callable[[], bool]) -> None:
                 return
 
 
-def test_somebody_who_writes_on_stops_what_they_asked_before(log: EmbeddedLog) -> None:
+def test_somebody_who_writes_on_stops_what_they_asked_before(log: Log) -> None:
     begun, ended = list[str](), threading.Event()
 
     class Endless(Numbers):
@@ -477,13 +471,13 @@ def test_somebody_who_writes_on_stops_what_they_asked_before(log: EmbeddedLog) -
         first = pool.submit(watcher.preview, Rule(name="a", kind="view", sql="SELECT endlessly"), asker="form")
         assert first_runs.wait(60)
         found = watcher.preview(Rule(name="a", kind="view", sql="SELECT endlessly, more"), asker="form")
-        with pytest.raises(AlertOverdue):
+        with pytest.raises(Overdue):
             first.result(60)
     assert [one.value for one in found] == [1.0]
     assert begun == ["SELECT endlessly", "SELECT endlessly, more"]
 
 
-def test_queries_of_the_same_name_in_two_apps_are_both_watched(log: EmbeddedLog) -> None:
+def test_queries_of_the_same_name_in_two_apps_are_both_watched(log: Log) -> None:
     def spend(app: str, *, version: int = 1, state: Any = "running") -> QueryStatus:
         return QueryStatus(name="spend", kind="view", app=app, version=version, state=state)
 
@@ -500,10 +494,10 @@ def test_queries_of_the_same_name_in_two_apps_are_both_watched(log: EmbeddedLog)
     }
 
 
-def test_an_app_of_a_newer_version_is_watched_as_far_as_it_is_known(log: EmbeddedLog) -> None:
+def test_an_app_of_a_newer_version_is_watched_as_far_as_it_is_known(log: Log) -> None:
     spend = QueryStatus(name="spend", kind="view", app="newer", inputs=("payments",), state="failed")
     with running_elsewhere(log, "newer") as newer:
-        newer.queries = [{**spend.as_dict(), "mood": "good"}]
+        newer.queries = [{**dataclasses.asdict(spend), "mood": "good"}]
         assert LogMeasures(log).query_statuses() == [spend]
 
 
@@ -511,10 +505,10 @@ def test_an_app_of_a_newer_version_is_watched_as_far_as_it_is_known(log: Embedde
 def test_a_receiver_cannot_ask_for_silence(asked: float) -> None:
     first = Delivery(id="1", at_us=0, change="c", rule="r", channel="webhook", target="http://hook")
     after = first.postponed("busy", now_us=0, after_seconds=asked)
-    assert (after.state, after.next_us <= PAUSE_SECONDS_MAX * 1e6) == ("waiting", True)
+    assert (after.state, after.next_us <= RETRY.pause_seconds_max * 1e6) == ("waiting", True)
 
 
-def test_a_sender_that_fails_leaves_its_receiver_free(log: EmbeddedLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sender_that_fails_leaves_its_receiver_free(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Heard):
         def send(self, delivery: Delivery, *, now_us: int) -> Delivery:
             if not self.attempts:
@@ -527,7 +521,7 @@ def test_a_sender_that_fails_leaves_its_receiver_free(log: EmbeddedLog, caplog: 
     watcher.put(slow())
     watcher.look()
     now_us = numbers.now_us()
-    [delivery] = watcher.book.outbox.begin(now_us, count_max=1)
+    [delivery] = watcher.store.outbox.begin(now_us, count_max=1)
     watcher._attempt(delivery)
     assert "float infinity" in caplog.text
-    assert watcher.book.outbox.begin(now_us, count_max=1) == [delivery]
+    assert watcher.store.outbox.begin(now_us, count_max=1) == [delivery]

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.percolate.__main__ import PARTS
 from benchmarks.percolate.data import SCHEMA, documents, fields, stored
-from headwater.operators.percolate.stored import Held
+from headwater.operators.percolate.run.stored_queries import StoredQueries
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,9 +21,9 @@ def test_every_part_of_the_promise_is_there() -> None:
 
 
 def test_all_queries_of_the_benchmark_can_be_used() -> None:
-    held = Held(fields())
+    held = StoredQueries(fields())
     held.store(stored(400))
-    assert (len(held.index), held.refused) == (400, [])
+    assert (len(held.index), held.invalid) == (400, [])
     assert documents(3).schema == SCHEMA
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 
 _EXPECTED = """
 CREATE TABLE passed AS
@@ -82,13 +82,13 @@ class Verdict:
         return "\n".join(lines)
 
 
-def check(log: EmbeddedLog, *, state: Path, within_us: int, window_us: int, late_by_us: int) -> Verdict:
+def check(log: Log, *, state: Path, within_us: int, window_us: int, late_by_us: int) -> Verdict:
     """Compare the topic `bills` with a recomputation over the topic `orders`."""
     database = recomputed(all_rows(log, "orders"), within_us=within_us, window_us=window_us, late_by_us=late_by_us)
     return compare(database, all_rows(log, "bills"), refused_rows(state))
 
 
-def all_rows(log: EmbeddedLog, topic: str) -> pa.Table:
+def all_rows(log: Log, topic: str) -> pa.Table:
     """The rows of a topic, each with its place."""
     columns = [*log.topic(topic).schema.names, "_partition", "_offset", "_tombstone"]
     return log.read(topic, columns=columns).table()

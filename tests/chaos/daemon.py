@@ -6,7 +6,7 @@ import importlib
 
 from pyspark.daemon import manager
 
-NEEDED = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.types", "headwater.runtime.datasource", "tests.chaos.query")
+NEEDED = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.types", "headwater.spark.datasource", "tests.chaos.query")
 
 if __name__ == "__main__":
     for module in NEEDED:

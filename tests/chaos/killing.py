@@ -170,7 +170,7 @@ def _batch() -> tuple[int | None, int | None]:
         return None, None
     from pyspark import TaskContext
 
-    from headwater.batches import BATCH_ID
+    from headwater.engine.micro_batch import BATCH_ID
 
     context = TaskContext.get()
     if context is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from tests.chaos.killing import FOLDER, Control, Order, Strike
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class Child(ABC):
     #: How often to look for what one waits for.
     look_seconds = 0.02
 
-    def __init__(self, home: Path, log: EmbeddedLog) -> None:
+    def __init__(self, home: Path, log: Log) -> None:
         self.home = home
         self.log = log
         self.control = Control(home / "control")
@@ -160,9 +160,9 @@ def _is_alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def producing(log: EmbeddedLog, *, seed: int) -> Iterator[subprocess.Popen[bytes]]:
+def producing(log: Log, *, seed: int) -> Iterator[subprocess.Popen[bytes]]:
     """A process that appends orders, until it gets SIGTERM."""
-    command = [sys.executable, "-m", "tests.chaos.producer", str(log.path), str(seed)]
+    command = [sys.executable, "-m", "tests.chaos.producer", log.address, str(seed)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         yield child

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
 from tests.chaos.query import ORDERS, WITHIN_SECONDS
 
@@ -64,7 +64,7 @@ class Orders:
         return row
 
 
-def produce(log: EmbeddedLog, seed: int) -> int:
+def produce(log: Log, seed: int) -> int:
     """Append until SIGTERM, or until the process that started this one is gone; returns how many rows."""
     told: list[int] = []
 

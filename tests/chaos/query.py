@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.engine.contract import StepResult
+from headwater.engine.event_time import BatchTime
 from headwater.operators import Dedupe, Process
-from headwater.operators.keyed import BatchTime, Stepped
 
 ORDERS = "orders"
 BILLS = "bills"
@@ -38,7 +39,7 @@ WHOLE = -1
 """In place of a window: the user's whole history."""
 
 
-def bill(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+def bill(state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
     """Number and total each order of a user; bill a window when the watermark has passed it."""
     held: dict[int, dict[int, list[int]]] = {}
     for row in state.to_pylist():
@@ -60,7 +61,7 @@ def bill(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
         for window in [one for one in sums if one != WHOLE and one + WINDOW_US <= time.watermark_us]:
             n, total = sums.pop(window)
             output.append({"_key": key, "kind": "window", "window": window, "n": n, "total": total})
-    return Stepped(_state(held), _table(output, BILLS_COLUMNS), {"refused": _table(refused, REFUSED_COLUMNS)})
+    return StepResult(_state(held), _table(output, BILLS_COLUMNS), {"refused": _table(refused, REFUSED_COLUMNS)})
 
 
 def _state(held: dict[int, dict[int, list[int]]]) -> pa.Table:
@@ -118,7 +119,7 @@ def bills(orders: DataFrame) -> DataFrame:
         late_by=LATE_BY_SECONDS,
         state={"window": "int64", "n": "int64", "total": "int64", "_wake_at": "int64"},
         output=BILLS_SCHEMA,
-        sides={"refused": REFUSED_SCHEMA},
+        side_outputs={"refused": REFUSED_SCHEMA},
         name="billed",
     )
     return orders.transform(once).transform(billed)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import orjson
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
+from headwater.log.embedded import local_log
 from headwater.testing import QUERY_CRASH_POINTS, SINK_CRASH_POINTS
 from tests.chaos.check import Verdict, check
 from tests.chaos.killing import Order
@@ -68,7 +69,7 @@ def plan(*, kills: int, seed: int) -> list[Order]:
 class Query(Child):
     """The child that runs the query, through all its lives."""
 
-    def __init__(self, home: Path, log: EmbeddedLog, *, master: str) -> None:
+    def __init__(self, home: Path, log: Log, *, master: str) -> None:
         super().__init__(home, log)
         self.master = master
 
@@ -88,7 +89,7 @@ class Query(Child):
 
     def has_caught_up(self) -> bool:
         identity = self.query_id()
-        told = None if identity is None else self.log.transaction_metadata(identity)
+        told = None if identity is None else local_log(self.log).transaction_metadata(identity)
         if not told or not told["sources"]:
             return False
         ends = {str(partition): offset for partition, offset in self.log.end_offsets(ORDERS).items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
 from tests.chaos.check import Verdict, check
 from tests.chaos.producer import Orders
@@ -26,7 +26,7 @@ from tests.chaos.query import (
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+def log(tmp_path: Path) -> Iterator[Log]:
     with open_log(tmp_path / "log") as log:
         log.create(ORDERS, ORDERS_SCHEMA, partitions=4, key="user", durability="os")
         log.create(BILLS, BILLS_SCHEMA, partitions=3, key="user", durability="os")
@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
         yield log
 
 
-def looped(log: EmbeddedLog, state: Path) -> list[dict[str, Any]]:
+def looped(log: Log, state: Path) -> list[dict[str, Any]]:
     """What the query writes, one row after the other; the side output goes to its folder."""
     table = log.read(ORDERS, columns=["id", "user", "amount", "at", "_partition", "_offset"]).table()
     table = table.set_column(3, "at", table.column("at").cast(pa.int64()))
@@ -74,7 +74,7 @@ def looped(log: EmbeddedLog, state: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def verdict(log: EmbeddedLog, state: Path) -> Verdict:
+def verdict(log: Log, state: Path) -> Verdict:
     return check(
         log,
         state=state,
@@ -84,7 +84,7 @@ def verdict(log: EmbeddedLog, state: Path) -> Verdict:
     )
 
 
-def test_the_output_of_a_plain_loop_is_what_the_checker_expects(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_the_output_of_a_plain_loop_is_what_the_checker_expects(log: Log, tmp_path: Path) -> None:
     log.append(BILLS, looped(log, tmp_path / "state"))
     found = verdict(log, tmp_path / "state")
     assert found.good, found
@@ -97,7 +97,7 @@ def test_the_output_of_a_plain_loop_is_what_the_checker_expects(log: EmbeddedLog
     assert len(passed) > len(set(passed))
 
 
-def test_a_row_that_is_missing_twice_there_or_different_is_told(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_a_row_that_is_missing_twice_there_or_different_is_told(log: Log, tmp_path: Path) -> None:
     rows = looped(log, tmp_path / "state")
     log.append(BILLS, [*rows[:100], *rows[101:], rows[200], {**rows[300], "id": "nobody's"}])
     found = verdict(log, tmp_path / "state")

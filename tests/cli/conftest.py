@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater.cli import reading
+from headwater.cli import consume
 from headwater.cli.app import run
 
 SECONDS_MAX = 240
@@ -54,7 +54,7 @@ def an_empty_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, mo
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
     # How long the last member of a group waits for partitions of others before it calls it the end.
-    monkeypatch.setattr(reading, "GROUP_END_SECONDS", 0.05)
+    monkeypatch.setattr(consume, "GROUP_END_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

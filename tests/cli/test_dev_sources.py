@@ -15,9 +15,9 @@ import pytest
 import typer
 from pyspark import cloudpickle
 
+from headwater.apps.errors import AppFileInvalid
 from headwater.cli.session import Flags, Session
 from headwater.cli.sources import Sources, _is_own
-from headwater.errors import AppFileInvalid
 
 APP = """
 import headwater as hw

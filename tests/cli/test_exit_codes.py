@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.failures import explain
-from headwater.errors import DiskFull, HeadwaterError, LogNotFound
+from headwater.errors import HeadwaterError, NotFound
+from headwater.log.errors import DiskFull
 from tests.cli.conftest import Cli, execute
 
 
@@ -27,14 +28,14 @@ from tests.cli.conftest import Cli, execute
         (["consume", "orders", "-n", "many"], 2, "'many' is not a whole number"),
         (["consume", "orders", "-n", "-1"], 2, "-1 is less than 0"),
         (["consume", "orders", "-o", "yesterday"], 2, "@-1h"),
-        (["consume", "orders", "-p", "7"], 3, "there is no partition 7"),
+        (["consume", "orders", "-p", "7"], 3, "There is no partition 'orders/7'"),
         (["consume", "orders", "--columns", "usr"], 2, "usr"),
         (["consume", "orders", "--format", "%x"], 2, "%t"),
         (["consume"], 2, "Missing argument 'TOPIC'"),
         (["produce", "orders", "--file", "missing.csv"], 3, "missing.csv"),
         (["group", "describe", "billing"], 3, "There is no consumer group 'billing'"),
         (["schema", "check", "orders", "id string"], 2, "cannot change so"),
-        (["--log", "elsewhere", "topic", "list"], 3, "There is no log at elsewhere"),
+        (["--log", "elsewhere", "topic", "list"], 3, "There is no log 'elsewhere'"),
     ],
 )
 def test_each_mistake_has_its_code_and_one_message(cli: Cli, arguments: list[str], code: int, message: str) -> None:
@@ -54,7 +55,7 @@ def test_verbose_shows_the_traceback_as_well(cli: Cli) -> None:
 
 
 def test_a_remedy_of_the_command_line_names_flags_not_arguments() -> None:
-    message, code = explain(LogNotFound(path="x"))
+    message, code = explain(NotFound(kind="log", name="x"))
     assert code == 3
     assert "create=False" not in message
     assert "--log" in message

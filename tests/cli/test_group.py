@@ -48,8 +48,8 @@ def test_a_description_names_the_members(cli: Cli, billing: Path) -> None:
         record = cli("group", "describe", "billing", "--json").json
         shown = cli("group", "describe", "billing").out
     [member] = record["members"]
-    assert list(record) == ["group", "generation", "rows", "members", "partitions"]
-    assert (member["member"], member["alive"]) == (consumer.member, True)
+    assert list(record) == ["group", "generation", "members", "partitions", "rows"]
+    assert (member["id"], member["alive"]) == (consumer.member, True)
     assert member["assignment"] == {"orders": [0, 1, 2]}
     assert "orders[0,1,2]" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -74,7 +74,7 @@ def test_a_move_is_shown_before_it_is_made(cli: Cli) -> None:
 def test_a_move_needs_a_yes_and_is_a_contract(cli: Cli) -> None:
     assert cli("group", "seek", "billing", "--to", "start").code == 2
     done = cli("group", "seek", "billing", "orders", "--to", "-1", "--yes", "--json")
-    assert done.json[0].keys() == {"group", "topic", "partition", "current", "new", "rows", "moved"}
+    assert done.json[0].keys() == {"group", "topic", "partition", "current", "new", "offset_start", "rows", "moved"}
     assert sum(one["rows"] for one in done.json) == 1
     assert len(cli("consume", "orders", "-g", "billing", "-e", "--json").rows) == 1
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headwater.apps.app_file import load_app
 from headwater.config import Config
-from headwater.runtime.loading import load_app
 from tests.cli.conftest import Cli, Result, execute, program
 from tests.cli.test_run import SECONDS_MAX
 from tests.waiting import until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from headwater.apps.status import QueryStatus, State
 from headwater.cli.live import Display, rows, short, sparkline, told
 from headwater.cli.session import Flags, Session
-from headwater.runtime.status import QueryStatus
 
 NOW = 1_700_000_000_000_000
 STATUSES = st.builds(
@@ -96,9 +97,11 @@ def test_a_file_gets_a_line_per_change_and_now_and_then(capsys: pytest.CaptureFi
     now = [0.0]
     one = QueryStatus(name="spend", kind="view", state="starting")
     with Display(Session.begin(Flags()), clock=lambda: now[0]) as display:
-        for at, state in ((0.0, "starting"), (1.0, "starting"), (2.0, "running"), (3.0, "running"), (12.0, "running")):
+        states: list[tuple[float, State]]
+        states = [(0.0, "starting"), (1.0, "starting"), (2.0, "running"), (3.0, "running"), (12.0, "running")]
+        for at, state in states:
             now[0] = at
-            display.show([QueryStatus(**{**one.as_dict(), "state": state})])
+            display.show([replace(one, state=state)])
     assert capsys.readouterr().err.splitlines() == [
         "spend starting: 0 rows/s, lag -",
         "spend running: 0 rows/s, lag -",

@@ -26,7 +26,16 @@ def test_a_schema_is_checked_against_the_rules(cli: Cli) -> None:
     assert good.json == {
         "topic": "orders",
         "fits": True,
-        "changes": [{"kind": "added", "column": "note", "old": None, "new": "string", "refused": None}],
+        "changes": [
+            {
+                "kind": "added",
+                "column": "note",
+                "old": "",
+                "new": "string",
+                "refused": "",
+                "description": "note: added as string",
+            }
+        ],
     }
     bad = cli("schema", "check", "orders", "id int32 not null, user string, amount float64", "--json")
     assert bad.code == 2

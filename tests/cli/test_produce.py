@@ -38,7 +38,7 @@ def test_a_made_topic_is_announced_with_its_schema(cli: Cli, an_empty_folder: Pa
     done = cli("produce", "t", "--file", "rows.jsonl", "--create", "--partitions", "2", "--key-columns", "id")
     expected = "id int64, at timestamp, tags list<string>, day date, note string; 2 partitions"
     assert f"Made topic 't' ({expected}), as the first rows suggest." in done.err
-    assert cli("topic", "describe", "t", "--json").json["key"] == ["id"]
+    assert cli("topic", "describe", "t", "--json").json["topic"]["key"] == ["id"]
 
 
 @pytest.mark.usefixtures("orders")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headwater as hw
-from headwater.errors import HeadwaterError, RunnerActive
-from headwater.runtime import runner
-from headwater.runtime.client import Client
-from headwater.runtime.home import Home
-from headwater.server import Settings
+from headwater.apps import runner
+from headwater.apps.home import Home
+from headwater.errors import HeadwaterError, InUse
+from headwater.http import Settings
+from headwater.services import app_services
 from headwater.units import GIB
 from tests.cli.conftest import Cli, execute, program
 from tests.shared_session import left_as_it_was
@@ -113,7 +113,7 @@ def test_a_file_is_a_batch_job_and_its_views_can_be_queried_afterwards(cli: Cli,
     assert [(one["name"], one["state"], one["lag_rows"]) for one in listed.json] == [("spend", "stopped", 0)]
     again = cli("run", "shop.py", "--until-caught-up", "--from", "latest")
     assert again.code == 2
-    assert "`headwater replay` runs it anew" in again.err
+    assert "`headwater replay` runs a second version beside it" in again.err
 
 
 @pytest.mark.parametrize("more", [[], ["--until-caught-up"]])
@@ -125,7 +125,7 @@ def test_whoever_runs_says_what_a_statement_may_take(
 
     def refuse(*_: object, served: partial[object], **__: object) -> None:
         given.append(served.keywords["settings"])
-        raise RunnerActive(app="shop", holder="another process")
+        raise InUse(what="App 'shop'", by="another process", instead="Stop it")
 
     monkeypatch.setattr(runner, "Runner", refuse)
     flags = ["--answer-rows", "7", "--statement-seconds", "90", "--statement-memory", "2 GiB"]
@@ -185,6 +185,7 @@ def test_a_standby_takes_over_and_a_saved_file_is_taken_in() -> None:
 
 def _queries() -> list[str]:
     try:
-        return sorted(one["name"] for one in Client("shop", Path("data/apps/shop")).get("/queries"))
+        with app_services(Home(Path("data/apps/shop"))) as services:
+            return sorted(one.name for one in services.queries.statuses().queries)
     except HeadwaterError:
         return []

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import headwater
-from headwater.errors import TokenInvalid
+from headwater.services.tokens import TokenInvalid
 from tests.cli.conftest import Cli, program
 
 SECONDS_MAX = 240
@@ -95,9 +95,9 @@ def test_a_token_is_made_used_listed_and_revoked(cli: Cli) -> None:
     with headwater.open("data") as log:
         actions = [(row["action"], row["target"]) for row in log.read("__audit").rows()]
     assert actions == [
-        ("token create", "ci"),
+        ("tokens.create", "ci seconds=2592000.0"),
         ("POST", "/api/v1/topics/fresh"),
-        ("token revoke", "ci"),
+        ("tokens.revoke", "ci"),
     ]
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater.log import EmbeddedLog
-from headwater.runtime.home import Home
+from headwater.apps.home import Home
+from headwater.log import Log
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
 from tests.cli.conftest import SECONDS_MAX, Cli, program
-from tests.views.serving import served
+from tests.views.serving import serving
 
 TOTALS = "SELECT card, sum(amount) AS total FROM payments GROUP BY card ORDER BY card"
 
 
 @pytest.fixture
-def log(an_empty_folder: Path) -> Iterator[EmbeddedLog]:
+def log(an_empty_folder: Path) -> Iterator[Log]:
     with headwater.open(an_empty_folder / "data") as log:
         log.create("payments", {"card": "int64", "amount": "decimal(10,2)"}, key="card")
         log.append("payments", [{"card": 1, "amount": 2}, {"card": 2, "amount": 3}, {"card": 1, "amount": 4}])
@@ -30,7 +30,7 @@ def log(an_empty_folder: Path) -> Iterator[EmbeddedLog]:
 
 
 @contextlib.contextmanager
-def kept(log: EmbeddedLog, home: Path) -> Iterator[ViewKeeper]:
+def kept(log: Log, home: Path) -> Iterator[ViewKeeper]:
     """A view `spend` of the app `shop`, with one row, and a changelog of two."""
     topic = log.create("spend", {"card": "int64", "total": "float64"}, key="card", compact=True, exist_ok=True)
     log.append("spend", [{"card": 1, "total": 1.0}, {"card": 1, "total": 6.0}])
@@ -45,16 +45,16 @@ def kept(log: EmbeddedLog, home: Path) -> Iterator[ViewKeeper]:
 
 
 @pytest.fixture(params=["running", "left"])
-def shop(request: pytest.FixtureRequest, log: EmbeddedLog) -> Iterator[str]:
+def shop(request: pytest.FixtureRequest, log: Log) -> Iterator[str]:
     """The app `shop` with a view: one that runs and serves it, or one that has been stopped."""
-    path = Path(log.path, "apps", "shop")
+    path = Path(log.home, "apps", "shop")
     if request.param == "left":
         with kept(log, path):
             pass
         yield "as it was left"
         return
     home = Home(path)
-    with home.held("shop"), kept(log, path) as keeper, served(keeper) as address:
+    with home.held("shop"), kept(log, path) as keeper, serving(keeper) as address:
         home.announce(address)
         yield "kept"
 
@@ -109,7 +109,7 @@ def test_a_view_is_asked_wherever_it_is(cli: Cli, shop: str) -> None:
     shown = cli("view", "show", "spend", "--json").json
     assert shown["rows"] == [{"card": 1, "total": 6.0}]
     assert "changelog   spend" in cli("view", "show", "spend").out
-    assert "did you mean 'spend'" in cli("view", "show", "spnd").err
+    assert "Did you mean 'spend'" in cli("view", "show", "spnd").err
 
 
 def test_a_view_is_changed_only_where_its_app_runs(cli: Cli, shop: str) -> None:
@@ -124,7 +124,7 @@ def test_a_view_is_changed_only_where_its_app_runs(cli: Cli, shop: str) -> None:
 
 
 @pytest.mark.process
-def test_a_result_that_is_watched_is_shown_again_as_rows_come(log: EmbeddedLog, an_empty_folder: Path) -> None:
+def test_a_result_that_is_watched_is_shown_again_as_rows_come(log: Log, an_empty_folder: Path) -> None:
     words = program("sql", "SELECT count(*) AS n FROM payments", "--watch", "--output", "jsonl")
     watching = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=an_empty_folder, env=os.environ)
     try:

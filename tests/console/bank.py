@@ -9,9 +9,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headwater.log import EmbeddedLog
-from headwater.operators.finding import Finder
-from headwater.runtime.home import Home
+from headwater.apps.home import Home
+from headwater.engine.finder import Finder
+from headwater.log import Log
 
 CARD = 73_314_510_714_175_488
 BEGIN = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
@@ -44,7 +44,7 @@ def payments_of(number: int) -> list[dict[str, Any]]:
     return [*small, last]
 
 
-def make_bank(log: EmbeddedLog) -> None:
+def make_bank(log: Log) -> None:
     """The topics with their rows, and what the app `bank` looks for."""
     log.create(
         "payments",
@@ -100,7 +100,7 @@ def make_bank(log: EmbeddedLog) -> None:
     _note(log)
 
 
-def _make_news(log: EmbeddedLog) -> None:
+def _make_news(log: Log) -> None:
     log.create("articles", {"url": "string", "title": "string", "published": "timestamp"}, time="published")
     log.create(
         "searches", {"id": "string", "query": "string", "metadata": "map<string, string>"}, key="id", compact=True
@@ -113,8 +113,8 @@ def _make_news(log: EmbeddedLog) -> None:
     log.append("searches", [{"id": "weather", "query": "storm OR flood*", "metadata": {"desk": "weather"}}])
 
 
-def _note(log: EmbeddedLog) -> None:
-    home = Home(log.path / "apps" / "bank")
+def _note(log: Log) -> None:
+    home = Home(log.home / "apps" / "bank")
     pattern = Finder(kind="pattern", operator="match", on="at", by=("card",), text=TRIED_OUT)
     rules = Finder(kind="rules", operator="rules", on="at", by=("card",), rules="rules")
     text = {"language": "english", "stop_words": True}

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import headwater as hw
 from headwater.operators import Match, Tumbling, agg
-from headwater.sinks import ParquetSink
+from headwater.sinks import LakeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headwater.log import EmbeddedLog
+    from headwater.log import Log
 
 NAME = "company"
 QUERIES = ("orders_per_minute", "alerts", "archive")
@@ -53,8 +53,8 @@ def orders_per_minute(orders: DataFrame) -> DataFrame:
         by="city",
         compute={"orders": agg.count(), "total": agg.sum("amount")},
         late_by="10 seconds",
-        late="side",
-        emit="net",
+        late="side_output",
+        emit="changes",
     )
     return orders.transform(minutes).withColumnRenamed("window_start", "minute").drop("window_end")
 
@@ -65,7 +65,7 @@ def alerts(payments: DataFrame) -> DataFrame:
     return payments.transform(Match(CARD_TRIED_OUT, late_by="2 seconds"))
 
 
-@app.sink(ParquetSink(path="lake"), trigger="1 second")
+@app.sink(LakeSink(path="lake"), trigger="1 second")
 def archive(alerts: DataFrame) -> DataFrame:
     """Alerts are kept for good."""
     return alerts
@@ -74,7 +74,7 @@ def archive(alerts: DataFrame) -> DataFrame:
 class Feed:
     """Writes what happens in the company: minutes of orders and payments, of which some are late, broken or stolen."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._number = 0
         self._now = datetime.fromtimestamp(int(time.time()) - 600, UTC)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import pytest
@@ -33,10 +33,13 @@ from playwright.sync_api import (
 )
 
 import headwater
-from headwater.errors import HeadwaterError, JavaMissing
-from headwater.log import EmbeddedLog
-from headwater.runtime.client import Client, find_runner
-from headwater.runtime.java import find_java
+from headwater.apps.home import Home
+from headwater.apps.status import QueryStatus
+from headwater.errors import HeadwaterError
+from headwater.log import Log
+from headwater.services import app_services
+from headwater.spark.errors import JavaMissing
+from headwater.spark.java import find_java
 from tests.console import company
 from tests.console.bank import make_bank
 from tests.console.simulated import SimulatedConsole, simulated
@@ -214,14 +217,14 @@ def serving(log: Path, *more: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+def log(tmp_path: Path) -> Iterator[Log]:
     with headwater.open(tmp_path / "log") as opened:
-        assert isinstance(opened, EmbeddedLog)
+        assert isinstance(opened, Log)
         yield opened
 
 
 @pytest.fixture
-def console(log: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(log: Log) -> Iterator[SimulatedConsole]:
     """The console of the fixture `log` in this process: it starts nothing."""
     with simulated(log) as made:
         yield made
@@ -231,7 +234,7 @@ def console(log: EmbeddedLog) -> Iterator[SimulatedConsole]:
 class Served:
     """A log with a `headwater serve` on it. Tests share it: each makes topics, groups and rules with names of its own."""
 
-    log: EmbeddedLog
+    log: Log
     address: str
 
 
@@ -240,7 +243,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The one served log of a test process."""
     path = tmp_path_factory.mktemp("shared") / "log"
     with headwater.open(path) as opened, serving(path) as address:
-        assert isinstance(opened, EmbeddedLog)
+        assert isinstance(opened, Log)
         yield Served(log=opened, address=address)
 
 
@@ -271,18 +274,18 @@ class Running:
     """A real `headwater run` of `company.py`, with its console."""
 
     address: str
-    log: EmbeddedLog
+    log: Log
     feed: company.Feed
     home: Path
 
-    # Any: what the API answers with.
-    def queries(self) -> dict[str, dict[str, Any]]:
+    def queries(self) -> dict[str, QueryStatus]:
         """The queries by name, as the app itself tells of them."""
-        return {str(one["name"]): one for one in Client(company.NAME, self.home).get("/queries")}
+        with app_services(Home(self.home)) as services:
+            return {one.name: one for one in services.queries.statuses().queries}
 
     def is_at_work(self) -> bool:
         """Whether every query has done a batch, and goes on."""
-        return all(one["batch"] is not None and one["error"] is None for one in self.queries().values())
+        return all(one.batch is not None and one.error is None for one in self.queries().values())
 
     def until(self, holds: Callable[[], bool], what: str, *, seconds: float = 180.0) -> None:
         """Wait for a condition; an app that is just coming up, or a topic that is not there yet, does not meet it."""
@@ -312,11 +315,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     words = [sys.executable, "-m", "headwater.cli", "--log", str(folder / "data"), "run", str(Path(company.__file__))]
     with (folder / "stderr").open("w") as told, subprocess.Popen(words, cwd=folder, stderr=told) as process:
         try:
-            while (found := find_runner(home)) is None:
+            while (found := Home(home).active_runner()) is None:
                 assert process.poll() is None, (folder / "stderr").read_text()
                 time.sleep(0.1)
             with headwater.open(folder / "data") as opened:
-                assert isinstance(opened, EmbeddedLog)
+                assert isinstance(opened, Log)
                 feed = company.Feed(opened)
                 for _ in range(5):
                     feed.some()

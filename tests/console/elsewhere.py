@@ -1,4 +1,4 @@
-"""Apps of other processes, as the console meets them: a lock that is held, and an address that answers as a test likes."""
+"""Apps of other processes, as services meet them: a lock that is held, and an address that answers as a test likes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from headwater.log import EmbeddedLog
-from headwater.runtime.home import Home
-from headwater.runtime.status import QueryStatus
+from headwater.apps.home import Home
+from headwater.apps.status import QueryStatus
+from headwater.log import Log
 
 #: How soon such an app notices that it is to end.
 POLL_SECONDS = 0.01
@@ -31,21 +31,23 @@ class Elsewhere:
 
     def answer(self, method: str, path: str) -> Any:
         self.awake.wait()
-        path = path.partition("?")[0].removeprefix("/v1")
+        path = path.partition("?")[0].removeprefix("/api/v1")
         if path == "/queries":
-            return list(self.queries)
-        if path == "/graph":
-            return {"app": "", "nodes": [], "edges": []}
+            return {"queries": list(self.queries)}
+        if path == "/graphs":
+            return []
+        if path == "/views":
+            return {"views": []}
         self.asked.append(f"{method} {path}")
         if path.endswith("/explain"):
-            return {"plan": "elsewhere"}
-        return {"line": "elsewhere", "details": [], "trace": ""} if path.endswith("/trouble") else {}
+            return {"query": "spend", "plan": "elsewhere"}
+        return {"line": "elsewhere", "details": [], "trace": ""} if path.endswith("/failure") else {}
 
 
 @contextmanager
-def running_elsewhere(log: EmbeddedLog, name: str, *queries: QueryStatus) -> Iterator[Elsewhere]:
+def running_elsewhere(log: Log, name: str, *queries: QueryStatus) -> Iterator[Elsewhere]:
     """Such an app while the block runs."""
-    app = Elsewhere([one.as_dict() for one in queries])
+    app = Elsewhere([asdict(one) for one in queries])
     app.awake.set()
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,7 +65,7 @@ def running_elsewhere(log: EmbeddedLog, name: str, *queries: QueryStatus) -> Ite
         def log_message(self, *_: object) -> None:
             """Nobody wants to read it."""
 
-    home = Home(log.path / "apps" / name)
+    home = Home(log.home / "apps" / name)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, home.held(name):
         threading.Thread(target=server.serve_forever, args=[POLL_SECONDS], daemon=True).start()
         home.announce(f"http://127.0.0.1:{server.server_port}")

@@ -16,18 +16,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import headwater
+from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.console import console_for_server
-from headwater.log import EmbeddedLog
-from headwater.runtime.status import Graph, Node, QueryStatus
-from headwater.server.serving import Address, run_server
-from headwater.server.settings import Settings
-from headwater.server.tokens import Tokens
+from headwater.http.serving import Address, run_server
+from headwater.log import Log
+from headwater.services.settings import Settings
+from headwater.services.tokens import Tokens
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
 
 APP = "shop"
 
 
-def kept(log: EmbeddedLog, path: Path) -> ViewKeeper:
+def kept(log: Log, path: Path) -> ViewKeeper:
     """A keeper of a view for each compacted topic with a key."""
     keeper = ViewKeeper(log, DuckStore(path))
     for name in log.topics():
@@ -37,11 +37,11 @@ def kept(log: EmbeddedLog, path: Path) -> ViewKeeper:
     return keeper
 
 
-# Any: stands in for a runner, as far as the console asks one.
-def runner_of(log: EmbeddedLog, keeper: ViewKeeper) -> Any:
+# Any: stands in for a runner, as far as the services ask one.
+def runner_of(log: Log, keeper: ViewKeeper) -> Any:
     names = keeper.names()
     statuses = [
-        QueryStatus(name=name, kind="view", state="running", inputs=("payments",), outputs=(name,), lag_rows=0)
+        QueryStatus(name=name, kind="view", app=APP, state="running", inputs=("payments",), outputs=(name,), lag_rows=0)
         for name in names
     ]
     nodes = [Node(name="payments", kind="topic"), *(Node(name=f"{name}()", kind="query") for name in names)]
@@ -73,7 +73,7 @@ def keeping(path: Path) -> Iterator[str]:
 
 def main(path: str) -> None:
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         home = Path(path) / "apps" / APP
         home.mkdir(parents=True, exist_ok=True)
         keeper = kept(log, home / "views.duckdb")
@@ -82,10 +82,11 @@ def main(path: str) -> None:
             log,
             Address(port=0),
             settings=Settings(),
-            tokens=Tokens(log.path),
+            tokens=Tokens(log.home),
             tell=lambda address: print(json.dumps({"address": address}), flush=True),
             confined=False,  # its views are kept by this process, which no other can ask
-            **console_for_server(runner_of(log, keeper)),
+            runner=runner_of(log, keeper),
+            **console_for_server(),
         )
         keeper.stop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 
 BIG = 73314510714175488
 BEGIN = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
@@ -25,12 +25,12 @@ def order(number: int) -> dict[str, object]:
     }
 
 
-def make_orders(log: EmbeddedLog, *, count: int = 120, partitions: int = 1, name: str = "orders") -> None:
+def make_orders(log: Log, *, count: int = 120, partitions: int = 1, name: str = "orders") -> None:
     """A topic of orders."""
     log.create(name, SCHEMA, partitions=partitions, key="customer", time="at")
     add_orders(log, range(count), name=name)
 
 
-def add_orders(log: EmbeddedLog, numbers: Sequence[int] | range, *, name: str = "orders") -> None:
+def add_orders(log: Log, numbers: Sequence[int] | range, *, name: str = "orders") -> None:
     if len(numbers):
         log.append(name, [order(number) for number in numbers], headers={"source": b"web"})

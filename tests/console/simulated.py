@@ -37,16 +37,16 @@ from nicegui.timer import Timer
 
 from headwater.alerts import Watcher
 from headwater.console import PATH, console_for_server
-from headwater.console.alerting import alerts
+from headwater.console.alerts.badge import alerts
 from headwater.console.context import context
-from headwater.console.parts import live
-from headwater.console.parts.graph import GraphView
-from headwater.console.parts.rows import RowList
-from headwater.console.parts.table import Table
-from headwater.log import EmbeddedLog
-from headwater.server.application import application
-from headwater.server.settings import Settings
-from headwater.server.tokens import Tokens
+from headwater.console.kit import live
+from headwater.console.kit.graph import GraphView
+from headwater.console.kit.table import Table
+from headwater.console.topics.row_list import RowList
+from headwater.http.application import application
+from headwater.log import Log
+from headwater.services.settings import Settings
+from headwater.services.tokens import Tokens
 
 T = TypeVar("T")
 #: It ends a hang; a machine may be slow.
@@ -578,21 +578,22 @@ async def _wait_for_later(timer: Timer) -> None:
 
 # Any: stands in for a runner, as far as the console asks one.
 @contextmanager
-def simulated(log: EmbeddedLog, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
+def simulated(log: Log, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
     """The console of a log, and of an app on it, while the block runs. An error inside of a page fails the test."""
     global _is_on
     assert not _is_on, "another console is open in this process"
     _is_on = True
-    tokens = Tokens(log.path, clock=log.clock)
+    tokens = Tokens(log.home, clock=log.clock)
     # Without the API's own routes: they take most of the time, and have tests of their own.
-    with patch("headwater.server.application._own", lambda *_: []):
+    with patch("headwater.http.application._own", lambda *_: []):
         app = application(
             log,
             settings=Settings(),
             tokens=tokens,
             watcher=watcher,
             confined=False,  # a test that asks SQL starts nothing
-            **console_for_server(runner),
+            runner=runner,
+            **console_for_server(),
         )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="simulated-console", daemon=True)

@@ -12,21 +12,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import headwater
+from headwater.apps.failure import Trouble
+from headwater.apps.graph import picture_from
+from headwater.apps.replay import Comparison
+from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.console import console_for_server
-from headwater.errors import QueryNotFound
-from headwater.log import EmbeddedLog
-from headwater.runtime.graph import picture_from
-from headwater.runtime.status import Graph, Node, QueryStatus
-from headwater.runtime.trouble import Trouble
-from headwater.server.serving import Address, run_server
-from headwater.server.settings import Settings
-from headwater.server.tokens import Tokens
+from headwater.errors import NotFound
+from headwater.http.serving import Address, run_server
+from headwater.log import Log
+from headwater.services.settings import Settings
+from headwater.services.tokens import Tokens
 
 APP = "shop"
 FILE = "stage.json"
@@ -35,14 +36,14 @@ FILE = "stage.json"
 class Stage:
     """What a test shows: the queries of an app with what they read and write."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
-        self._path = log.path / FILE
+    def __init__(self, log: Log) -> None:
+        self._path = log.home / FILE
         self.spark = True
         self.statuses: list[QueryStatus] = []
         self.graph = Graph(app=APP, nodes=(), edges=())
         self.trouble: Trouble | None = None
         #: What was asked of the app, in order; written by the process.
-        self._asked = log.path / "asked.txt"
+        self._asked = log.home / "asked.txt"
         self._asked.unlink(missing_ok=True)
 
     def show(self) -> None:
@@ -50,7 +51,7 @@ class Stage:
         body = {
             "spark": self.spark,
             "graph": asdict(self.graph),
-            "statuses": [one.as_dict() for one in self.statuses],
+            "statuses": [asdict(one) for one in self.statuses],
             "trouble": None if self.trouble is None else asdict(self.trouble),
         }
         fresh = self._path.with_suffix(".new")
@@ -76,9 +77,9 @@ def graph_of(queries: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, app:
     return Graph(app=app, nodes=tuple(nodes.values()), edges=tuple(edges))
 
 
-# Any: stands in for a runner, as far as the console asks one.
-def runner_of(log: EmbeddedLog) -> Any:
-    path, asked = log.path / FILE, log.path / "asked.txt"
+# Any: stands in for a runner, as far as the services ask one.
+def runner_of(log: Log) -> Any:
+    path, asked = log.home / FILE, log.home / "asked.txt"
 
     def stage() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text())
@@ -96,7 +97,7 @@ def runner_of(log: EmbeddedLog) -> Any:
 
     def trouble(name: str) -> Trouble | None:
         if name not in [one.name for one in statuses()]:
-            raise QueryNotFound(query=name, near="")
+            raise NotFound(kind="query", name=name, near="")
         told = stage()["trouble"]
         return None if told is None else Trouble(**{**told, "details": tuple(told["details"])})
 
@@ -109,7 +110,7 @@ def runner_of(log: EmbeddedLog) -> Any:
         def queries(self) -> list[QueryStatus]:
             return statuses()
 
-    compared = {"same": 40, "changed": 2, "only_active": 1, "only_trial": 0}
+    compared = Comparison(query="", active=1, trial=2, state="running", same=40, changed=2, only_active=1)
     return Runner(
         app=SimpleNamespace(name=APP, queries=[]),
         log=log,
@@ -119,14 +120,14 @@ def runner_of(log: EmbeddedLog) -> Any:
         explain=lambda name: f"== Physical Plan ==\n*(1) Project of {name} <b>\n",
         stop_query=lambda name: note(f"stop {name}"),
         restart_query=lambda name: note(f"restart {name}"),
-        replays=SimpleNamespace(report=lambda name: SimpleNamespace(as_dict=lambda: {"query": name, **compared})),
+        replays=SimpleNamespace(report=lambda name: replace(compared, query=name)),
     )
 
 
 @contextmanager
-def staging(log: EmbeddedLog) -> Iterator[str]:
+def staging(log: Log) -> Iterator[str]:
     """Such a process on a free port while the block runs; gives its address."""
-    words = [sys.executable, "-m", "tests.console.staged", str(log.path)]
+    words = [sys.executable, "-m", "tests.console.staged", log.address]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
         try:
@@ -140,14 +141,14 @@ def staging(log: EmbeddedLog) -> Iterator[str]:
 class Theatre:
     """A log with such a process on it; tests share it, and each has a stage of its own."""
 
-    log: EmbeddedLog
+    log: Log
     address: str
 
 
 @contextmanager
 def opened_theatre(path: Path) -> Iterator[Theatre]:
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         Stage(log).show()
         with staging(log) as address:
             yield Theatre(log=log, address=address)
@@ -155,15 +156,16 @@ def opened_theatre(path: Path) -> Iterator[Theatre]:
 
 def main(path: str) -> None:
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         run_server(
             log,
             Address(port=0),
             settings=Settings(),
-            tokens=Tokens(log.path),
+            tokens=Tokens(log.home),
             tell=lambda url: print(json.dumps({"address": url}), flush=True),
             confined=False,  # its views are kept by this process, which no other can ask
-            **console_for_server(runner_of(log)),
+            runner=runner_of(log),
+            **console_for_server(),
         )
 
 

@@ -16,10 +16,10 @@ from playwright.sync_api import Locator, Page, expect
 
 import headwater
 from headwater.alerts import Delivery, LogMeasures, Rule, Watcher
+from headwater.apps.home import Home
 from headwater.console.context import context
-from headwater.log import EmbeddedLog, Lag
-from headwater.runtime.client import Client
-from tests.console import company
+from headwater.log import Lag, Log
+from headwater.services import app_services
 from tests.console.conftest import PHONE, WANTS_PICTURES, Running, Served, Visit, Visitor, serving
 from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
 from tests.waiting import until
@@ -37,14 +37,14 @@ window.Notification = class {
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     with headwater.open(tmp_path_factory.mktemp("alerts") / "log") as opened:
-        assert isinstance(opened, EmbeddedLog)
+        assert isinstance(opened, Log)
         make_billing(opened)
         yield opened
 
 
-def make_billing(log: EmbeddedLog, *, topic: str = "orders", group: str = "billing") -> None:
+def make_billing(log: Log, *, topic: str = "orders", group: str = "billing") -> None:
     """A group that is 12,500 rows behind."""
     log.create(topic, "customer string, amount long")
     log.append(topic, [{"customer": "ada", "amount": number} for number in range(12_500)])
@@ -52,13 +52,13 @@ def make_billing(log: EmbeddedLog, *, topic: str = "orders", group: str = "billi
 
 
 @pytest.fixture(scope="module")
-def console(log: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(log: Log) -> Iterator[SimulatedConsole]:
     with simulated(log) as made:
         yield made
 
 
 @pytest.fixture
-def watcher(log: EmbeddedLog) -> Watcher:
+def watcher(log: Log) -> Watcher:
     """Rules written by another process than the one that is looked at."""
     return Watcher(log)
 
@@ -94,7 +94,7 @@ PREVIEW = "What it would say now"
 
 def looked(page: SimulatedPage) -> SimulatedPage:
     """The page after the rules were looked at once."""
-    context().service.watcher.look()
+    context().host.watcher.look()
     return page.later()
 
 
@@ -136,7 +136,7 @@ def test_a_statement_watches_each_of_its_rows(console: SimulatedConsole) -> None
 def test_a_rule_that_cannot_be_looked_at_shows_its_error_and_the_others_go_on(
     console: SimulatedConsole, watcher: Watcher
 ) -> None:
-    watcher.book.put(Rule(name="gone", kind="lag", group="no-such-group", threshold=1))
+    watcher.store.put(Rule(name="gone", kind="lag", group="no-such-group", threshold=1))
     watcher.put(Rule(name="beside-it", kind="lag", group="bill*", threshold=1))
     page = looked(console.open("/alerts"))
     assert "no-such-group" in page.sees_row(RULES, "unknown gone")
@@ -175,10 +175,11 @@ def test_snooze_wake_pause_resume_and_remove(console: SimulatedConsole, watcher:
     page.press("Resume").hears("The rule is watched again.")
     looked(page).sees("firing", within="State")
     page.press("Remove").sees("Remove handled?").press("Remove")
-    until(lambda: page.address == "/alerts", "the list is opened")
+    until(lambda: page.address == "/alerts" and "Rules" in page.text(), "the list is opened")
     assert not any("handled" in row for row in page.rows(RULES))
-    audit = [one["action"] for one in watcher.book.log.read("__audit").rows() if one["target"] == "handled"]
-    assert audit == [f"{word} alert rule" for word in ("snooze", "wake", "pause", "resume", "remove")]
+    rows = watcher.store.log.read("__audit").rows()
+    audit = [one["action"] for one in rows if one["target"].split()[0] == "handled"]
+    assert audit == [f"alerts.{word}" for word in ("snooze", "snooze", "pause", "resume", "remove")]
 
 
 def test_a_rule_is_changed_in_the_same_form(console: SimulatedConsole, watcher: Watcher) -> None:
@@ -195,11 +196,11 @@ def test_one_that_is_gone_is_said_in_one_sentence(console: SimulatedConsole, wat
     watcher.remove("removed")
     page.later().hears("There is no ")
     assert "'removed'" in page.notices[-1]
-    console.open("/alerts/removed").sees("AlertNotFound", "'removed'")
+    console.open("/alerts/removed").sees("NotFound", "'removed'")
 
 
 def test_what_fires_and_ends_while_a_page_is_open_is_told_once(
-    console: SimulatedConsole, watcher: Watcher, log: EmbeddedLog
+    console: SimulatedConsole, watcher: Watcher, log: Log
 ) -> None:
     log.create("parcels", "id long")
     log.append("parcels", [{"id": 1}])
@@ -283,12 +284,12 @@ def test_a_real_query_that_is_stopped_fires_and_is_over_when_it_runs_again(runni
     expect(page.get_by_label("What it would say now")).to_contain_text("Now it would be: ok")
     page.get_by_role("button", name="Save rule").click()
     expect(row(page, "archive-is-down")).to_contain_text("ok")
-    client = Client(company.NAME, running.home)
-    try:
-        client.post("/queries/archive/stop")
-        expect(row(page, "archive-is-down")).to_contain_text("firing", timeout=30_000)
-    finally:
-        client.post("/queries/archive/restart")
+    with app_services(Home(running.home)) as services:
+        try:
+            services.queries.stop("archive")
+            expect(row(page, "archive-is-down")).to_contain_text("firing", timeout=30_000)
+        finally:
+            services.queries.restart("archive")
     expect(row(page, "archive-is-down")).to_contain_text("resolved", timeout=60_000)
 
 
@@ -322,7 +323,7 @@ class _Day(LogMeasures):
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("company") / "log"
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         for topic in ("orders", "payments"):
             log.create(topic, "customer string, amount long")
         log.append("orders", [{"customer": "ada", "amount": number} for number in range(12_500)])
@@ -333,7 +334,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def _live_a_day(log: EmbeddedLog) -> None:
+def _live_a_day(log: Log) -> None:
     day = _Day(log)
     end = time.time()
     day.at_seconds = end - 90_000
@@ -357,7 +358,7 @@ def _live_a_day(log: EmbeddedLog) -> None:
     watcher.put(Rule(name="dead-letters", kind="dead_letters", topic="*", threshold=10, emails=("ops@example.org",)))
     large = "SELECT customer, max(amount) AS value FROM payments WHERE amount > 10000 GROUP BY customer"
     watcher.put(Rule(name="large-payments", kind="view", sql=large, key=("customer",), severity="critical"))
-    watcher.book.put(Rule(name="fraud-is-down", kind="query_down", query="fraud"))
+    watcher.store.put(Rule(name="fraud-is-down", kind="query_down", query="fraud"))
     watcher.put(Rule(name="orders-stand-still", kind="lag", group="*", threshold=1, enabled=False))
     for step in range(100):
         day.left_seconds = 90_000 - step * 900

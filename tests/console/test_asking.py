@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from headwater.console import asking
-from headwater.console.apps import Apps
-from headwater.console.asking import Asker, Statement, stop_all
-from headwater.console.parts.live import read
+from headwater.console.kit.live import read
+from headwater.console.sql.statements import Asker, Statement, stop_all
 from headwater.console.threads import LOOKS, STATEMENTS
-from headwater.errors import StatementInvalid
-from headwater.log import EmbeddedLog
-from headwater.server.tokens import LOCAL
+from headwater.log import Log
+from headwater.services.host import Host
+from headwater.services.settings import Settings
+from headwater.services.sql import Sql
+from headwater.views.errors import StatementInvalid
 
 ENDLESS = "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE i % 7 = 3"
 
@@ -36,22 +36,28 @@ class Page:
             handler()
 
 
-@pytest.fixture
-def begun(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Set once a statement is at work."""
-    apps, event = Apps(log), threading.Event()
-    inner = apps.sql
+@dataclass(frozen=True)
+class Begun:
+    """A service of SQL, and an event that is set once a statement is at work."""
 
-    def sql(*arguments: Any, stoppable: Callable[[Callable[[], None]], None], **more: Any) -> Any:
+    sql: Sql
+    event: threading.Event
+
+
+@pytest.fixture
+def begun(log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begun]:
+    service, event = Sql(Host(log=log, settings=Settings())), threading.Event()
+    inner = service.query
+
+    def query(*arguments: Any, stoppable: Callable[[Callable[[], None]], None], **more: Any) -> Any:
         def told(end: Callable[[], None]) -> None:
             stoppable(end)
             event.set()
 
         return inner(*arguments, stoppable=told, **more)
 
-    monkeypatch.setattr(apps, "sql", sql)
-    monkeypatch.setattr(asking, "context", lambda: SimpleNamespace(apps=apps))
-    yield event
+    monkeypatch.setattr(service, "query", query)
+    yield Begun(sql=service, event=event)
     stop_all()
 
 
@@ -59,13 +65,13 @@ async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 60)
 
 
-def test_a_statement_ends_with_its_page(begun: threading.Event) -> None:
+def test_a_statement_ends_with_its_page(begun: Begun) -> None:
     page = Page()
-    asker = Asker(LOCAL, page)
+    asker = Asker(begun.sql, page)
 
     async def visit() -> None:
         asked = asyncio.ensure_future(asker.ask(ENDLESS))
-        await until(begun)
+        await until(begun.event)
         assert asker.is_busy
         page.close()
         with pytest.raises(StatementInvalid):
@@ -75,10 +81,10 @@ def test_a_statement_ends_with_its_page(begun: threading.Event) -> None:
     assert (asker.is_gone, asker.is_busy, asker.stopped) == (True, False, "The page was closed.")
 
 
-def test_all_statements_end_when_the_server_goes_down(begun: threading.Event) -> None:
+def test_all_statements_end_when_the_server_goes_down(begun: Begun) -> None:
     async def visit() -> None:
-        asked = asyncio.ensure_future(Asker(LOCAL, Page()).ask(ENDLESS))
-        await until(begun)
+        asked = asyncio.ensure_future(Asker(begun.sql, Page()).ask(ENDLESS))
+        await until(begun.event)
         stop_all()
         with pytest.raises(StatementInvalid):
             await asyncio.wait_for(asked, 60)
@@ -86,9 +92,8 @@ def test_all_statements_end_when_the_server_goes_down(begun: threading.Event) ->
     asyncio.run(visit())
 
 
-@pytest.mark.usefixtures("begun")
-def test_a_statement_that_was_stopped_while_it_waited_is_not_begun() -> None:
-    statement = Statement(ENDLESS, caller=LOCAL)
+def test_a_statement_that_was_stopped_while_it_waited_is_not_begun(begun: Begun) -> None:
+    statement = Statement(ENDLESS, sql=begun.sql)
     statement.stop()
     with pytest.raises(StatementInvalid, match="stopped"):
         statement.run()

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.log import EmbeddedLog
+from headwater.log import Log
+from headwater.log.embedded import local_log
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
 from tests.console.simulated import SimulatedConsole, simulated
@@ -17,11 +18,11 @@ from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     """Topics with a schema, without one, and compacted."""
     path: Path = tmp_path_factory.mktemp("shop") / "log"
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         make_orders(log, count=120)
         log.create("bytes")
         log.append("bytes", [("text", "plain ✓".encode()), ("binary", bytes([255, 254, 0, 1]))], headers={"n": b"1"})
@@ -32,12 +33,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
         for number in range(40):
             log.append("states", [{"id": f"{number % 3}", "city": f"city {number}"}])
         log.append("states", [{"id": "0", "_tombstone": True}])
-        log.tidy("states", seal=True)
+        local_log(log).tidy("states", seal=True)
         yield log
 
 
 @pytest.fixture(scope="module")
-def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(shop: Log) -> Iterator[SimulatedConsole]:
     with simulated(shop) as made:
         yield made
 
@@ -55,7 +56,7 @@ def test_a_row_is_shown_whole_beside_the_list(console: SimulatedConsole) -> None
     page.sees(f'"order_id": {BIG}', "2026-11-15 09:30:00.000 UTC", "web", within="Row")
     page.press("Hex").sees('7b 22 6f 72 64 65 72 5f  69 64 22 3a 37 33 33 31  {"order_id":7331', within="Row")
     page.press("Raw").sees(f'{{"order_id":{BIG},"customer":"ada"', within="Row")
-    page.press("The row behind").sees("offset 1", within="Row")
+    page.press("The row after").sees("offset 1", within="Row")
     page.press("Close").sees_not("offset 1")
 
 
@@ -65,7 +66,7 @@ def test_one_begins_at_an_offset_or_at_a_time(console: SimulatedConsole) -> None
     assert page.open("/topics/orders/browse?from=time&at=2000-01-01").lines()[0] == "0/0"
     page.open("/topics/orders/browse?from=time&at=2999-01-01").sees("No rows here.")
     page.open("/topics/orders/browse?from=time&at=yesterday").hears("a time such as")
-    page.open("/topics/orders/browse?partition=9").sees("PartitionNotFound", "partition")
+    page.open("/topics/orders/browse?partition=9").sees("NotFound", "partition")
 
 
 def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(console: SimulatedConsole) -> None:
@@ -80,15 +81,13 @@ def test_a_long_value_is_cut_until_all_of_it_is_wanted(console: SimulatedConsole
     assert "y" * 1_000_000 in page.markup()
 
 
-def test_offsets_of_a_compacted_topic_are_shown_as_they_are(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_offsets_of_a_compacted_topic_are_shown_as_they_are(shop: Log, console: SimulatedConsole) -> None:
     left = [f"0/{row['_offset']}" for row in shop.read("states").rows()]
     assert len(left) < 41
     assert console.open("/topics/states/browse?from=oldest").lines() == left
 
 
-def test_rows_that_come_meanwhile_are_counted_and_push_nothing_away(
-    shop: EmbeddedLog, console: SimulatedConsole
-) -> None:
+def test_rows_that_come_meanwhile_are_counted_and_push_nothing_away(shop: Log, console: SimulatedConsole) -> None:
     make_orders(shop, count=10, partitions=3, name="growing")
     page = console.open("/topics/growing/browse")
     before = page.lines()
@@ -100,7 +99,7 @@ def test_rows_that_come_meanwhile_are_counted_and_push_nothing_away(
 
 
 def test_a_topic_that_is_not_there_is_one_sentence(console: SimulatedConsole) -> None:
-    console.open("/topics/nowhere/browse").sees("TopicNotFound")
+    console.open("/topics/nowhere/browse").sees("NotFound")
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.parts.chart import PEAK_FACTOR, WINDOW_SECONDS_MIN, heights, limit_of, window_of
+from headwater.console.kit.chart import PEAK_FACTOR, WINDOW_SECONDS_MIN, heights, limit_of, window_of
 
 values = st.floats(0, 1e9, allow_nan=False)
 lines = st.lists(st.lists(st.tuples(st.floats(1, 1e9), values), max_size=8).map(sorted), max_size=4)

@@ -11,4 +11,4 @@ def test_every_query_runs_and_rows_of_every_fate_are_there(running: Running) -> 
     running.until(running.is_at_work, "every query has done a batch")
     assert running.log.describe("alerts").rows > 0
     assert running.log.describe("orders_per_minute").rows > 0
-    running.until(lambda: running.queries()["orders_per_minute"]["late"] >= 5, "the late rows are counted")
+    running.until(lambda: running.queries()["orders_per_minute"].late >= 5, "the late rows are counted")

@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 import headwater
 from headwater.alerts import Rule, Watcher
-from headwater.console.screen import screens
-from headwater.log import EmbeddedLog
-from headwater.log.deadletters import DeadLetter, append_dead_letters
+from headwater.console.pages import screens
+from headwater.log import Log
+from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.conftest import PHONE, Visit, serving
 from tests.console.simulated import SimulatedConsole, simulated
 from tests.console.troubles import TROUBLES
@@ -39,7 +39,7 @@ SINGLE = [one.path for one in screens() if not one.title]
 HOSTILE = "<img src=x onerror=alert(1)> & \"'"
 
 
-def fill(log: EmbeddedLog) -> None:
+def fill(log: Log) -> None:
     """A little of everything that needs no app."""
     log.create("orders", "customer string, amount long", partitions=2)
     rows = [{"customer": HOSTILE if not number % 50 else "ada", "amount": 2**62 + number} for number in range(500)]
@@ -53,7 +53,7 @@ def fill(log: EmbeddedLog) -> None:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedConsole]:
     with headwater.open(tmp_path_factory.mktemp("every") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         fill(log)
         with simulated(log) as made:
             yield made
@@ -88,7 +88,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A log of its own: every screen shows all that there is, and other tests leave much."""
     path = tmp_path_factory.mktemp("every") / "log"
     with headwater.open(path) as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         fill(log)
     with serving(path) as found:
         yield found

@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 
-from headwater.console.finding import Source, drawn_column
-from headwater.console.trying import Bench, check
-from headwater.operators.finding import Finder, applied_finders, note_finder
+from headwater.console.rules.matches import Source, drawn_column
+from headwater.console.rules.trial import Bench, check
+from headwater.engine.finder import Finder, applied_finders, note_finder
 from headwater.operators.match import Match, begin
 from headwater.operators.percolate import Percolate, Text
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.flow import Flow, Station, around, flow_of
+from headwater.apps.status import QueryStatus
 from headwater.console.history import TopicNow, series_names
-from headwater.console.measured import rates_of
-from headwater.console.reasons import watermark_reason
+from headwater.console.queries.reasons import watermark_reason
+from headwater.console.topology.flow import Flow, Station, around, flow_of
+from headwater.console.topology.numbers import rates_of
 from headwater.log.port import Lag
-from headwater.runtime.status import QueryStatus
 from tests.console.staged import graph_of
 
 SHOP = graph_of({"spend": (["payments", "cards"], ["spend", "spend.late"])}, app="shop")

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from headwater.apps.status import QueryStatus
+from headwater.console import history as measured
 from headwater.console import history as module
-from headwater.console.apps import Apps
 from headwater.console.history import History
-from headwater.log import EmbeddedLog
+from headwater.console.shell import liveness_told
+from headwater.log import Log
 from headwater.log.port import Description
-from headwater.runtime.status import QueryStatus
+from headwater.services.callers import LOCAL, Caller, Scope
+from headwater.services.host import Host
+from headwater.services.queries import Queries, QueryList
+from headwater.services.settings import Settings
+from tests.console.elsewhere import running_elsewhere
 
 SCHEMA = "customer string, amount long"
 
+SPEND = QueryStatus(name="spend", kind="view", state="running", inputs=("payments",))
+
+
+def queries_of(log: Log) -> Queries:
+    return Queries(Host(log=log, settings=Settings()))
+
 
 @pytest.fixture
-def described(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def described(log: Log, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each topic was described."""
     calls: Counter[str] = Counter()
     describe = log.describe
@@ -31,7 +44,7 @@ def described(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
 
 
 @pytest.fixture
-def many(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def many(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """More topics than are looked at each time, and files that are believed at once."""
     monkeypatch.setattr(module, "DENSE_TOPICS_MAX", 5)
     monkeypatch.setattr(module, "TICK_NS", 0)
@@ -42,9 +55,9 @@ def many(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_of_many_topics_only_those_that_change_are_described_again(
-    log: EmbeddedLog, many: list[str], described: Counter[str]
+    log: Log, many: list[str], described: Counter[str]
 ) -> None:
-    history = History(log, Apps(log))
+    history = History(log, queries_of(log))
     history.look()
     assert sorted(history.topics) == many
     described.clear()
@@ -60,10 +73,8 @@ def test_of_many_topics_only_those_that_change_are_described_again(
 
 
 @pytest.mark.usefixtures("many")
-def test_all_topics_have_their_turn_and_those_that_are_gone_are_forgotten(
-    log: EmbeddedLog, described: Counter[str]
-) -> None:
-    history = History(log, Apps(log))
+def test_all_topics_have_their_turn_and_those_that_are_gone_are_forgotten(log: Log, described: Counter[str]) -> None:
+    history = History(log, queries_of(log))
     history.look()
     described.clear()
     log.delete("topic.03")
@@ -73,8 +84,8 @@ def test_all_topics_have_their_turn_and_those_that_are_gone_are_forgotten(
     assert set(described) == set(log.topics()) == set(history.topics)
 
 
-def test_a_topic_made_anew_is_seen_as_new(log: EmbeddedLog, many: list[str]) -> None:
-    history = History(log, Apps(log))
+def test_a_topic_made_anew_is_seen_as_new(log: Log, many: list[str]) -> None:
+    history = History(log, queries_of(log))
     log.append(many[4], [{"customer": "ada", "amount": 1}] * 7)
     history.look()
     assert history.topics[many[4]].rows == 7
@@ -84,9 +95,9 @@ def test_a_topic_made_anew_is_seen_as_new(log: EmbeddedLog, many: list[str]) -> 
     assert history.topics[many[4]].rows == 0
 
 
-def test_lines_of_what_is_gone_make_room_for_others(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_what_is_gone_make_room_for_others(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SERIES_MAX", 12)
-    history = History(log, Apps(log))
+    history = History(log, queries_of(log))
     for number in range(10):
         name = f"brief.{number}"
         log.create(name, SCHEMA)
@@ -101,15 +112,14 @@ def test_lines_of_what_is_gone_make_room_for_others(log: EmbeddedLog, monkeypatc
     assert history.series("group", "readers.9", "lag") == []
 
 
-def test_lines_of_a_query_outlast_a_restart_but_not_half_an_hour(
-    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apps, now = Apps(log), [1_000_000.0]
+def test_lines_of_a_query_outlast_a_restart_but_not_half_an_hour(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, now = queries_of(log), [1_000_000.0]
     monkeypatch.setattr("headwater.console.history.time.time", lambda: now[0])
-    history = History(log, apps)
-    monkeypatch.setattr(apps, "statuses", lambda: [QueryStatus(name="spend", kind="view", app="shop")])
+    history = History(log, queries)
+    spend = QueryStatus(name="spend", kind="view", app="shop")
+    monkeypatch.setattr(queries, "statuses", lambda: QueryList(queries=[spend]))
     history.look()
-    monkeypatch.setattr(apps, "statuses", list)
+    monkeypatch.setattr(queries, "statuses", QueryList)
     now[0] += 60.0
     history.look()
     assert len(history.series("query", "spend", "rate")) == 1
@@ -118,10 +128,54 @@ def test_lines_of_a_query_outlast_a_restart_but_not_half_an_hour(
     assert history.series("query", "spend", "rate") == []
 
 
-def test_the_rates_of_all_topics_are_added_up_once_a_look(log: EmbeddedLog, many: list[str]) -> None:
-    history = History(log, Apps(log))
+def test_the_rates_of_all_topics_are_added_up_once_a_look(log: Log, many: list[str]) -> None:
+    history = History(log, queries_of(log))
     history.look()
     for name in (many[3], many[4]):
         log.append(name, [{"customer": "ada", "amount": 1}] * 5)
     history.look()
     assert [rate for _, rate in history.rates] == [0.0, history.topics[many[3]].rate + history.topics[many[4]].rate]
+
+
+def test_an_app_that_hangs_holds_up_nobody_and_is_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.services.queries.ASK_SECONDS_MAX", 2.0)
+    history = History(log, queries_of(log))
+    with (
+        running_elsewhere(log, "hung", replace(SPEND, app="hung")) as hung,
+        running_elsewhere(log, "well", replace(SPEND, app="well")),
+    ):
+        hung.awake.clear()
+        history.look()
+        assert [one.app for one in history.statuses] == ["well"]
+        assert history.silent == ["hung"]
+        assert liveness_told(history, LOCAL) == "hung does not answer"
+        narrow = Caller(name="narrow", scopes=(Scope.parse("read:orders"),))
+        assert liveness_told(history, narrow) == "an app does not answer"
+        hung.awake.set()
+        history.look()
+        assert [one.app for one in history.statuses] == ["hung", "well"]
+        assert liveness_told(history, LOCAL) == "live"
+    history.look()
+    assert not history.statuses
+    assert not history.silent
+
+
+def test_numbers_that_are_not_measured_any_more_are_called_old(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(log, queries_of(log))
+    history.look()
+    assert liveness_told(history, LOCAL) == "live"
+
+    def fails() -> None:
+        raise TypeError("nobody knows why")
+
+    monkeypatch.setattr(history, "_look_at_groups", fails)
+    monkeypatch.setattr(measured, "STALE_SECONDS", 0.0)
+    monkeypatch.setattr(measured, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(measured, "SHARE_MAX", float("inf"))
+    log.create("orders", "id long")
+    history.look()
+    assert list(history.topics) == ["orders"]  # the rest is looked at all the same
+    assert "nobody knows why" in caplog.text
+    assert liveness_told(history, LOCAL).endswith(" old")

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.log import EmbeddedLog
-from headwater.log.deadletters import DeadLetter, append_dead_letters
+from headwater.log import Log
+from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
 from tests.console.conftest import LOOKS, WANTS_PICTURES, Running, Served, Visit
 from tests.console.simulated import SimulatedConsole, simulated
@@ -23,7 +23,7 @@ def test_home_of_an_empty_log_says_what_to_do(console: SimulatedConsole) -> None
     console.open("/").sees("Nothing here yet", "headwater produce greetings")
 
 
-def test_topics_grow_while_one_looks(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_topics_grow_while_one_looks(log: Log, console: SimulatedConsole) -> None:
     log.create("orders", SCHEMA, partitions=2)
     log.append("orders", [{"customer": "ada", "amount": number} for number in range(1_500)])
     page = console.open("/topics").later()
@@ -32,7 +32,7 @@ def test_topics_grow_while_one_looks(log: EmbeddedLog, console: SimulatedConsole
     page.later().sees_row("Topics", "orders 2 1,501 ")
 
 
-def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: EmbeddedLog) -> None:
+def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: Log) -> None:
     log.create("orders", SCHEMA)
     log.append("orders", [{"customer": "ada", "amount": number} for number in range(10)])
     log.groups.seek("billing", "orders", {0: 4})
@@ -42,7 +42,7 @@ def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: Embed
             console.open("/topics").sees_row("Topics", "orders .*fresh no commit, billing 6")
 
 
-def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog) -> None:
+def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: Log) -> None:
     log.create("orders", SCHEMA)
     row = '{"customer": "ada", "amount": 1}'
     letters = [
@@ -57,7 +57,7 @@ def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: EmbeddedLog)
         page.later().sees("0\nnone", within="Dead letters")
 
 
-def test_a_filter_and_an_order_find_topics(log: EmbeddedLog) -> None:
+def test_a_filter_and_an_order_find_topics(log: Log) -> None:
     for name in ("apples", "pears", "plums"):
         log.create(name, SCHEMA)
     log.append("pears", [{"customer": "ada", "amount": 1}])
@@ -71,7 +71,7 @@ def test_a_filter_and_an_order_find_topics(log: EmbeddedLog) -> None:
         assert page.links("Topics") == {"plums": "/console/topics/plums"}
 
 
-def test_the_jump_box_finds_topics_and_screens(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_the_jump_box_finds_topics_and_screens(log: Log, console: SimulatedConsole) -> None:
     log.create("apples", SCHEMA)
     page = console.open("/topics").later()
     page.press("Jump to").write("Jump to", "appl")
@@ -85,7 +85,7 @@ def test_thousands_of_topics_are_one_page_of_fifty(topics: int) -> None:
     # In memory, where there is a place for files in it: each topic is synced to the disk when it is made.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as folder, headwater.open(Path(folder) / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         for number in range(topics):
             log.create(f"topic.{number:05}", SCHEMA, durability="memory")
         with simulated(log) as console:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.lateness import CLASSES, SHOWN_MAX, histogram, samples_of
-from headwater.log import EmbeddedLog
-from headwater.runtime.status import QueryStatus
+from headwater.apps.status import QueryStatus
+from headwater.console.queries.late_rows import CLASSES, SHOWN_MAX, histogram, samples_of
+from headwater.log import Log
 from tests.console.conftest import Running, Visit
 from tests.console.simulated import simulated
 from tests.console.staged import APP, Stage, runner_of
@@ -25,18 +25,18 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     with headwater.open(tmp_path_factory.mktemp("late") / "log") as opened:
-        assert isinstance(opened, EmbeddedLog)
+        assert isinstance(opened, Log)
         yield opened
 
 
-def test_without_an_app_the_page_says_what_to_do(log: EmbeddedLog) -> None:
+def test_without_an_app_the_page_says_what_to_do(log: Log) -> None:
     with simulated(log) as console:
         console.open("/late").sees("No app runs on this log").sees("0rows", within="Behind the watermark")
 
 
-def test_late_rows_are_counted_and_shown_with_where_they_went(log: EmbeddedLog) -> None:
+def test_late_rows_are_counted_and_shown_with_where_they_went(log: Log) -> None:
     log.create("totals.late", "id int64, at timestamp, late_by_us int64")
     for number in range(3):
         log.append("totals.late", [{"id": number, "at": START, "late_by_us": 90_000_000}])
@@ -96,7 +96,7 @@ def test_every_late_row_is_in_one_class_of_the_histogram(late: list[int]) -> Non
         assert below == sum(one <= bound * 1_000_000 for one in late)
 
 
-def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: EmbeddedLog) -> None:
+def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: Log) -> None:
     log.create("orders.late", "id int64, at timestamp, late_by_us int64", partitions=2)
     for number in range(SHOWN_MAX + 30):
         log.append("orders.late", [{"id": number, "at": START, "late_by_us": (number + 1) * 1_000_000}])
@@ -106,20 +106,20 @@ def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: Emb
     assert found.median_us == (SHOWN_MAX + 31) * 500_000
 
 
-def test_a_side_that_has_no_topic_yet_is_empty(log: EmbeddedLog) -> None:
+def test_a_side_that_has_no_topic_yet_is_empty(log: Log) -> None:
     found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "not.made"}))
     assert (found.source, found.total) == ("topic", 0)
 
 
-def test_samples_that_an_operator_kept_are_found_and_a_broken_file_is_passed_over(log: EmbeddedLog) -> None:
-    home = log.path / "apps" / "shop"
+def test_samples_that_an_operator_kept_are_found_and_a_broken_file_is_passed_over(log: Log) -> None:
+    home = log.home / "apps" / "shop"
     checkpoint = home / "queries" / "totals" / "v1" / "checkpoint"
     checkpoint.mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id": "7f"}')
     side = home / "state" / "7f" / "tumbling" / "sides" / "late"
     side.mkdir(parents=True)
     for batch in range(3):
-        table = pa.table({"id": [batch], "_key": [0], "_late_by_us": [(batch + 1) * 5_000_000]})
+        table = pa.table({"id": [batch], "_key": [0], "late_by_us": [(batch + 1) * 5_000_000]})
         _write(side / f"{batch:012d}-00000.arrow", table)
     (side / "000000000009-00000.arrow").write_bytes(b"half")
     found = samples_of(log, QueryStatus(name="totals", kind="view", app="shop", late=3))

@@ -14,8 +14,8 @@ from websockets.sync.client import connect
 
 import headwater
 from headwater.console.door import HEADERS
-from headwater.log import EmbeddedLog, Log
-from headwater.server.tokens import Tokens
+from headwater.log import Log
+from headwater.services.tokens import Tokens
 from tests.console.conftest import Visit, serving
 from tests.console.simulated import SimulatedConsole
 
@@ -43,10 +43,10 @@ def address(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def tokens(log: EmbeddedLog) -> Tokens:
+def tokens(log: Log) -> Tokens:
     """Those of the console in this process, of which there is one."""
     fill(log)
-    made = Tokens(log.path)
+    made = Tokens(log.home)
     made.create("root")
     return made
 
@@ -119,12 +119,12 @@ def test_a_token_for_some_topics_shows_those(tokens: Tokens, console: SimulatedC
     assert [row.split()[0] for row in page.rows("Topics")] == ["orders"]
 
 
-def test_the_first_token_closes_a_console_that_was_open(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_the_first_token_closes_a_console_that_was_open(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/")
-    Tokens(log.path).create("first")
+    Tokens(log.home).create("first")
     page.later()
     assert page.navigate.went_to == "/console/login"
-    Tokens(log.path).revoke("first")  # the last one, which does not open it again
+    Tokens(log.home).revoke("first")  # the last one, which does not open it again
     assert console.ask("GET", "/").status_code == 303
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.finding import Source, events_of, matches_of, sources_of
-from headwater.log import EmbeddedLog
-from headwater.operators.finding import Finder
-from headwater.server.tokens import Tokens
+from headwater.console.rules.matches import Source, events_of, matches_of, sources_of
+from headwater.engine.finder import Finder
+from headwater.log import Log
+from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, make_bank, payments_of
 from tests.console.conftest import PHONE, Running, Served, Visit
 from tests.console.simulated import SimulatedConsole, simulated
@@ -26,14 +26,14 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     with headwater.open(tmp_path_factory.mktemp("bank") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         make_bank(log)
         yield log
 
 
-def test_matches_come_with_their_rule_key_and_events(bank: EmbeddedLog) -> None:
+def test_matches_come_with_their_rule_key_and_events(bank: Log) -> None:
     with simulated(bank) as console:
         page = console.open("/matches")
         row = f".* alerts {CARD + 3} "
@@ -47,7 +47,7 @@ def test_matches_come_with_their_rule_key_and_events(bank: EmbeddedLog) -> None:
         assert bank.describe("caught").rows == STOLEN
 
 
-def test_one_match_shows_its_events_and_leads_to_them(bank: EmbeddedLog) -> None:
+def test_one_match_shows_its_events_and_leads_to_them(bank: Log) -> None:
     with simulated(bank) as console:
         page, events = console.open("/matches"), payments_of(2)
         page.pick("Matches", f".* alerts {CARD + 2} ").sees(f"{len(events)} events in", "PATTERN (small{2,} big)")
@@ -58,7 +58,7 @@ def test_one_match_shows_its_events_and_leads_to_them(bank: EmbeddedLog) -> None
         assert all(re.match(r"/console/topics/payments/\d/\d+", one) for one in page.links("The events").values())
 
 
-def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: Log, console: SimulatedConsole) -> None:
     schema = {
         "url": "string",
         "query_id": "string",
@@ -75,16 +75,16 @@ def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: EmbeddedLog, con
     page.pick("Matches", ".*<i>weather</i>").sees("https://news.example/1")
     assert "<script>" not in page.markup()
     log.delete("mentioned")
-    console.open("/matches/mentioned/0/0").sees("TopicNotFound", "mentioned")
+    console.open("/matches/mentioned/0/0").sees("NotFound", "mentioned")
 
 
 def test_an_empty_log_says_what_looks_for_patterns(console: SimulatedConsole) -> None:
     console.open("/matches").sees("Nothing was found yet")
 
 
-def test_a_token_that_may_not_read_the_events_shows_the_match_alone(log: EmbeddedLog) -> None:
+def test_a_token_that_may_not_read_the_events_shows_the_match_alone(log: Log) -> None:
     make_bank(log)
-    token = Tokens(log.path).create("guest", ["read:alerts"])
+    token = Tokens(log.home).create("guest", ["read:alerts"])
     with simulated(log) as console:
         page = console.open("/matches", token).sees(f"1 to {STOLEN} of {STOLEN}")
         assert "<circle" not in page.markup()
@@ -130,7 +130,7 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], found: list[tuple[int, int, int]]
 ) -> None:
     with headwater.open(tmp_path_factory.mktemp("law") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         log.create(
             "payments", {"card": "int64", "at": "timestamp", "amount": "float64"}, key="card", time="at", partitions=2
         )
@@ -154,7 +154,7 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
             assert told == wanted
 
 
-def test_what_apps_write_down_comes_before_what_columns_say(bank: EmbeddedLog) -> None:
+def test_what_apps_write_down_comes_before_what_columns_say(bank: Log) -> None:
     known = {one.topic: (one.kind, one.query, one.app) for one in sources_of(bank)}
     assert known["alerts"] == ("pattern", "alerts", "bank")
     assert known["caught"] == ("rules", "caught", "bank")

@@ -9,9 +9,9 @@ import pytest
 import headwater
 from headwater.alerts import Delivery, Rule, Watcher
 from headwater.console.context import context
-from headwater.log import EmbeddedLog
-from headwater.log.deadletters import DeadLetter, append_dead_letters
-from headwater.server.tokens import Tokens
+from headwater.log import Log
+from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from headwater.services.tokens import Tokens
 from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
 
 
@@ -19,14 +19,14 @@ from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SimulatedConsole, str]]:
     """A console, and a token that reads what begins with `orders`."""
     with headwater.open(tmp_path_factory.mktemp("looking") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         for topic in ("orders", "salaries"):
             log.create(topic, "id int64, amount int64")
             log.append(topic, [{"id": number, "amount": 1} for number in range(20)])
             log.groups.seek(f"{topic}-readers", topic, "earliest")
             letter = DeadLetter(topic=topic, partition=0, offset=1, error="Bad", message="no", row='{"id": 1}', at_us=1)
             append_dead_letters(log, topic, [letter])
-        token = Tokens(log.path).create("reader", ["read:orders*"])
+        token = Tokens(log.home).create("reader", ["read:orders*"])
         with simulated(log) as console:
             yield console, token
 
@@ -41,7 +41,7 @@ def test_only_what_it_may_read_is_listed(page: SimulatedPage) -> None:
         page.open(path).sees("orders").sees_not("salaries")
     for path in ("/groups/salaries-readers", "/letters/salaries.dlq", "/schemas/salaries", "/topics/salaries"):
         page.open(path)
-        assert page.text("page").splitlines()[0] in ("GroupNotFound", "TopicNotFound", "ScopeMissing")
+        assert page.text("page").splitlines()[0] in ("NotFound", "NotFound", "ScopeMissing")
         assert len(page.text("page").splitlines()) == 2  # and nothing else
 
 
@@ -51,7 +51,7 @@ def test_home_tells_of_its_topics_only(page: SimulatedPage) -> None:
 
 def test_it_may_try_but_not_change(page: SimulatedPage) -> None:
     page.open("/groups/orders-readers").press("Reset").write("Where to", "end")
-    page.sees("Passes 20 rows over. Only somebody with admin rights")
+    page.sees("Passes 20 rows over. Resetting it needs admin rights")
     assert not page.is_enabled("Reset group")
     page.open("/letters/orders.dlq").press("Redrive").sees("1 would be redriven")
     assert not page.is_enabled("Redrive 1")
@@ -78,7 +78,7 @@ def test_rules_of_alerts_are_shown_to_those_who_may_read_everything_without_what
     hook = "https://example.org/hooks/s3cret"
     Watcher(log).put(Rule(name="slow", kind="lag", group="orders-readers", threshold=5, webhooks=(hook,)))
     Watcher(log, sender=_Sent()).test("slow")
-    page = console.open("/alerts", Tokens(log.path).create("all", ["read:*"])).sees("slow", "https://example.org/…")
+    page = console.open("/alerts", Tokens(log.home).create("all", ["read:*"])).sees("slow", "https://example.org/…")
     assert not page.is_there("New rule")
     page.open("/alerts/slow").sees("5 rows", within="Fires at")
     for name in ("Edit", "Remove", "Pause", "Snooze", "Send a test"):

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from headwater.log import EmbeddedLog
-from headwater.runtime.status import QueryStatus
-from headwater.runtime.trouble import Trouble
-from headwater.server.tokens import Tokens
+from headwater.apps.failure import Trouble
+from headwater.apps.status import QueryStatus
+from headwater.log import Log
+from headwater.services.tokens import Tokens
 from tests.console.conftest import LOOKS, Running, Visit
 from tests.console.elsewhere import running_elsewhere
 from tests.console.simulated import SimulatedConsole, simulated
@@ -46,7 +46,7 @@ STOLEN = QueryStatus(name="<b>stolen</b>", kind="topic", app=APP, state="waiting
 
 
 @pytest.fixture
-def stage(log: EmbeddedLog) -> Stage:
+def stage(log: Log) -> Stage:
     for name in ("payments", "spend", "payments.dlq"):
         log.create(name, "id long")
     log.append("payments.dlq", [{"id": number} for number in range(3)])
@@ -63,7 +63,7 @@ def spend(**more: Any) -> QueryStatus:
 
 
 @pytest.fixture
-def console(log: EmbeddedLog, stage: Stage) -> Iterator[SimulatedConsole]:
+def console(log: Log, stage: Stage) -> Iterator[SimulatedConsole]:
     """The console of the app on the stage."""
     assert stage.statuses
     with simulated(log, runner_of(log)) as made:
@@ -82,7 +82,7 @@ def test_the_list_tells_how_each_query_does(console: SimulatedConsole) -> None:
     assert len(page.rows("Queries")) == 1
 
 
-def test_without_an_app_the_list_says_how_to_run_one(log: EmbeddedLog) -> None:
+def test_without_an_app_the_list_says_how_to_run_one(log: Log) -> None:
     with simulated(log) as console:
         console.open("/queries").sees("No app runs on this log", "headwater run app.py")
 
@@ -128,9 +128,7 @@ def test_the_last_error_shows_the_users_line_first_and_folds_the_rest(stage: Sta
     page.later().sees("It has failed, and goes on again.")
 
 
-def test_stop_and_restart_ask_first_and_are_written_down(
-    log: EmbeddedLog, stage: Stage, console: SimulatedConsole
-) -> None:
+def test_stop_and_restart_ask_first_and_are_written_down(log: Log, stage: Stage, console: SimulatedConsole) -> None:
     page = console.open("/queries/spend").press("Stop")
     page.sees("Stop spend?", "nothing is lost")
     page.press("Cancel").sees_not("Stop spend?")
@@ -140,18 +138,18 @@ def test_stop_and_restart_ask_first_and_are_written_down(
     page.press("Restart").sees("Restart spend?").press("Restart")
     page.hears("spend starts again.")
     assert stage.asked() == ["stop spend", "restart spend"]
-    assert [row["action"] for row in log.read("__audit").rows()][-2:] == ["query.stop", "query.restart"]
+    assert [row["action"] for row in log.read("__audit").rows()][-2:] == ["queries.stop", "queries.restart"]
 
 
-def test_a_token_to_read_stops_nothing(log: EmbeddedLog, stage: Stage, console: SimulatedConsole) -> None:
-    token = Tokens(log.path).create("reader", ["read:*"])
-    page = console.open("/queries/spend", token).press("Stop")
+def test_a_token_to_read_stops_nothing(log: Log, stage: Stage, console: SimulatedConsole) -> None:
+    token = Tokens(log.home).create("reader", ["read:*"])
+    page = console.open("/queries/spend", token).press("Stop").sees("Stop spend?").press("Stop")
     page.hears("admin:*")
     assert stage.asked() == []
 
 
 def test_a_token_for_some_inputs_shows_neither_plan_nor_trace_nor_other_queries(
-    log: EmbeddedLog, stage: Stage, console: SimulatedConsole
+    log: Log, stage: Stage, console: SimulatedConsole
 ) -> None:
     stage.statuses = [
         spend(state="restarting", error="ValueError: card 4000-1234", restarts=2, inputs=("payments", "cards")),
@@ -159,7 +157,7 @@ def test_a_token_for_some_inputs_shows_neither_plan_nor_trace_nor_other_queries(
     ]
     stage.trouble = Trouble(line="ValueError", details=("card 4000-1234",), trace="card 4000-1234")
     stage.show()
-    token = Tokens(log.path).create("narrow", ["read:payments", "admin:spend"])
+    token = Tokens(log.home).create("narrow", ["read:payments", "admin:spend"])
     page = console.open("/queries", token).later()
     assert [row.split()[0] for row in page.rows("Queries")] == ["spend"]
     assert "4000-1234" not in page.markup()
@@ -170,11 +168,11 @@ def test_a_token_for_some_inputs_shows_neither_plan_nor_trace_nor_other_queries(
     page.sees("Only somebody who may read all of its inputs")
     assert not page.is_enabled("Show the plan")
     assert "4000-1234" not in page.markup()
-    page.press("Stop").hears("admin:*")  # as over HTTP
+    page.press("Stop").sees("Stop spend?").press("Stop").hears("admin:*")  # as over HTTP
     assert stage.asked() == []
 
 
-def test_a_query_of_another_app_is_stopped_there(log: EmbeddedLog, stage: Stage, console: SimulatedConsole) -> None:
+def test_a_query_of_another_app_is_stopped_there(log: Log, stage: Stage, console: SimulatedConsole) -> None:
     with running_elsewhere(log, "b", dataclasses.replace(SPEND, app="b")) as other:
         console.open("/queries").later().sees_row("Queries", "spend view of b")
         page = console.open("/queries/spend?app=b").sees("A query of b that")
@@ -197,7 +195,7 @@ def test_a_version_on_trial_is_compared(stage: Stage, console: SimulatedConsole)
 
 
 def test_a_query_that_is_not_there_is_told_in_a_sentence(console: SimulatedConsole) -> None:
-    console.open("/queries/nobody").sees("QueryNotFound", "nobody")
+    console.open("/queries/nobody").sees("NotFound", "nobody")
 
 
 @pytest.mark.parametrize("dark", LOOKS)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 import headwater
-from headwater.console.ruling import Stored, stored_in, tables_of, write
-from headwater.console.trying import Bench, bench_of, tried
-from headwater.errors import KeyConflict
-from headwater.log import EmbeddedLog
-from headwater.server.audit import AUDIT_TOPIC as AUDIT
-from headwater.server.tokens import Tokens
+from headwater.console.rules.rule_tables import Stored, stored_in, tables_of, write
+from headwater.console.rules.trial import Bench, bench_of, tried
+from headwater.log import Log
+from headwater.log.errors import KeyConflict
+from headwater.services.audit import AUDIT_TOPIC as AUDIT
+from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, TRIED_OUT, make_bank
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulated import SimulatedConsole, simulated
@@ -28,13 +28,13 @@ from tests.waiting import until
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def stored(log: EmbeddedLog, topic: str = "rules") -> dict[str, Stored]:
+def stored(log: Log, topic: str = "rules") -> dict[str, Stored]:
     [table] = [one for one in tables_of(log) if one.topic == topic]
     return stored_in(log, table)
 
 
 @pytest.fixture
-def console(log: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(log: Log) -> Iterator[SimulatedConsole]:
     """The console of a bank."""
     make_bank(log)
     with simulated(log) as made:
@@ -49,7 +49,7 @@ def test_rules_are_listed_with_their_state_version_and_matches(console: Simulate
     assert "storm OR flood*" in page.open("/rules/searches").sees_row("Stored searches", "weather")
 
 
-def test_a_rule_is_paused_resumed_and_removed_after_a_question(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_rule_is_paused_resumed_and_removed_after_a_question(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/rules")
     page.act("Rules", "tried-out", "Pause").sees("It has matched 7 times so far.").press("Pause")
     page.sees_row("Rules", "tried-out paused")
@@ -78,7 +78,7 @@ def test_a_text_is_checked_as_it_is_written(console: SimulatedConsole) -> None:
     page.underlines("(")
 
 
-def test_a_rule_is_tried_on_past_events_and_then_put_live(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_rule_is_tried_on_past_events_and_then_put_live(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/rules/rules/edit?id=tried-out").sees("Understood.")
     page.press("Try it").sees(f"{STOLEN} matches")
     assert page.row_markup("Matches of the trial", f".* {CARD + 4} ").count("<circle") == 4
@@ -91,7 +91,7 @@ def test_a_rule_is_tried_on_past_events_and_then_put_live(log: EmbeddedLog, cons
     assert [row["action"] for row in log.read(AUDIT).rows()][-1] == "rule.write"
 
 
-def test_a_new_stored_search_is_tried_and_written(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_new_stored_search_is_tried_and_written(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/rules/searches").press("New stored search").sees("A new stored search")
     page.write("Text of the rule", "title:rates AND (").sees("here something is missing")
     page.write("Text of the rule", "title:flood*").sees("Understood.").press("Try it").sees("10 matches")
@@ -102,15 +102,15 @@ def test_a_new_stored_search_is_tried_and_written(log: EmbeddedLog, console: Sim
     assert stored(log, "searches")["floods"].text == "title:flood*"
 
 
-def test_a_change_made_meanwhile_is_not_overwritten(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_change_made_meanwhile_is_not_overwritten(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/rules/rules/edit?id=large").sees("Understood.")
     log.append("rules", [{"id": "large", "text": "PATTERN (a) DEFINE a AS amount > 1", "enabled": True}])
     page.press("Put it live").sees("Put large live?").press("Put it live").hears("was last written at offset 3")
     assert stored(log)["large"].text == "PATTERN (a) DEFINE a AS amount > 1"
 
 
-def test_a_token_to_read_changes_nothing(log: EmbeddedLog, console: SimulatedConsole) -> None:
-    token = Tokens(log.path).create("guest", ["read:*"])
+def test_a_token_to_read_changes_nothing(log: Log, console: SimulatedConsole) -> None:
+    token = Tokens(log.home).create("guest", ["read:*"])
     page = console.open("/rules", token)
     assert not re.search("Pause|Remove", page.sees_row("Rules", "tried-out"))
     assert not page.is_there("New rule")
@@ -118,11 +118,11 @@ def test_a_token_to_read_changes_nothing(log: EmbeddedLog, console: SimulatedCon
     assert not page.is_there("Put it live")
 
 
-def test_tables_that_are_not_there_are_told_in_a_sentence(log: EmbeddedLog) -> None:
+def test_tables_that_are_not_there_are_told_in_a_sentence(log: Log) -> None:
     with simulated(log) as console:
         console.open("/rules").sees("No table of rules yet")
         for path in ("/rules/nothing", "/rules/nothing/edit"):
-            console.open(path).sees("TopicNotFound", "nothing")
+            console.open(path).sees("NotFound", "nothing")
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_rule_in_dark_and_on_a_phone(shared_bank: Served, visit: Visit) -> Non
 # -- what is decided --------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_is_written_only_over_what_was_known(log: EmbeddedLog) -> None:
+def test_a_rule_is_written_only_over_what_was_known(log: Log) -> None:
     make_bank(log)
     [table] = [one for one in tables_of(log) if one.topic == "rules"]
     known = stored_in(log, table)["large"]
@@ -211,7 +211,7 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
         for place, (card, amount) in enumerate(amounts)
     ]
     with headwater.open(tmp_path_factory.mktemp("law") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         log.create("payments", {"card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
         log.append("payments", rows)
         bench = Bench(kind="rules", topic="payments", schema=log.topic("payments").schema, on="at", by=("card",))
@@ -225,7 +225,7 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
     assert all(len(trial.events[one.place]) == 2 for one in trial.matches)
 
 
-def test_a_bench_takes_the_time_and_the_key_of_the_query(log: EmbeddedLog) -> None:
+def test_a_bench_takes_the_time_and_the_key_of_the_query(log: Log) -> None:
     make_bank(log)
     [table] = [one for one in tables_of(log) if one.topic == "rules"]
     bench = bench_of(log, table, "payments")

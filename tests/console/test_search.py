@@ -9,13 +9,13 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from tests.console.conftest import Served, Visit
 from tests.console.shop import BIG, make_orders
 from tests.console.simulated import SimulatedConsole, simulated
 
 
-def fill(log: EmbeddedLog, name: str = "orders") -> None:
+def fill(log: Log, name: str = "orders") -> None:
     make_orders(log, count=3_000, partitions=2, name=name)
     log.append(name, [{"order_id": 1, "customer": "zoë"}], headers={"trace": b"needle-in-a-header"})
 
@@ -23,7 +23,7 @@ def fill(log: EmbeddedLog, name: str = "orders") -> None:
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedConsole]:
     with headwater.open(tmp_path_factory.mktemp("shop") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         fill(log)
         with simulated(log) as made:
             yield made

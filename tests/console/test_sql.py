@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import headwater
-from headwater.console.asking import spot
-from headwater.errors import StatementInvalid
-from headwater.log import EmbeddedLog
+from headwater.console.sql.statements import spot
+from headwater.log import Log
+from headwater.views.errors import StatementInvalid
 from headwater.views.sql import Sql
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
@@ -21,7 +21,7 @@ CARD = 73_314_510_714_175_488
 SHOPS = ("Books & Co", "Corner shop", "Ferry", "Jewels")
 
 
-def fill(log: EmbeddedLog, name: str = "payments") -> None:
+def fill(log: Log, name: str = "payments") -> None:
     log.create(name, {"card": "int64", "amount": "float64", "merchant": "string", "at": "timestamp"}, key="card")
     rows = [
         {
@@ -36,16 +36,16 @@ def fill(log: EmbeddedLog, name: str = "payments") -> None:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     with headwater.open(tmp_path_factory.mktemp("sql") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         fill(log)
         log.create("orders.late", {"id": "int64"})
         yield log
 
 
 @pytest.fixture(scope="module")
-def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(shop: Log) -> Iterator[SimulatedConsole]:
     with simulated(shop) as made:
         yield made
 
@@ -77,7 +77,7 @@ def test_an_error_is_shown_at_its_spot(console: SimulatedConsole, statement: str
     ask(console, statement).sees(told).underlines(*wrong)
 
 
-def test_a_spot_is_found_in_long_lines_and_after_others(log: EmbeddedLog) -> None:
+def test_a_spot_is_found_in_long_lines_and_after_others(log: Log) -> None:
     statement = "SELECT 1,\n" + "amount + " * 40 + "amount FORM payments WHERE amount > 1"
     with pytest.raises(StatementInvalid) as raised:
         Sql(log).query(statement)
@@ -92,7 +92,7 @@ def test_names_are_offered_as_sql_takes_them(console: SimulatedConsole) -> None:
     page.write("Filter names", "pay").sees_not("orders.late").sees("payments", "merchant", "timestamp")
 
 
-def test_watching_asks_again_until_stopped(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_watching_asks_again_until_stopped(shop: Log, console: SimulatedConsole) -> None:
     shop.create("clicks", {"n": "int64"})
     shop.append("clicks", [{"n": 1}])
     page = console.open("/sql").write("Statement", "SELECT count(*) AS n FROM clicks")

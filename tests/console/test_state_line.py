@@ -8,9 +8,9 @@ from typing import cast
 from hypothesis import given
 from hypothesis.strategies import DrawFn, composite, integers, sampled_from
 
-from headwater.alerts import Change, Standing
-from headwater.alerts.standing import Event, State
-from headwater.console.parts.state_line import state_line, stretches
+from headwater.alerts import AlertState, Change
+from headwater.alerts.state import Event, State
+from headwater.console.alerts.state_line import state_line, stretches
 
 #: What may follow what, for a subject whose rule has a time.
 FOLLOWS: dict[str, tuple[Event, ...]] = {"ok": ("pending",), "pending": ("firing", "ok"), "firing": ("resolved",)}
@@ -57,12 +57,12 @@ def _worst(history: list[tuple[int, str, Event, str]], at: int) -> str:
 @given(history=histories(), start=integers(0, 100))
 def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int, str, Event, str]], start: int) -> None:
     end = 400
-    standings = {}
+    states = {}
     for when, subject, event, _ in history:
-        standings[subject] = Standing(rule="r", subject=subject, state=cast("State", event), since_us=when)
-    standings = {name: one for name, one in standings.items() if one.state != "ok"}
+        states[subject] = AlertState(rule="r", subject=subject, state=cast("State", event), since_us=when)
+    states = {name: one for name, one in states.items() if one.state != "ok"}
     changes = [_change(subject, event, when) for when, subject, event, _ in history if when >= start]
-    found = stretches(reversed(changes), standings.values(), start_us=start, end_us=end)
+    found = stretches(reversed(changes), states.values(), start_us=start, end_us=end)
     assert found[0][0] == start
     assert found[-1][1] == end
     assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(found))

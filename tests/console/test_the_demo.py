@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from company.topics import APP
 from playwright.sync_api import Locator, Page, expect
 
-from headwater.demo.topics import APP
-from headwater.runtime.java import find_java
+from headwater.spark.java import find_java
 from tests.console.conftest import Visit
-from tests.demo.outcomes import all_hold
+from tests.examples.company.outcomes import all_hold
 from tests.waiting import until
 
 QUERIES = 13

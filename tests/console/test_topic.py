@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.log import EmbeddedLog
-from headwater.log.deadletters import DeadLetter, append_dead_letters
+from headwater.log import Log
+from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.conftest import WANTS_PICTURES, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
 from tests.console.simulated import SimulatedConsole, simulated
@@ -20,15 +20,15 @@ JSON = "JSON: one object, an array of them, or one a line"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedLog]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     with headwater.open(tmp_path_factory.mktemp("shop") / "log") as log:
-        assert isinstance(log, EmbeddedLog)
+        assert isinstance(log, Log)
         make_shop(log)
         log.create("bytes")
         yield log
 
 
-def make_shop(log: EmbeddedLog, name: str = "orders") -> None:
+def make_shop(log: Log, name: str = "orders") -> None:
     make_orders(log, count=1_200, partitions=3, name=name)
     log.groups.seek(f"{name}.billing", name, {number: end // 2 for number, end in log.end_offsets(name).items()})
     letter = DeadLetter(topic=name, partition=0, offset=7, error="RowInvalid", message="no amount", at_us=5)
@@ -36,14 +36,12 @@ def make_shop(log: EmbeddedLog, name: str = "orders") -> None:
 
 
 @pytest.fixture(scope="module")
-def console(shop: EmbeddedLog) -> Iterator[SimulatedConsole]:
+def console(shop: Log) -> Iterator[SimulatedConsole]:
     with simulated(shop) as made:
         yield made
 
 
-def test_a_topic_shows_its_partitions_its_readers_and_its_settings(
-    shop: EmbeddedLog, console: SimulatedConsole
-) -> None:
+def test_a_topic_shows_its_partitions_its_readers_and_its_settings(shop: Log, console: SimulatedConsole) -> None:
     page = console.open("/topics/orders")
     behind = shop.describe("orders").rows - sum(shop.committed("orders.billing", "orders").values())
     page.sees_row("Groups that read this topic", f"orders.billing {behind:,}")
@@ -53,22 +51,22 @@ def test_a_topic_shows_its_partitions_its_readers_and_its_settings(
     assert "<dt>Event time</dt><dd>at</dd>" in page.markup()
 
 
-def test_it_grows_while_one_looks(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_it_grows_while_one_looks(shop: Log, console: SimulatedConsole) -> None:
     make_orders(shop, count=3, name="young")
     page = console.open("/topics/young").sees("3 kept for ever", within="Rows")
     add_orders(shop, range(3, 5), name="young")
     page.later().sees("5 kept for ever", within="Rows")
 
 
-def test_a_row_has_an_address_with_its_neighbours(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_row_has_an_address_with_its_neighbours(shop: Log, console: SimulatedConsole) -> None:
     make_orders(shop, count=3, name="few")
     page = console.open("/topics/few/0/0").sees(f'"order_id": {BIG}')
     assert not page.is_enabled("The row before")
-    page.press("The row behind").sees(f'"order_id": {BIG + 1}')
+    page.press("The row after").sees(f'"order_id": {BIG + 1}')
     assert page.address == "/topics/few/0/1"
     page.open("/topics/few/0/3").sees("The next row of this partition will get offset 3.")
     page.open("/topics/few/0/x").sees("ArgumentInvalid", "whole number")
-    page.open("/topics/few/7/0").sees("PartitionNotFound")
+    page.open("/topics/few/7/0").sees("NotFound")
 
 
 def test_a_dead_letter_leads_to_the_row_that_it_was(console: SimulatedConsole) -> None:
@@ -76,7 +74,7 @@ def test_a_dead_letter_leads_to_the_row_that_it_was(console: SimulatedConsole) -
     assert page.links()["orders, partition 0, offset 7"] == "/console/topics/orders/0/7"
 
 
-def test_a_row_is_written_by_hand_and_checked(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_row_is_written_by_hand_and_checked(shop: Log, console: SimulatedConsole) -> None:
     make_orders(shop, count=1, name="written")
     page = console.open("/topics/written/produce")
     assert '"order_id": 0' in page.value(JSON)
@@ -93,13 +91,13 @@ def test_a_row_is_written_by_hand_and_checked(shop: EmbeddedLog, console: Simula
     assert row["_headers"] == {"trace": b"4f2a"}
 
 
-def test_bytes_are_written_by_hand(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_bytes_are_written_by_hand(shop: Log, console: SimulatedConsole) -> None:
     page = console.open("/topics/bytes/produce").write("Key", "k").write("Value", "hello")
     page.press("Append").sees("Append 1 row to bytes?").press("Append 1 row").sees("Appended 1 row")
     assert [(row["key"], row["value"]) for row in shop.read("bytes").rows()] == [(b"k", b"hello")]
 
 
-def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: Log, console: SimulatedConsole) -> None:
     page = console.open("/topics").press("New topic").write("Name", "made here").press("Create").sees("'made here'")
     page.write("Name", "made.here").write("Columns", "id long, at timestamp").write("Key columns", "id")
     page.write("Partitions", "4").sees("--partitions 4").press("Create")
@@ -108,7 +106,7 @@ def test_a_topic_is_made_and_what_is_wrong_is_said_before(shop: EmbeddedLog, con
     assert (shop.topic("made.here").partitions, shop.topic("made.here").key) == (4, ("id",))
 
 
-def test_a_topic_is_deleted_only_by_its_name(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_a_topic_is_deleted_only_by_its_name(shop: Log, console: SimulatedConsole) -> None:
     make_orders(shop, count=2, name="old")
     page = console.open("/topics/old").press("Delete").sees("2 rows,")
     page.write("Write old to confirm", "older").press("Delete").hears("Nothing was deleted")
@@ -117,7 +115,7 @@ def test_a_topic_is_deleted_only_by_its_name(shop: EmbeddedLog, console: Simulat
     assert "old" not in shop.topics()
 
 
-def test_hostile_texts_are_only_texts(shop: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_hostile_texts_are_only_texts(shop: Log, console: SimulatedConsole) -> None:
     shop.create("hostile", "note string", key="note")
     bad = "<img src=x onerror=alert(1)>"
     shop.append("hostile", [{"note": bad}], headers={bad: bad.encode()})

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from headwater.console.screens import topology
-from headwater.log import EmbeddedLog
-from headwater.runtime.status import Graph, QueryStatus
+from headwater.apps.status import Graph, QueryStatus
+from headwater.console.topology import page as topology
+from headwater.log import Log
 from tests.console import company
 from tests.console.conftest import LOOKS, PHONE, Running, Visit
 from tests.console.simulated import SimulatedConsole, simulated
@@ -31,7 +31,7 @@ def status(name: str, **more: object) -> QueryStatus:
     return QueryStatus(name=name, kind="view", app=APP, inputs=tuple(QUERIES.get(name, ([], []))[0]), **given)  # type: ignore[arg-type]  # a test's own
 
 
-def staged_on(log: EmbeddedLog) -> Stage:
+def staged_on(log: Log) -> Stage:
     made = Stage(log)
     made.graph = graph_of(QUERIES)
     made.statuses = [
@@ -47,7 +47,7 @@ TOPICS = ("payments", "cards", "spend", "spend.late", "stolen", "per_country")
 
 
 @pytest.fixture
-def acted(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Stage, SimulatedConsole]]:
+def acted(log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Stage, SimulatedConsole]]:
     """An app on a stage, and its console, which asks for the shape of the graph each time."""
     monkeypatch.setattr(topology, "GRAPH_SECONDS", 0.0)
     for name in TOPICS:
@@ -103,7 +103,7 @@ def test_five_hundred_nodes_are_shown_in_parts(acted: tuple[Stage, SimulatedCons
     until(lambda: len(page.graph()[0]) == len(stage.graph.nodes), "all are drawn")
 
 
-def test_an_empty_log_says_what_to_do_and_topics_alone_are_drawn(log: EmbeddedLog, console: SimulatedConsole) -> None:
+def test_an_empty_log_says_what_to_do_and_topics_alone_are_drawn(log: Log, console: SimulatedConsole) -> None:
     page = console.open("/topology").sees("Nothing flows yet")
     log.create("orders", "id long")
     log.append("orders", [{"id": 1}])

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from headwater.console.screens.view import Found, One
-from headwater.log import EmbeddedLog
-from headwater.server.tokens import Tokens
+from headwater.console.views.page import Found, One
+from headwater.log import Log
+from headwater.services.tokens import Tokens
 from headwater.views import ViewKeeper
 from tests.console.conftest import PHONE, Running, Visit
 from tests.console.kept import APP, keeping, kept, runner_of
@@ -24,7 +24,7 @@ CITIES = ("Bergen", "Lyon", "Porto", "Turin")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-def fill(log: EmbeddedLog) -> None:
+def fill(log: Log) -> None:
     log.create("payments", {"card": "int64", "amount": "float64"}, key="card")
     log.create("spend", {"total": "float64", "card": "int64", "name": "string"}, key="card", compact=True)
     log.create(
@@ -45,10 +45,10 @@ def fill(log: EmbeddedLog) -> None:
 
 
 @pytest.fixture
-def keeper(log: EmbeddedLog) -> Iterator[ViewKeeper]:
+def keeper(log: Log) -> Iterator[ViewKeeper]:
     """A keeper of views, which follows its topics when a test says so."""
     fill(log)
-    home = log.path / "apps" / APP
+    home = log.home / "apps" / APP
     home.mkdir(parents=True)
     made = kept(log, home / "views.duckdb")
     made.catch_up()
@@ -57,7 +57,7 @@ def keeper(log: EmbeddedLog) -> Iterator[ViewKeeper]:
 
 
 @pytest.fixture
-def console(log: EmbeddedLog, keeper: ViewKeeper) -> Iterator[SimulatedConsole]:
+def console(log: Log, keeper: ViewKeeper) -> Iterator[SimulatedConsole]:
     with simulated(log, runner_of(log, keeper)) as made:
         yield made
 
@@ -72,7 +72,7 @@ def test_views_are_listed_with_how_fresh_they_are(console: SimulatedConsole) -> 
 
 
 def test_rows_change_while_one_looks_with_the_key_in_front(
-    log: EmbeddedLog, keeper: ViewKeeper, console: SimulatedConsole
+    log: Log, keeper: ViewKeeper, console: SimulatedConsole
 ) -> None:
     page, rows = console.open("/views/spend"), "Rows of spend"
     page.sees("1 to 50 of 120")
@@ -145,7 +145,7 @@ def test_a_definition_leads_to_what_the_view_is_made_of(console: SimulatedConsol
     assert page.links()["payments"] == "/console/topics/payments"
 
 
-def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: EmbeddedLog, keeper: ViewKeeper) -> None:
+def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: Log, keeper: ViewKeeper) -> None:
     keeper.store.close()
     with simulated(log) as console:
         assert "as its app left it" in console.open("/views").sees_row("Views", "spend")
@@ -153,21 +153,21 @@ def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: Embedd
         page.sees("its app does not run", within="Behind its sources")
 
 
-def test_a_view_that_is_not_there_is_told_in_a_sentence(log: EmbeddedLog) -> None:
+def test_a_view_that_is_not_there_is_told_in_a_sentence(log: Log) -> None:
     with simulated(log) as console:
         console.open("/views").sees("No views yet")
-        console.open("/views/nothing").sees("ViewNotFound", "nothing")
+        console.open("/views/nothing").sees("NotFound", "nothing")
 
 
-def test_a_token_that_may_not_read_a_view_does_not_show_it(log: EmbeddedLog, console: SimulatedConsole) -> None:
-    token = Tokens(log.path).create("guest", ["read:orders*"])
+def test_a_token_that_may_not_read_a_view_does_not_show_it(log: Log, console: SimulatedConsole) -> None:
+    token = Tokens(log.home).create("guest", ["read:orders*"])
     assert [row.split()[0] for row in console.open("/views", token).rows("Views")] == ["orders_per_minute"]
     console.open("/views/spend", token).sees("read:spend")
 
 
-def test_views_in_light_dark_and_on_a_phone(log: EmbeddedLog, visit: Visit) -> None:
+def test_views_in_light_dark_and_on_a_phone(log: Log, visit: Visit) -> None:
     fill(log)
-    with keeping(log.path) as address:
+    with keeping(log.home) as address:
         visitor = visit(address)
         page = visitor.open("/views")
         expect(page.get_by_role("row", name=re.compile("spend"))).to_contain_text("up to date")

@@ -9,9 +9,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headwater.errors import HeadwaterError, OffsetExpired, TopicNotFound
-from headwater.log import EmbeddedLog
-from headwater.log.embedded import repair
+from headwater.errors import HeadwaterError, NotFound
+from headwater.log.embedded import EmbeddedLog, repair
+from headwater.log.errors import OffsetExpired
 from tests.crash.journal import IDS_PER_ACT, Act, Journal, Outcome, Story
 from tests.crash.scenarios import KEEP_SECONDS, Scenario
 from tests.crash.workload import retry_unacknowledged
@@ -362,7 +362,7 @@ class Checker:
                 self._wrong(f"topic {topic} was created, but is gone")
         for topic in there & set(made):
             # One that was marked but not yet renamed is listed until somebody opens it, and is gone then.
-            with suppress(TopicNotFound) if topic in deleted else nullcontext():
+            with suppress(NotFound) if topic in deleted else nullcontext():
                 self._made_topic(topic)
 
     def _made_topic(self, topic: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.faults import LETTER_CRASH_POINTS
-from headwater.log import open
+from headwater.log.embedded import open_folder as open
 from headwater.testing import CrashAt, Disk, run_until_killed
 from tests.crash.run import POINTS, Plan
 from tests.crash.scenarios import SCENARIOS

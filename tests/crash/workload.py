@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import ManualClock
-from headwater.errors import KeyConflict, OffsetConflict, OffsetExpired, TopicNotFound
-from headwater.log import EmbeddedLog, open
+from headwater.errors import NotFound
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open
+from headwater.log.errors import KeyConflict, OffsetConflict, OffsetExpired
 from tests.crash.journal import IDS_PER_ACT, Act, Journal, Outcome, Part, Story
 from tests.crash.scenarios import Scenario
 
@@ -415,7 +417,7 @@ class Watcher:
             except OffsetExpired:
                 starts = self._log.start_offsets(topic)
                 self._next[topic] = {number: max(start, position.get(number, 0)) for number, start in starts.items()}
-            except TopicNotFound:
+            except NotFound:
                 return []
             else:
                 self._next[topic] = ends

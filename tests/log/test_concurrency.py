@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.log import EmbeddedLog, open
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open
 
 PROCESSES = 8
 SCHEMA = {"id": "int64", "writer": "int32", "pad": "string"}
@@ -159,5 +160,5 @@ def test_a_conditional_append_lets_one_of_many_win(tmp_path: Path) -> None:
     with open(tmp_path) as one, open(tmp_path) as other:
         one.create("rows", {"id": "int64"})
         one.append("rows", [{"id": 1}], expected_offset=0)
-        with pytest.raises(HeadwaterError, match="somebody appended in between"):
+        with pytest.raises(HeadwaterError, match="rows were appended in between"):
             other.append("rows", [{"id": 2}], expected_offset=0)

@@ -16,12 +16,20 @@ from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import ArgumentInvalid, TopicNotFound
+from headwater.errors import ArgumentInvalid, NotFound
 from headwater.faults import LETTER_CRASH_POINTS
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
-from headwater.log.deadletters import DeadLetter, append_dead_letters
-from headwater.log.letters import Found, Place, Selection, letter_topic, letter_topics, read_letters
+from headwater.log.dead_letters import (
+    DeadLetter,
+    Found,
+    Place,
+    Selection,
+    append_dead_letters,
+    letter_topic,
+    letter_topics,
+    read_letters,
+)
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.redrive import Outcome, park, redrive
 from tests.log.processes import child
 
@@ -169,9 +177,9 @@ def test_what_cannot_be_meant_is_refused(events: EmbeddedLog) -> None:
             redrive(events, "events", **wrong)
     with pytest.raises(ArgumentInvalid, match="rows are dead letters"):
         redrive(events, "other")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         redrive(events, "events", to="nowhere")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         redrive(events, "nowhere")
     assert letter_topics(events) == ["events.dlq"]
     assert states(events) == ["open"] * 4

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.apps import App
+from headwater.apps.status import Graph, Node, QueryStatus
+from headwater.log.cards import description_html, topic_html
 from headwater.log.port import Description, PartitionInfo, Retention, Topic
-from headwater.log.showing import description_html, topic_html
 from headwater.notebook import card, grid, picture
-from headwater.runtime import App
-from headwater.runtime.status import Graph, Node, QueryStatus
 from headwater.schema import parse_schema
 
 HOSTILE = [

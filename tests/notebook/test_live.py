@@ -9,9 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from headwater.errors import ArgumentInvalid, PackageMissing, RunnerNotFound
+from headwater.apps.errors import RunnerNotFound
+from headwater.errors import ArgumentInvalid
 from headwater.notebook import follow
 from headwater.notebook.live import Frame
+from headwater.optional import PackageMissing
 
 
 class Output:
@@ -107,7 +109,7 @@ def test_an_interrupt_while_a_picture_is_drawn_ends_it_too(output: Output) -> No
 
 
 def test_an_app_that_ends_meanwhile_is_told_in_the_output(output: Output) -> None:
-    changes = Scripted(1, RunnerNotFound(app="shop"))
+    changes = Scripted(1, RunnerNotFound(name="shop"))
     shown(changes)
     assert "shop" in output.frames[-1]
     assert not changes.is_open

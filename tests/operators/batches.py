@@ -19,13 +19,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from headwater.operators.agg import Aggregate
-from headwater.operators.agg.computation import ARGUMENT
-from headwater.operators.keyed import Contract
-from headwater.operators.keyed.engine import INPUT, SLOT, PartitionEngine, run_bounded
-from headwater.operators.keyed.files import LocalFolder
-from headwater.operators.keyed.runs import HASH
-from headwater.operators.windowed.prepared import ALL
+from headwater.engine.aggregation import ARGUMENT
+from headwater.engine.columns import ALL, HASH, INPUT, SLOT
+from headwater.engine.contract import Contract
+from headwater.engine.state_folder import LocalFolder
+from headwater.engine.step import PartitionEngine, run_bounded
+from headwater.operators.aggregates import Aggregate
 
 Make = Callable[[pa.Schema], Contract]
 
@@ -108,7 +107,7 @@ def bounded(
 
 
 def table_of(changes: Sequence[pa.Table], key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The table that a changelog makes. Each withdrawal must name what is there, and nothing may come twice."""
+    """The table that a changelog makes. Each retraction must name what is there, and nothing may come twice."""
     return final_table([row for table in changes for row in table.to_pylist()], key)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.operators.streaming import RUNNING
+from tests.operators.stream_runs import RUNNING
 
 
 @pytest.fixture(autouse=True)

@@ -12,29 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import ArgumentInvalid, ChangelogInvalid
+from headwater.engine.errors import ChangelogInvalid
+from headwater.engine.table_input import Follow
+from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, agg
-from headwater.operators.agg import Aggregate
-from headwater.operators.aggregate_table import ROW_KEY
-from headwater.operators.tables.aggregating import ORDER
-from headwater.operators.tables.follow import Follow
+from headwater.operators.aggregate_table import ORDER, ROW_KEY
+from headwater.operators.aggregates import Aggregate
 from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
-from tests.operators.changing import Change, cut, rows_of, table_after, topic
+from tests.operators.table_changes import Change, cut, rows_of, table_after, topic
 
 SALES = pa.schema([("id", pa.int64()), ("shop", pa.string()), ("amount", pa.int64()), ("day", pa.int64())])
 INVERTIBLE = {
     "n": agg.count(),
     "total": agg.sum("amount"),
     "mean": agg.mean("amount"),
-    "kinds": agg.distinct("amount"),
-    "median": agg.quantile("amount"),
+    "kinds": agg.count_distinct("amount"),
+    "median": agg.percentile("amount"),
 }
 OTHERS = {
     "least": agg.min("amount"),
     "most": agg.max("amount"),
     "opening": agg.first("amount"),
     "closing": agg.last("amount"),
-    "all": agg.collect("amount"),
+    "all": agg.collect_list("amount"),
     "spread": agg.stddev("amount"),
     "total": agg.sum("amount"),
 }
@@ -42,7 +42,7 @@ INVERTIBLE_SQL = "count(*), sum(amount)::BIGINT, avg(amount), count(DISTINCT amo
 OTHERS_SQL = """min(amount), max(amount),
     first(amount ORDER BY day, amount) FILTER (amount IS NOT NULL), last(amount ORDER BY day, amount) FILTER (amount IS NOT NULL),
     coalesce(list(amount ORDER BY day, amount) FILTER (amount IS NOT NULL), []), stddev_samp(amount), sum(amount)::BIGINT"""
-EMITS = st.sampled_from(["net", "each"])
+EMITS = st.sampled_from(["changes", "every_change"])
 Batches = list[list[Change]]
 
 
@@ -99,7 +99,7 @@ def test_the_aggregates_of_a_table_are_those_of_sql(
     outputs = aggregated(operator, topic(batches, SALES, keys=1), replay=replay, partitions=partitions)
     wanted = by_sql(batches, f"SELECT shop, {compute[1]} FROM sales GROUP BY shop")
     assert same(rows_of(table_of(outputs, ["shop"])), wanted)
-    if emit == "net":
+    if emit == "changes":
         for output in outputs:
             afters = [row["shop"] for row in output.to_pylist() if row["_op"] in ("+I", "+U")]
             assert len(afters) == len(set(afters)), "one correction per group and batch"
@@ -152,9 +152,9 @@ def test_changes_within_a_batch_may_be_looked_at_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("compute", [{"total": agg.sum("amount")}, {"total": agg.max("amount")}])
-def test_a_withdrawal_of_what_is_not_there_is_refused(compute: Mapping[str, Aggregate]) -> None:
+def test_a_retraction_of_what_is_not_there_is_refused(compute: Mapping[str, Aggregate]) -> None:
     operator = AggregateTable(by="shop", compute=compute)
-    with pytest.raises(ChangelogInvalid, match="withdrawn that is not there"):
+    with pytest.raises(ChangelogInvalid, match="retracted that is not there"):
         streamed(operator.contract, [changelog(("-U", "a", 5.0))])
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater import operators
 from tests.operators.registry import ENTRIES, NO_OPERATORS, Entry
-from tests.operators.streaming import Stream
+from tests.operators.stream_runs import Stream
 
 CASES = [pytest.param(one, id=one.name, marks=[pytest.mark.core] if one.is_core else []) for one in ENTRIES]
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.engine.contract import Contract
+from headwater.engine.event_time import BatchTime
+from headwater.engine.join_inputs import Columns
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Enrich
-from headwater.operators.joining.inputs import Columns
-from headwater.operators.keyed import BatchTime, Contract
 from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed
 
@@ -140,14 +141,14 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),
-    grace=st.integers(1, 20),
+    allowed_lateness=st.integers(1, 20),
     replay=st.integers(0, 5),
     partitions=st.integers(1, 3),
 )
 def test_with_grace_a_table_that_arrives_late_still_counts(
-    batches: list[list[Row]], how: Any, grace: int, replay: int, partitions: int
+    batches: list[list[Row]], how: Any, allowed_lateness: int, replay: int, partitions: int
 ) -> None:
-    operator = enrich(how=how, late_by=9, grace=grace)
+    operator = enrich(how=how, late_by=9, allowed_lateness=allowed_lateness)
     rows = numbered(batches)
     outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
     assert seen(outputs) == as_of(flat(rows), how=how)
@@ -177,7 +178,7 @@ def test_without_a_time_it_is_what_the_table_holds_by_the_batch(
 
 
 def test_rows_wait_until_the_table_has_passed_their_time_or_the_grace_is_over() -> None:
-    operator = enrich(grace=100)
+    operator = enrich(allowed_lateness=100)
     sale: Numbered = (0, "a", 50, None, 0)
     by_table: list[list[Numbered]] = [[sale], [(1, "b", 50, "+U", 1)], [], [(1, "b", 51, "+U", 2)], []]
     found = streamed(make(operator), [table(batch) for batch in by_table])
@@ -190,7 +191,7 @@ def test_rows_wait_until_the_table_has_passed_their_time_or_the_grace_is_over() 
 def test_a_table_that_is_silent_for_long_is_not_waited_for() -> None:
     batches = [[(0, "a", 50, None, 0)], [(0, "a", 60, None, 1)], [(0, "a", 70, None, 2)], []]
     outputs = streamed(
-        make(enrich(grace=1000, idle=30)),
+        make(enrich(allowed_lateness=1000, idle=30)),
         [table(batch) for batch in batches],
         processing_us=[second * SECOND for second in (0, 10, 40, 40)],
     )
@@ -208,12 +209,12 @@ def test_a_row_is_late_only_when_its_version_is_forgotten() -> None:
     sides: dict[str, list[pa.Table]] = {}
     outputs = streamed(make(enrich()), [table(batch) for batch in batches], partitions=1, sides=sides)
     assert seen(outputs[:2]) == [("a", 3, 1), ("a", 4, 1), ("b", 6, 2), ("c", 7, None)]
-    late = [(row["n"], row["_late_by_us"] // SECOND) for one in sides["late"] for row in one.to_pylist()]
+    late = [(row["n"], row["late_by_us"] // SECOND) for one in sides["late"] for row in one.to_pylist()]
     assert late == [(5, 401), (9, 3 * DAY - 1)]
 
 
 def test_versions_that_nobody_can_ask_for_are_forgotten() -> None:
-    contract = make(enrich(late_by=10, grace=5))(table([(0, "a", 0, None, 0)]).schema)
+    contract = make(enrich(late_by=10, allowed_lateness=5))(table([(0, "a", 0, None, 0)]).schema)
     state = pa.schema([*contract.state, pa.field("_key", pa.int64())]).empty_table()
     for second in range(200):
         rows = table([(1, "a", second, None, second), (0, "a", second, None, second)])
@@ -270,10 +271,10 @@ def test_rows_that_change_nothing_in_the_table_write_no_state() -> None:
     ("make_it", "why"),
     [
         (lambda: enrich(how="outer"), '"left" or "inner"'),
-        (lambda: enrich(grace=-1), "grace"),
-        (lambda: enrich(grace="5000 days"), "ten years at most"),
+        (lambda: enrich(allowed_lateness=-1), "allowed_lateness"),
+        (lambda: enrich(allowed_lateness="5000 days"), "ten years at most"),
         (lambda: enrich(as_of=None), "none without `as_of`"),
-        (lambda: enrich(as_of=None, valid_from=None, grace=5), "none without `as_of`"),
+        (lambda: enrich(as_of=None, valid_from=None, allowed_lateness=5), "none without `as_of`"),
         (lambda: enrich(on=()), "pairs such as"),
     ],
 )

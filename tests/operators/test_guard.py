@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater.engine.state_maintenance import states
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Guard
 from headwater.operators.guard import Sorting
-from headwater.operators.keyed.inspect import states
-from tests.operators.streaming import Stream
+from tests.operators.stream_runs import Stream
 
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
@@ -41,7 +41,7 @@ def batch_of(times: Sequence[int | None]) -> pa.RecordBatch:
     keep=st.booleans(),
 )
 def test_each_row_goes_one_way_and_all_are_counted(batches: list[list[int | None]], watermark: int, keep: bool) -> None:
-    guard = Guard(on="at", ahead=1, late="side" if keep else "drop")
+    guard = Guard(on="at", ahead=1, late="side_output" if keep else "drop")
     sorting = Sorting(guard.contract(SCHEMA), None, watermark_us=watermark * SECOND, processing_us=NOW)
     passed = []
     for times in batches:
@@ -58,7 +58,7 @@ def test_each_row_goes_one_way_and_all_are_counted(batches: list[list[int | None
     kept = {side: sum(one.num_rows for one in found) for side, found in sorting.sides.items()}
     assert kept == {**sorting.counts, "late": sorting.counts["late"] if keep else min(20, sorting.counts["late"])}
     latest = max((one for one in given_ if one is not None and one <= 1_001), default=None)
-    assert sorting.seen == ({} if latest is None else {"": {"": (latest * SECOND, NOW)}})
+    assert sorting.progress == ({} if latest is None else {"": {"": (latest * SECOND, NOW)}})
 
 
 def test_rows_are_early_by_the_clock_that_received_them() -> None:
@@ -80,7 +80,7 @@ def test_a_promise_counts_as_a_row_that_brings_the_watermark_to_it(watermark: An
     promised = pa.array([None, 20 * SECOND], pa.timestamp("us", "UTC"))
     rows = batch_of([5 * SECOND, None]).append_column("_punctuation", promised)
     assert sorting.passing(rows).column("_offset").to_pylist() == [0, 1]
-    assert sorting.seen == {"": {part: (30 * SECOND, NOW)}}
+    assert sorting.progress == {"": {part: (30 * SECOND, NOW)}}
     assert not any(sorting.counts.values())
 
 
@@ -118,7 +118,7 @@ def test_a_clock_from_the_far_future_closes_no_window(spark: SparkSession, tmp_p
     (rejected,) = stream.side("far", "rejected")
     assert rejected["_reason"] == "the event time is null"
     (late,) = stream.side("far", "late")
-    assert late["_late_by_us"] == 239 * SECOND
+    assert late["late_by_us"] == 239 * SECOND
     assert counts_of(stream) == {"late": 1, "early": 1, "rejected": 1}
 
 
@@ -144,7 +144,9 @@ def test_bounded_rows_are_never_late(spark: SparkSession) -> None:
     rows = spark.createDataFrame(data, "id int, at timestamp")
     guard = Guard(on="at", late_by=5)
     assert sorted(row.id for row in rows.transform(guard).collect()) == [1, 2]
-    assert [(row.id, row.reason) for row in guard.side("rejected", rows).collect()] == [(3, "the event time is null")]
+    assert [(row.id, row.reason) for row in guard.side_output("rejected", rows).collect()] == [
+        (3, "the event time is null")
+    ]
 
 
 def test_bounded_rows_are_early_by_the_clock_that_received_them(spark: SparkSession) -> None:
@@ -153,7 +155,7 @@ def test_bounded_rows_are_early_by_the_clock_that_received_them(spark: SparkSess
     rows = spark.createDataFrame(data, "id int, at timestamp, received timestamp")
     guard = Guard(on="at", received="received")
     assert sorted(row.id for row in rows.transform(guard).collect()) == [1, 3]
-    assert [row.id for row in guard.side("early", rows).collect()] == [2]
+    assert [row.id for row in guard.side_output("early", rows).collect()] == [2]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import ArgumentInvalid, JoinUnbounded
+from headwater.engine.contract import Contract
+from headwater.engine.event_time import BatchTime
+from headwater.errors import ArgumentInvalid, NotPossible
 from headwater.operators import Join
-from headwater.operators.keyed import BatchTime, Contract
 from tests.laws import costly
 from tests.operators.batches import bounded, streamed
-from tests.operators.test_join_within import COLUMNS, SECOND, Numbered, Row, expected, numbered, ordered, seen, table
+from tests.operators.test_interval_join import COLUMNS, SECOND, Numbered, Row, expected, numbered, ordered, seen, table
 
 #: Far more than any two rows of a test are apart.
 ALL_TIME = 10**6
@@ -94,7 +95,7 @@ def test_state_holds_no_more_than_the_bound_allows() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "why"),
     [
-        ({}, JoinUnbounded, "for ever.*rows_max_per_key.*expire.*JoinWithin"),
+        ({}, NotPossible, "for ever.*rows_max_per_key.*expire.*IntervalJoin"),
         ({"rows_max_per_key": 0}, ArgumentInvalid, "at least 1"),
         ({"expire": 0}, ArgumentInvalid, "1 hour"),
         ({"expire": "-5 minutes"}, ArgumentInvalid, "expire"),

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.engine.aggregation import Computation
+from headwater.engine.contract import StepResult
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Panes, Session, Tumbling, agg
-from headwater.operators.agg.computation import Computation
-from headwater.operators.keyed import Stepped
-from headwater.operators.panes import (
+from headwater.operators.panes import no_rows
+from headwater.operators.trigger import (
     AfterCount,
     AfterWatermark,
     AllOf,
@@ -29,10 +30,9 @@ from headwater.operators.panes import (
     every,
     rows,
 )
-from headwater.operators.panes.windows import no_rows
 from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of, with_arguments
-from tests.operators.test_triggers import TRIGGERS
+from tests.operators.test_trigger import TRIGGERS
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, expected, flat, numbered, table, windows_of
 
 Pane = dict[str, Any]
@@ -82,14 +82,22 @@ HOW = {
     "late_by": st.sampled_from([0, 8, 20]),
     "watermark": st.sampled_from([{}, {"watermark": "key", "quiet": 5}]),
     "seconds": st.integers(0, 4),
-    "emit": st.sampled_from(["net", "each"]),
+    "emit": st.sampled_from(["changes", "every_change"]),
     "replay": st.integers(0, 6),
     "partitions": st.integers(1, 3),
 }
 
 
 def panes_of(
-    mode: Any, *, trigger: Trigger, size: int, period: int, late_by: int, watermark: Any, emit: Any, lateness: int = 20
+    mode: Any,
+    *,
+    trigger: Trigger,
+    size: int,
+    period: int,
+    late_by: int,
+    watermark: Any,
+    emit: Any,
+    allowed_lateness: int = 20,
 ) -> Panes:
     return Panes(
         window=Hopping(size=size, every=period, on="at", late_by=late_by, ahead=None, **watermark),
@@ -98,7 +106,7 @@ def panes_of(
         trigger=trigger,
         mode=mode,
         emit=emit,
-        allowed_lateness=lateness,
+        allowed_lateness=allowed_lateness,
     )
 
 
@@ -163,20 +171,20 @@ def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     batches=arrivals(late_by=7),
     early=st.none() | TRIGGERS,
     late=TRIGGERS,
-    lateness=st.sampled_from([0, 10]),
+    allowed_lateness=st.sampled_from([0, 10]),
     seconds=st.integers(0, 4),
 )
 def test_a_window_whose_rows_come_in_time_has_exactly_one_pane_on_time(
-    batches: list[list[Row]], early: Trigger | None, late: Trigger, lateness: int, seconds: int
+    batches: list[list[Row]], early: Trigger | None, late: Trigger, allowed_lateness: int, seconds: int
 ) -> None:
-    how: Any = {"late": late, "allowed_lateness": lateness} if lateness else {}
+    how: Any = {"late": late, "allowed_lateness": allowed_lateness} if allowed_lateness else {}
     operator = Panes(
         window=Tumbling(size=10, on="at", late_by=7, ahead=None), by="user", compute=COMPUTE, early=early, **how
     )
     for panes in spread(run(operator, batches, seconds, 0, 2)).values():
         assert [pane["pane_timing"] for pane in panes].count("on_time") == 1
         assert panes[-1]["pane_timing"] == "on_time", "nothing is late, and nothing new is said when the window closes"
-        assert panes[-1]["is_last"] or lateness
+        assert panes[-1]["is_last"] or allowed_lateness
 
 
 # -- cases from Beam's documentation ----------------------------------------------------------------------------------
@@ -245,7 +253,7 @@ def test_early_on_time_and_late_panes_of_one_window() -> None:
 
 
 def test_each_late_arrival_gives_a_pane_of_its_own_with_emit_each() -> None:
-    operator = a_minute(allowed_lateness="1 hour", emit="each", mode="discarding")
+    operator = a_minute(allowed_lateness="1 hour", emit="every_change", mode="discarding")
     batches: list[list[Row]] = [[("a", 1, 1), ("a", 0, 61)], [("a", 8, 5), ("a", 16, 4)]]
     assert said(operator, batches) == [[], [(0, "on_time", 1), (1, "late", 16), (2, "late", 8)]]
 
@@ -316,7 +324,7 @@ def test_triggers_put_together(trigger: Trigger, totals: list[int]) -> None:
 def test_rows_of_a_closed_window_and_of_a_finished_trigger_go_to_the_side() -> None:
     sides: dict[str, list[pa.Table]] = {}
     operator = Panes(
-        window=Tumbling(size=10, on="at", late="side", ahead=None),
+        window=Tumbling(size=10, on="at", late="side_output", ahead=None),
         by="user",
         compute=COMPUTE,
         trigger=AfterCount(2),
@@ -331,7 +339,7 @@ def test_rows_of_a_closed_window_and_of_a_finished_trigger_go_to_the_side() -> N
     outputs = streamed(operator.contract, batches, sides=sides, partitions=1)
     panes = [(row["window_start"].second, row["total"], row["is_last"]) for one in outputs for row in one.to_pylist()]
     assert panes == [(0, 3, True), (10, 4, True)]
-    late = [(row["amount"], row["_late_by_us"] // SECOND) for one in sides["late"] for row in one.to_pylist()]
+    late = [(row["amount"], row["late_by_us"] // SECOND) for one in sides["late"] for row in one.to_pylist()]
     assert late == [(3, -1), (6, 35)]
     assert "_of_total" not in sides["late"][0].column_names
 
@@ -358,7 +366,7 @@ def test_state_goes_when_windows_close() -> None:
 
     def watched(state: Any, rows: Any, time: Any) -> Any:
         stepped = contract.step(state, rows, time)
-        assert isinstance(stepped, Stepped)
+        assert isinstance(stepped, StepResult)
         found.append(stepped.state.num_rows)
         return stepped
 
@@ -373,9 +381,9 @@ def test_no_rows_come_to_what_sql_says_of_none() -> None:
         "n": agg.count(),
         "total": agg.sum("amount"),
         "mean": agg.mean("amount"),
-        "all": agg.collect("amount"),
+        "all": agg.collect_list("amount"),
         "last": agg.last("amount"),
-        "different": agg.distinct("amount"),
+        "different": agg.count_distinct("amount"),
     }
     schema = with_arguments(table([]).select(range(5)), compute).schema
     computation = Computation.over(compute, schema)
@@ -393,7 +401,7 @@ COUNT = {"n": agg.count()}
     ("make", "why"),
     [
         (lambda: Panes(window=WINDOW, compute=COUNT, mode="adding"), '"discarding" or "accumulating"'),  # type: ignore[arg-type]
-        (lambda: Panes(window=WINDOW, compute=COUNT, emit="final"), '"net" or "each"'),  # type: ignore[arg-type]
+        (lambda: Panes(window=WINDOW, compute=COUNT, emit="final"), '"changes" or "every_change"'),  # type: ignore[arg-type]
         (lambda: Panes(window=WINDOW, compute=COUNT, on_time="never"), "on_time"),  # type: ignore[arg-type]
         (lambda: Panes(window=WINDOW, compute={}), "aggregates"),
         (lambda: Panes(window=WINDOW, compute=COUNT, early="5 seconds"), "a trigger, such as"),  # type: ignore[arg-type]
@@ -404,8 +412,11 @@ COUNT = {"n": agg.count()}
         (lambda: Panes(window=Session(gap=5, on="at", compute=COUNT), compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
         (lambda: Panes(window=Tumbling(size=10, on="at", by="user"), compute=COUNT), "`by` of Panes"),
         (lambda: Panes(window=Tumbling(size=10, time="processing"), compute=COUNT), "panes are of event time"),
-        (lambda: Panes(window=Tumbling(size=10, on="at", emit="net", completeness=True), compute=COUNT), "`emit`"),
-        (lambda: Panes(window=Tumbling(size=10, on="at", lateness=5), compute=COUNT), "`allowed_lateness` of Panes"),
+        (lambda: Panes(window=Tumbling(size=10, on="at", emit="changes", completeness=True), compute=COUNT), "`emit`"),
+        (
+            lambda: Panes(window=Tumbling(size=10, on="at", allowed_lateness=5), compute=COUNT),
+            "`allowed_lateness` of Panes",
+        ),
         (lambda: Panes(window=WINDOW, compute=COUNT, trigger=EachOf(*[rows(1)] * 70)), "at most 62"),
     ],
 )

@@ -12,27 +12,28 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.errors import AggregateInvalid, ArgumentInvalid, ColumnUnknown, TableCompacted
+from headwater.engine.errors import AggregateInvalid
+from headwater.errors import ArgumentInvalid, ColumnUnknown, NotPossible
 from headwater.operators import (
     AggregateTable,
     Anomaly,
     ComparedTo,
     Enrich,
     Hopping,
-    JoinTables,
-    JoinWithin,
+    IntervalJoin,
     Panes,
     Rate,
     Rolling,
     Session,
     Sliding,
+    TableJoin,
     TopN,
     Trend,
     Tumbling,
     agg,
 )
 from tests.operators.registry.windows import ORDERS as ORDERS_TOPIC
-from tests.operators.streaming import Stream
+from tests.operators.stream_runs import Stream
 
 Empty = Callable[[str], DataFrame]
 #: An operator over rows with these columns, and how it is refused.
@@ -45,9 +46,9 @@ def empty(spark: SparkSession) -> Empty:
     return cache(lambda schema: spark.createDataFrame([], schema))
 
 
-def joins(**changes: Any) -> Callable[[str], Callable[[Empty], JoinWithin]]:
+def joins(**changes: Any) -> Callable[[str], Callable[[Empty], IntervalJoin]]:
     settings = {"on": "user", "time": "at", "within": 5, **changes}
-    return lambda other: lambda empty: JoinWithin(empty(other), **settings)
+    return lambda other: lambda empty: IntervalJoin(empty(other), **settings)
 
 
 def panes(**changes: Any) -> Callable[[Empty], Panes]:
@@ -60,8 +61,8 @@ def enriches(table: str | None, **changes: Any) -> Callable[[Empty], Enrich]:
     return lambda empty: Enrich(None if table is None else empty(table), **settings)
 
 
-def tables(**settings: Any) -> Callable[[Empty], JoinTables]:
-    return lambda empty: JoinTables(empty("id string, name string"), **settings)
+def tables(**settings: Any) -> Callable[[Empty], TableJoin]:
+    return lambda empty: TableJoin(empty("id string, name string"), **settings)
 
 
 def just(operator: Any) -> Callable[[Empty], Any]:
@@ -104,7 +105,7 @@ OF_ORDERS: list[Case] = [
     (joins(other_time="when")("user string, at timestamp"), ColumnUnknown, "no column 'when'"),
     (joins()("user string, at timestamp, amount long"), ArgumentInvalid, "suffix.*two columns would be called 'at'"),
     (joins(suffix="_2")("user string, at timestamp, at_2 long"), ArgumentInvalid, "suffix.*be called 'at_2'"),
-    (joins()("user string, at timestamp, _op string"), ArgumentInvalid, "a changelog.*JoinTables"),
+    (joins()("user string, at timestamp, _op string"), ArgumentInvalid, "a changelog.*TableJoin"),
 ]
 OF_SALES: list[Case] = [
     (enriches(RATES, on={"land": "land"}), ColumnUnknown, "no column 'land'"),
@@ -188,7 +189,7 @@ def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dat
 
 
 def test_a_stream_does_not_meet_bounded_rows(orders: DataFrame, empty: Empty) -> None:
-    operator = JoinWithin(empty("user string, n long, at timestamp"), on="user", time="at", within=5, suffix="_2")
+    operator = IntervalJoin(empty("user string, n long, at timestamp"), on="user", time="at", within=5, suffix="_2")
     with pytest.raises(ArgumentInvalid, match=r"bounded beside a stream.*Spark's own `join`"):
         orders.transform(operator)
 
@@ -217,7 +218,7 @@ def test_arguments_are_any_expression_of_sparks(amounts: DataFrame) -> None:
 
 
 def test_of_rows_that_are_all_there_every_window_is_complete(amounts: DataFrame) -> None:
-    operator = Tumbling(size=15, on="at", compute=N, emit="net", completeness=True)
+    operator = Tumbling(size=15, on="at", compute=N, emit="changes", completeness=True)
     found = amounts.transform(operator).select("n", "completeness").collect()
     assert [tuple(row) for row in found] == [(1, 1.0), (1, 1.0)]
 
@@ -251,10 +252,10 @@ def test_a_result_has_the_columns_of_both_inputs_under_names_that_are_told_apart
     left = spark.sql("SELECT 1 AS id, 'x' AS what, timestamp'2024-01-01 10:00:00' AS at, 0 AS _partition")
     right = spark.sql("SELECT 1L AS number, 2.5D AS what, timestamp'2024-01-01 10:30:00' AS at, 7 AS m")
     settings: dict[str, Any] = {"on": {"id": "number"}, "time": "at", "suffix": "_2"}
-    (row,) = left.transform(JoinWithin(right, within="1 hour", **settings)).collect()
+    (row,) = left.transform(IntervalJoin(right, within="1 hour", **settings)).collect()
     assert row.asDict() == {"id": 1, "what": "x", "at": row["at"], "what_2": 2.5, "at_2": row["at_2"], "m": 7}
     assert (row["at_2"] - row["at"]).total_seconds() == 1800
-    (alone,) = left.transform(JoinWithin(right, within="1 minute", how="anti", **settings)).collect()
+    (alone,) = left.transform(IntervalJoin(right, within="1 minute", how="anti", **settings)).collect()
     assert {name for name in alone.asDict() if name[0] != "_"} == {"id", "what", "at"}
 
 
@@ -262,7 +263,7 @@ def test_an_input_may_meet_itself(spark: SparkSession) -> None:
     rows = spark.sql(
         "SELECT * FROM VALUES ('a', 1, timestamp_seconds(0)), ('a', 2, timestamp_seconds(5)) AS t(k, n, t)"
     )
-    pairs = rows.transform(JoinWithin(rows, on="k", time="t", before=0, after=10, suffix="_later")).where(
+    pairs = rows.transform(IntervalJoin(rows, on="k", time="t", before=0, after=10, suffix="_later")).where(
         "n <> n_later"
     )
     assert [(row["n"], row["n_later"]) for row in pairs.collect()] == [(1, 2)]
@@ -311,10 +312,10 @@ def test_a_table_says_itself_from_when_its_rows_hold(spark: SparkSession) -> Non
 def test_a_compacted_table_is_not_asked_for_the_past(empty: Empty) -> None:
     rows, changes = empty(SALES), empty(RATES)
     table = Known(dated=changes, compact=True)
-    with pytest.raises(TableCompacted, match=r"'rates'.*`compact=False`.*leave out `as_of`"):
+    with pytest.raises(NotPossible, match=r"'rates'.*`compact=False`.*leave out `as_of`"):
         rows.transform(Enrich(table, on={"country": "land"}, as_of="sold"))
     assert rows.transform(Enrich(table, on={"country": "land"})).columns == ["country", "n", "sold", "rate", "since"]
     with pytest.raises(ArgumentInvalid, match="the key of table 'rates', which is land"):
         rows.transform(Enrich(table, on={"country": "rate"}))
-    with pytest.raises(ArgumentInvalid, match=r"changelog.*JoinTables"):
+    with pytest.raises(ArgumentInvalid, match=r"changelog.*TableJoin"):
         changes.transform(Enrich(changes, on="land"))

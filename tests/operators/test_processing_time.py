@@ -53,7 +53,12 @@ def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     assert dict(found) == expected(batches, size, every)
 
 
-@given(batches=BATCHES, size=st.integers(1, 30), emit=st.sampled_from(["net", "each"]), replay=st.integers(0, 5))
+@given(
+    batches=BATCHES,
+    size=st.integers(1, 30),
+    emit=st.sampled_from(["changes", "every_change"]),
+    replay=st.integers(0, 5),
+)
 def test_a_changelog_leads_to_the_same_table(
     batches: list[tuple[int, list[str]]], size: int, emit: Any, replay: int
 ) -> None:
@@ -95,7 +100,7 @@ def test_bounded_rows_have_no_processing_time() -> None:
         (lambda: Tumbling(size=10, time="lunch", on="at"), '"event" or "processing"'),  # type: ignore[arg-type]
         (lambda: Tumbling(size=10, time="processing", on="at"), "nothing is late"),
         (lambda: Tumbling(size=10, time="processing", late_by=5), "nothing is late"),
-        (lambda: Hopping(size=10, every=5, time="processing", lateness=5), "nothing is late"),
+        (lambda: Hopping(size=10, every=5, time="processing", allowed_lateness=5), "nothing is late"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(make: Any, why: str) -> None:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import ArgumentInvalid, NumberTooLarge
+from headwater.engine import time_index as slides
+from headwater.engine.aggregation import Computation, Groups, order_of
+from headwater.engine.errors import NumberTooLarge
+from headwater.errors import ArgumentInvalid
 from headwater.operators import Sliding, agg
-from headwater.operators.agg import Aggregate
-from headwater.operators.agg.computation import Computation, order_of
-from headwater.operators.agg.groups import Groups
-from headwater.operators.windowed import ranges, slides
+from headwater.operators.aggregates import Aggregate, ranges
 from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of, with_arguments
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
@@ -63,12 +63,12 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     size=st.integers(1, 30),
     tick=st.sampled_from([1e-6, 1]),
     which=st.sampled_from(["all", "trailing"]),
-    lateness=st.integers(0, 9),
+    allowed_lateness=st.integers(0, 9),
     replay=st.integers(0, 5),
     partitions=st.integers(1, 3),
 )
 def test_final_results_come_once_and_are_those_of_the_documentation(
-    batches: list[list[Row]], size: int, tick: float, which: Any, lateness: int, replay: int, partitions: int
+    batches: list[list[Row]], size: int, tick: float, which: Any, allowed_lateness: int, replay: int, partitions: int
 ) -> None:
     operator = Sliding(
         size=size,
@@ -78,7 +78,7 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
         by="user",
         compute=COMPUTE,
         late_by=7,
-        lateness=lateness,
+        allowed_lateness=allowed_lateness,
         ahead=None,
     )
     found = shown(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay))
@@ -95,7 +95,7 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
     size=st.integers(1, 30),
     tick=st.sampled_from([1e-6, 1]),
     which=st.sampled_from(["all", "trailing"]),
-    emit=st.sampled_from(["net", "each"]),
+    emit=st.sampled_from(["changes", "every_change"]),
     replay=st.integers(0, 5),
 )
 def test_a_changelog_leads_to_the_same_table(
@@ -118,7 +118,7 @@ def test_a_changelog_leads_to_the_same_table(
         current = table_of(outputs[:count], ["user", "window_start"]).values()
         wanted = windows(rows, size, tick_us=round(tick * SECOND), trailing=which == "trailing")
         assert results(list(current)) == wanted
-    if emit == "net":
+    if emit == "changes":
         for output in outputs:
             afters = [(row["user"], row["window_start"]) for row in output.to_pylist() if row["_op"] in ("+I", "+U")]
             assert len(afters) == len(set(afters)), "one correction per window and batch"
@@ -128,7 +128,7 @@ def test_a_changelog_leads_to_the_same_table(
     rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(0, 40)), min_size=1, max_size=20),
     cut=st.integers(0, 20),
     size=st.integers(1, 30),
-    emit=st.sampled_from(["final", "net"]),
+    emit=st.sampled_from(["final", "changes"]),
 )
 def test_with_a_floor_no_window_begins_before_1970(rows: list[Row], cut: int, size: int, emit: Any) -> None:
     operator = Sliding(size=size, floor=True, on="at", by="user", compute=COMPUTE, late_by=50, emit=emit, ahead=None)
@@ -141,7 +141,7 @@ def test_with_a_floor_no_window_begins_before_1970(rows: list[Row], cut: int, si
 
 
 def test_the_example_of_kafka_streams() -> None:
-    compute = {"all": agg.collect("amount")}
+    compute = {"all": agg.collect_list("amount")}
     operator = Sliding(size="5000 ms", tick="1 ms", on="at", by="user", compute=compute)
     rows = pa.table(
         {
@@ -168,7 +168,7 @@ def test_times_are_taken_down_to_a_tick() -> None:
 def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Trailing windows of user a as (end, total), and the amounts of rows that came late."""
     operator = Sliding(
-        size=10, windows="trailing", on="at", by="user", compute=COMPUTE, late="side", ahead=None, **settings
+        size=10, windows="trailing", on="at", by="user", compute=COMPUTE, late="side_output", ahead=None, **settings
     )
     sides: dict[str, list[pa.Table]] = {}
     tables = [table(batch, first=100 * number) for number, batch in enumerate([*batches, [("z", 0, 999)], []])]
@@ -178,15 +178,15 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
 
 
 @costly(3)
-@given(batches=arrivals(late_by=40), size=st.integers(1, 20), lateness=st.integers(0, 9))
+@given(batches=arrivals(late_by=40), size=st.integers(1, 20), allowed_lateness=st.integers(0, 9))
 def test_however_late_rows_come_a_window_comes_once_and_what_is_told_is_taken_back_before_it_changes(
-    batches: list[list[Row]], size: int, lateness: int
+    batches: list[list[Row]], size: int, allowed_lateness: int
 ) -> None:
-    final = Sliding(size=size, on="at", by="user", compute=COMPUTE, lateness=lateness, ahead=None)
+    final = Sliding(size=size, on="at", by="user", compute=COMPUTE, allowed_lateness=allowed_lateness, ahead=None)
     found = shown(streamed(final.contract, numbered(batches)))
     assert len(found) == len({row[:2] for row in found})
-    # A changelog in which a withdrawal named something else, or something came twice, would be refused here.
-    live = table_of(streamed(replace(final, emit="net").contract, numbered(batches)), ["user", "window_start"])
+    # A changelog in which a retraction named something else, or something came twice, would be refused here.
+    live = table_of(streamed(replace(final, emit="changes").contract, numbered(batches)), ["user", "window_start"])
     told = {flat(row)[:2]: flat(row) for row in live.values()}
     assert {row[:2] for row in found} <= set(told)
     assert all(told[row[:2]] == row for row in found)
@@ -206,14 +206,14 @@ def test_a_row_that_no_open_window_could_hold_is_late() -> None:
 
 
 def test_a_window_is_open_while_the_watermark_is_at_its_end_and_its_lateness() -> None:
-    found, late = run_with_late([("a", 1, 15), ("a", 2, 20)], [("a", 4, 15)], lateness=5)
+    found, late = run_with_late([("a", 1, 15), ("a", 2, 20)], [("a", 4, 15)], allowed_lateness=5)
     assert (found[:2], late) == ([(15, 5), (20, 7)], [])
-    found, late = run_with_late([("a", 1, 15), ("a", 2, 20)], [("a", 4, 15)], lateness=4)
+    found, late = run_with_late([("a", 1, 15), ("a", 2, 20)], [("a", 4, 15)], allowed_lateness=4)
     assert (found[:2], late) == ([(15, 1), (20, 7)], [])
 
 
 def test_state_is_bounded_by_size_and_lateness() -> None:
-    operator = Sliding(size=10, on="at", by="user", compute=COMPUTE, lateness=5)
+    operator = Sliding(size=10, on="at", by="user", compute=COMPUTE, allowed_lateness=5)
     contract = operator.contract(table([("a", 1, 0)]).schema)
     sizes: list[int] = []
     step = contract.step
@@ -255,10 +255,10 @@ KINDS: dict[str, Aggregate] = {
     "stddev": agg.stddev("amount"),
     "first": agg.first("amount"),
     "last": agg.last("amount"),
-    "collect": agg.collect("amount"),
-    "distinct": agg.distinct("amount"),
-    "median": agg.quantile("amount"),
-    "top": agg.top("amount", 2),
+    "collect": agg.collect_list("amount"),
+    "distinct": agg.count_distinct("amount"),
+    "median": agg.percentile("amount"),
+    "top": agg.top_k("amount", 2),
 }
 
 

@@ -17,13 +17,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.operators import Dedupe, JoinTables, Process, Session, Sides, Tumbling, agg, rebuild
-from headwater.operators.keyed import BatchTime, Broadcast, Stepped, apply, due_keys
-from headwater.operators.keyed.inspect import rescale, rows_of, states
+from headwater.engine.contract import Broadcast, StepResult
+from headwater.engine.event_time import BatchTime
+from headwater.engine.spark_plan import apply
+from headwater.engine.state_maintenance import rescale, rows_of, states
+from headwater.engine.step import due_keys
+from headwater.operators import Dedupe, Process, Session, SideOutputs, TableJoin, Tumbling, agg, rebuild
 from headwater.sinks import TopicSink
 from tests.operators.batches import final_table
 from tests.operators.registry.windows import ORDERS, closed, orders, own
-from tests.operators.streaming import Stream
+from tests.operators.stream_runs import Stream
 
 SCHEMA: dict[str, str] = {"user": "string", "amount": "int64", "at": "timestamp"}
 
@@ -74,7 +77,7 @@ def test_operators_chain_before_and_after_sparks_own_and_read_a_table(spark: Spa
     assert sorted((row["user"], row["total"]) for row in stream.rows()) == [("a", 20), ("b", 6), ("d", 800)]
 
 
-def ring(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
+def ring(state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
     """Say so when a user has been silent for five seconds of processing time."""
     ringing = np.setdiff1d(due_keys(state, time), np.asarray(rows.column("_key")))
     touched = np.unique(np.asarray(rows.column("_key")))
@@ -84,7 +87,7 @@ def ring(state: pa.Table, rows: pa.Table, time: BatchTime) -> Stepped:
         {"_wake_at_processing": pa.array(np.full(len(touched), now + 5_000_000)), "_key": pa.array(touched)}
     )
     silent = pa.table({"_key": pa.array(ringing), "silent": pa.array([True] * len(ringing), pa.bool_())})
-    return Stepped(pa.concat_tables([waiting.select(["_wake_at_processing", "_key"]), fresh]), silent)
+    return StepResult(pa.concat_tables([waiting.select(["_wake_at_processing", "_key"]), fresh]), silent)
 
 
 def test_timers_fire_without_new_input_by_the_clock_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_rows_without_a_key_are_put_aside_and_rows_without_a_partner_are_not(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def build(left: DataFrame, right: DataFrame) -> DataFrame:
-        return left.transform(JoinTables(right, on=("customer", "id"), key="id", how="left", name="named"))
+        return left.transform(TableJoin(right, on=("customer", "id"), key="id", how="left", name="named"))
 
     topics = {
         "orders": {"schema": {"id": "int64", "customer": "string", "amount": "int64"}},
@@ -165,7 +168,7 @@ def test_late_rows_and_output_reach_their_topics_in_one_transaction(spark: Spark
     with stream.log() as log:
         log.create("out", {"user": "string", "total": "int64"}, key="user", durability="os")
         log.create("late", {**SCHEMA, "late_by_us": "int64"}, durability="os")
-    sides = Sides(state=stream.state, operator="t", topics={"late": "late"})
+    sides = SideOutputs(state=stream.state, operator="t", topics={"late": "late"})
     stream.sink = TopicSink(log=tmp_path / "log", topic="out", extra_parts=sides)
     stream.run({"orders": orders([(user, 1, 100) for user in "abcdefgh"])})
     stream.run({"orders": orders([("a", 1, 96), ("b", 1, 90)])})

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.engine.columns import ALL
+from headwater.engine.table_input import Follow
 from headwater.errors import ArgumentInvalid
 from headwater.operators import TopN
-from headwater.operators.tables.follow import Follow
 from headwater.operators.top_n import KNOWN
-from headwater.operators.windowed.prepared import ALL
 from tests.operators.batches import duck, streamed, table_of
-from tests.operators.changing import Change, cut, rows_of, table_after, topic
+from tests.operators.table_changes import Change, cut, rows_of, table_after, topic
 
 GAMES = pa.schema([("player", pa.int64()), ("team", pa.string()), ("score", pa.int64()), ("age", pa.int64())])
 ORDER = [("score", "desc"), ("age", "asc")]
@@ -58,14 +58,14 @@ def by_sql(batches: Batches, *, by: str, n: int) -> list[tuple[Any, ...]]:
     batches=games(),
     n=st.integers(1, 4),
     by=st.sampled_from(["team", ()]),
-    emit=st.sampled_from(["net", "each"]),
+    emit=st.sampled_from(["changes", "every_change"]),
     replay=st.integers(0, 4),
 )
 def test_the_first_of_each_group_are_those_of_sql(batches: Batches, n: int, by: Any, emit: Any, replay: int) -> None:
     operator = TopN(n=n, by=by, order=ORDER, key="player", emit=emit)
     outputs = ranked(operator, topic(batches, GAMES, keys=1), replay=replay, partitions=2 if by else 1)
     wanted = by_sql(batches, by="PARTITION BY team" if by else "", n=n)
-    # Whoever keeps the rows by rank and whoever keeps them by player have the same table.
+    # A reader that keeps the rows by rank and one that keeps them by player have the same table.
     for key in (["team", "rank"], ["team", "player"]) if by else (["rank"], ["player"]):
         assert rows_of(table_of(outputs, key)) == wanted
 

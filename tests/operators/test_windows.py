@@ -17,7 +17,12 @@ from headwater.operators import Hopping, Tumbling, agg
 from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
 
-COMPUTE = {"total": agg.sum("amount"), "n": agg.count(), "first": agg.first("amount"), "all": agg.collect("amount")}
+COMPUTE = {
+    "total": agg.sum("amount"),
+    "n": agg.count(),
+    "first": agg.first("amount"),
+    "all": agg.collect_list("amount"),
+}
 SECOND = 1_000_000
 #: A time after which every window is closed.
 END_OF_TIME = 10_000
@@ -118,7 +123,7 @@ def test_final_results_come_once_and_are_those_of_sql(
     batches=arrivals(late_by=0) | arrivals(late_by=20),
     size=st.integers(1, 30),
     every=st.integers(1, 40),
-    emit=st.sampled_from(["net", "each"]),
+    emit=st.sampled_from(["changes", "every_change"]),
     replay=st.integers(0, 5),
 )
 def test_a_changelog_leads_to_the_same_table(
@@ -129,7 +134,7 @@ def test_a_changelog_leads_to_the_same_table(
     found = {flat(row) for row in table_of(outputs, ["user", "window_start"]).values() if row["user"] != "end"}
     rows = [row for batch in batches for row in batch]
     assert found == expected(rows, windows_of(size, every))
-    if emit == "net":
+    if emit == "changes":
         for output in outputs:
             afters = [(row["user"], row["window_start"]) for row in output.to_pylist() if row["_op"] in ("+I", "+U")]
             assert len(afters) == len(set(afters)), "one correction per key and batch"
@@ -137,7 +142,7 @@ def test_a_changelog_leads_to_the_same_table(
 
 def test_each_says_every_change_in_the_order_of_event_time() -> None:
     operator = Tumbling(
-        size=10, on="at", by="user", compute={"n": agg.count(), "last": agg.last("amount")}, emit="each"
+        size=10, on="at", by="user", compute={"n": agg.count(), "last": agg.last("amount")}, emit="every_change"
     )
     rows = with_arguments(table([("a", 1, 5), ("a", 2, 3), ("a", 3, 5)]).select(range(5)), operator.compute or {})
     (output,) = streamed(operator.contract, [rows])
@@ -154,20 +159,20 @@ def test_without_a_key_all_rows_are_one_group() -> None:
 
 
 def test_a_row_is_late_only_when_all_its_windows_are_closed() -> None:
-    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, late="side")
+    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, late="side_output")
     sides: dict[str, list[pa.Table]] = {}
     batches = [table([("a", 1, 5), ("a", 2, 25)]), table([("a", 3, 15)], first=2), table([("a", 4, 8)], first=3)]
     outputs = streamed(operator.contract, [*batches, *numbered([])], sides=sides, partitions=1)
     totals = {(flat(row)[1], row["total"]) for one in outputs for row in one.to_pylist() if row["user"] == "a"}
     assert totals == {(-10, 1), (0, 4), (10, 5), (20, 2)}
     (late,) = sides["late"]
-    assert late.select(["user", "amount", "_late_by_us"]).to_pylist() == [
-        {"user": "a", "amount": 4, "_late_by_us": 17 * SECOND}
+    assert late.select(["user", "amount", "late_by_us"]).to_pylist() == [
+        {"user": "a", "amount": 4, "late_by_us": 17 * SECOND}
     ]
 
 
 def test_a_row_changes_none_of_its_windows_that_are_closed() -> None:
-    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, emit="net", ahead=None)
+    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, emit="changes", ahead=None)
     batches = [table([("a", 1, 5), ("a", 2, 25)]), table([("a", 8, 26)], first=2), table([("a", 3, 15)], first=3)]
     outputs = streamed(operator.contract, batches, partitions=1)
     changes = [(row["_op"], flat(row)[1], row["total"]) for row in outputs[2].to_pylist()]
@@ -175,7 +180,7 @@ def test_a_row_changes_none_of_its_windows_that_are_closed() -> None:
 
 
 def test_lateness_keeps_a_window_open() -> None:
-    operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE, lateness=15)
+    operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE, allowed_lateness=15)
     batches = [table([("a", 1, 5), ("a", 2, 20)]), table([("a", 3, 9)], first=2), *numbered([])]
     totals = [
         (row["total"]) for one in streamed(operator.contract, batches) for row in one.to_pylist() if row["user"] == "a"

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.schema.casting import Misfit, cast_array, castable
-from headwater.schema.nested import taken_apart, to_values
-from headwater.schema.nulls import breach, holds_not_null
+from headwater.schema.cast import Misfit, cast_array, castable
+from headwater.schema.nested import breach, holds_not_null, taken_apart, to_values
 from headwater.schema.values import to_array
 
 from .strategies import FLAT_TYPES, types, values

@@ -164,7 +164,7 @@ def test_vectorised_xxhash_is_the_library_s(words: list[int]) -> None:
 
 @given(st.sampled_from(KEY_TYPES), st.sampled_from(KEY_TYPES), st.data())
 def test_widening_a_key_moves_no_row(old: pa.DataType, new: pa.DataType, data: st.DataObject) -> None:
-    # An integer that becomes a float is another key; whoever alters a key column must refuse that.
+    # An integer that becomes a float is another key; altering a key column so must raise.
     if not widens(old, new) or (pa.types.is_integer(old) and pa.types.is_floating(new)):
         return
     batch = pa.record_batch([pa.array(data.draw(st.lists(values(old), max_size=5)), old)], names=["a"])

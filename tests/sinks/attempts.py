@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from headwater.sinks import TopicSink, TopicStreamWriter
-from headwater.sinks.topic import Message
+from headwater.spark.topic_sink import Message
 
 Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -62,7 +62,7 @@ def wait_to_be_overtaken(mark: Path) -> None:
         if mark.exists():
             deadline = min(deadline, time.monotonic() + 5)
     if not mark.exists():
-        raise TimeoutError("nobody has overtaken this task")
+        raise TimeoutError("no other task has overtaken this one")
 
 
 class FailsAfterStaging(DataSource):
@@ -108,7 +108,7 @@ def main(home: Path, master: str, scenarios: list[str]) -> None:
             writer = to_topic(rows, log, format="fails_after_staging", topic=scenario)
         else:
             rows = rows.mapInArrow(spoiled(trouble, home / f"overtaken-{scenario}"), "id long, name string")
-            sink = TopicSink(log=log.path, topic=scenario)
+            sink = TopicSink(log=log.home, topic=scenario)
             writer = to_topic(rows, log, topic=scenario) if way == "format" else rows.writeStream.foreachBatch(sink)
         run(writer, home / f"checkpoint-{scenario}")
     spark.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
 from tests.servers import postgres as postgres
 from tests.servers import redis_peer as redis_peer
@@ -23,7 +23,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+def log(tmp_path: Path) -> Iterator[Log]:
     """A log with a topic `in` of a hundred rows in two partitions, and an empty topic `out` of the same columns."""
     with open_log(tmp_path / "log") as opened:
         for topic in ("in", "out"):

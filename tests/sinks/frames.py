@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -15,11 +16,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.batches import MicroBatch
-from headwater.log import EmbeddedLog
-from headwater.sinks import TopicSink, TopicStreamWriter, logs
-from headwater.sinks.topic import TopicBatchWriter
-from tests.sources.tasks import Task, crossed, in_task
+from headwater.engine import open_logs
+from headwater.engine.micro_batch import MicroBatch
+from headwater.log import Log
+from headwater.sinks import TopicSink, TopicStreamWriter
+from headwater.spark.topic_sink import TopicBatchWriter
+from tests.spark.source.tasks import Task, crossed, in_task
 
 #: The rows of a task, each time that it runs.
 Part = Callable[[], Iterable[pa.RecordBatch]]
@@ -120,18 +122,18 @@ def _changed(part: Part, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> 
     return lambda: map(change, part())
 
 
-def close_shared(log: EmbeddedLog) -> None:
+def close_shared(log: Log) -> None:
     """Close the log as the sinks of this process have opened it."""
-    known = logs._logs.pop(str(log.path), None)
+    known = open_logs._logs.pop((os.getpid(), log.address), None)
     if known is not None:
         known[1].close()
 
 
-def options_of(log: EmbeddedLog, options: dict[str, Any]) -> dict[str, str]:
-    return {"log": str(log.path), "topic": "out"} | {name: str(value) for name, value in options.items()}
+def options_of(log: Log, options: dict[str, Any]) -> dict[str, str]:
+    return {"log": log.address, "topic": "out"} | {name: str(value) for name, value in options.items()}
 
 
-def stream_writer(log: EmbeddedLog, arrow: pa.Schema = SCHEMA, **options: Any) -> TopicStreamWriter:
+def stream_writer(log: Log, arrow: pa.Schema = SCHEMA, **options: Any) -> TopicStreamWriter:
     return TopicStreamWriter(options_of(log, options), from_arrow_schema(arrow))
 
 
@@ -143,12 +145,12 @@ def told_by_tasks(writer: TopicStreamWriter, frame: Frame) -> Iterator[WriterCom
 
 
 def deliver(
-    way: str, log: EmbeddedLog, parts: Sequence[Part], batch: MicroBatch, *, arrow: pa.Schema = SCHEMA, **options: Any
+    way: str, log: Log, parts: Sequence[Part], batch: MicroBatch, *, arrow: pa.Schema = SCHEMA, **options: Any
 ) -> Frame:
     """A batch on its way into the topic `out`: by the format of a stream, or by `foreachBatch`."""
     frame = Frame(parts, batch, arrow)
     if way == "foreachBatch":
-        given: dict[str, Any] = {"log": log.path, "topic": "out", **options}
+        given: dict[str, Any] = {"log": log.home, "topic": "out", **options}
         # Any: a stand-in for a DataFrame.
         rows: Any = frame
         TopicSink(**given)(rows, batch.number)
@@ -164,7 +166,7 @@ def deliver(
     return frame
 
 
-def write_frame(log: EmbeddedLog, parts: Sequence[Part], arrow: pa.Schema = SCHEMA, **options: Any) -> None:
+def write_frame(log: Log, parts: Sequence[Part], arrow: pa.Schema = SCHEMA, **options: Any) -> None:
     """A whole DataFrame on its way into the topic `out`."""
     writer = TopicBatchWriter(options_of(log, options), from_arrow_schema(arrow))
     try:

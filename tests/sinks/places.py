@@ -12,15 +12,18 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 import redis
 from _pytest.mark.structures import ParameterSet
+from deltalake import DeltaTable
 
-from headwater.batches import MicroBatch
-from headwater.errors import TargetNotFound
-from headwater.sinks import MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink, read_lake
+from headwater.engine.micro_batch import MicroBatch
+from headwater.sinks import LakeSink, MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink
 from headwater.sinks.driver import DriverSink
+from headwater.testing import CrashAt, run_until_killed
 from tests.servers import Postgres, Redis, http_receiver, smtp_server
+from tests.sinks.commit_child import call_until_killed
 
 #: A row of a test: what happens to a key, the key, and a value.
 Row = tuple[str, int, str | None]
@@ -56,6 +59,14 @@ class Place(ABC):
     @abstractmethod
     def content(self) -> Any:
         """What is here: a value for each key, or all rows in some order."""
+
+    def commit_until_killed(self, rows: Sequence[Row], batch: MicroBatch, *, point: str, **options: Any) -> None:
+        """Commit a batch in a child that is killed at a crash point."""
+        errors = self.home / "errors"
+        sink = self.sink(**options)
+        ended = run_until_killed(lambda: sink.commit(batch_of(rows), batch), at=CrashAt(point=point), errors=errors)
+        assert not errors.exists(), errors.read_text(encoding="utf-8")
+        assert ended.killed
 
     def down(self) -> contextlib.AbstractContextManager[None]:
         """Take the target away for a while."""
@@ -133,19 +144,35 @@ class RedisPlace(Place):
 
 
 class LakePlace(Place):
+    """A Delta Lake table."""
+
+    keyed = False
+
+    def sink(self, **options: Any) -> LakeSink:
+        given: dict[str, Any] = {"path": self.home / "lake", "maintenance_batches": 3, "partition_by": "_op"}
+        return LakeSink(**(given | options))
+
+    def commit_until_killed(self, rows: Sequence[Row], batch: MicroBatch, *, point: str, **options: Any) -> None:
+        # The runtime of deltalake does not survive a fork.
+        call_until_killed(self.sink(**options), "commit", batch_of(rows), batch, point=point)
+
+    def content(self) -> list[tuple[int, str, str]]:
+        lake = self.home / "lake"
+        rows = DeltaTable(lake).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(str(lake)) else []
+        return sorted((row["id"], row["name"] or "", row["_op"]) for row in rows)
+
+
+class ParquetPlace(Place):
     """A folder of Parquet files."""
 
     keyed = False
 
     def sink(self, **options: Any) -> ParquetSink:
-        given: dict[str, Any] = {"path": self.home / "lake", "compact_files": 3, "partition_by": "_op"}
-        return ParquetSink(**(given | options))
+        return ParquetSink(**({"path": self.home / "files"} | options))
 
     def content(self) -> list[tuple[int, str, str]]:
-        try:
-            rows = read_lake(self.home / "lake").table().to_pylist()
-        except TargetNotFound:
-            return []
+        files = sorted((self.home / "files").glob("*.parquet"))
+        rows = ds.dataset(files).to_table().to_pylist() if files else []
         return sorted((row["id"], row["name"] or "", row["_op"]) for row in rows)
 
 
@@ -196,7 +223,7 @@ class ServedPlace(Place):
         self.stack.close()
 
     def content(self) -> dict[int, str | None]:
-        """What somebody believes who has read all messages, and each id once."""
+        """What a receiver knows that has read all messages, and each id once."""
         table: dict[int, str | None] = {}
         first: dict[int, str] = {}
         seen: set[str] = set()
@@ -271,6 +298,7 @@ PLACES: dict[str, type[Place]] = {
     "postgres": PostgresPlace,
     "redis": RedisPlace,
     "lake": LakePlace,
+    "parquet": ParquetPlace,
     "search": SearchPlace,
     "webhook": HookPlace,
     "mail": MailPlace,

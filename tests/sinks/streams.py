@@ -12,35 +12,35 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from headwater.log import EmbeddedLog
-from headwater.sinks import Fanout, ParquetSink, TopicSink, TopicStreamWriter
+from headwater.log import Log
+from headwater.sinks import Fanout, LakeSink, TopicSink, TopicStreamWriter
 
 
-def rows_of(spark: SparkSession, log: EmbeddedLog, *, rows_max: int = 40) -> DataFrame:
+def rows_of(spark: SparkSession, log: Log, *, rows_max: int = 40) -> DataFrame:
     """The topic `in` as a stream of several batches."""
-    stream = spark.readStream.format("headwater").option("log", str(log.path)).option("rows_max", str(rows_max))
+    stream = spark.readStream.format("headwater").option("log", log.address).option("rows_max", str(rows_max))
     return stream.load("in")
 
 
-def to_topic(rows: DataFrame, log: EmbeddedLog, *, format: str = "headwater", **options: Any) -> DataStreamWriter:
-    writer = rows.writeStream.format(format).option("log", str(log.path)).option("topic", "out")
+def to_topic(rows: DataFrame, log: Log, *, format: str = "headwater", **options: Any) -> DataStreamWriter:
+    writer = rows.writeStream.format(format).option("log", log.address).option("topic", "out")
     for name, value in options.items():
         writer = writer.option(name, str(value))
     return writer
 
 
-def writer_of(rows: DataFrame, log: EmbeddedLog, way: str) -> DataStreamWriter:
+def writer_of(rows: DataFrame, log: Log, way: str) -> DataStreamWriter:
     """To the topic `out`, in one of the two ways; or to two lakes."""
     if way == "format":
         return to_topic(rows, log)
     if way == "lakes":
         rows = rows.select("id", "name")
-        return rows.writeStream.foreachBatch(Fanout(sinks=tuple(ParquetSink(path=path) for path in lakes_of(log))))
-    return rows.writeStream.foreachBatch(TopicSink(log=log.path, topic="out"))
+        return rows.writeStream.foreachBatch(Fanout(sinks=tuple(LakeSink(path=path) for path in lakes_of(log))))
+    return rows.writeStream.foreachBatch(TopicSink(log=log.home, topic="out"))
 
 
-def lakes_of(log: EmbeddedLog) -> list[Path]:
-    return [log.path.parent / name for name in ("first", "last")]
+def lakes_of(log: Log) -> list[Path]:
+    return [log.home.parent / name for name in ("first", "last")]
 
 
 def run(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
@@ -58,12 +58,12 @@ def run_until_it_fails(writer: DataStreamWriter, checkpoint: Path) -> str:
     raise AssertionError("the query did not fail")
 
 
-def ids(log: EmbeddedLog, topic: str = "out") -> list[int]:
+def ids(log: Log, topic: str = "out") -> list[int]:
     return sorted(row["id"] for row in log.read(topic, columns=["id"]).rows())
 
 
-def staged_files(log: EmbeddedLog) -> list[str]:
-    return [path.name for path in (log.path / "transactions/staged").rglob("*") if path.is_file()]
+def staged_files(log: Log) -> list[str]:
+    return [path.name for path in (log.home / "transactions/staged").rglob("*") if path.is_file()]
 
 
 class FailsAfterCommit(DataSource):

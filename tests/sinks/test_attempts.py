@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log import EmbeddedLog
-from tests.sinks.killed import ROOT
+from headwater.log import Log
+from tests.sinks.query_child import ROOT
 from tests.sinks.streams import ids, staged_files
 
 #: Each begins a session of its own, which runs one scenario after the other.
@@ -23,7 +23,7 @@ SESSIONS = {
 
 @pytest.mark.process
 @pytest.mark.parametrize("session", ["retry", *(pytest.param(n, marks=pytest.mark.long) for n in [*SESSIONS][1:])])
-def test_rows_of_attempts_that_failed_are_not_written(log: EmbeddedLog, tmp_path: Path, session: str) -> None:
+def test_rows_of_attempts_that_failed_are_not_written(log: Log, tmp_path: Path, session: str) -> None:
     master, scenarios = SESSIONS[session]
     for topic in scenarios:
         log.create(topic, log.schema("out"), partitions=2, key="id")

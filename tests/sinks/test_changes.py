@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.batches import MicroBatch
-from headwater.errors import SinkFenced, SinkUnavailable
+from headwater.engine.micro_batch import MicroBatch
 from headwater.sinks import Retry
 from headwater.sinks.changes import appended, collapsed
-from headwater.sinks.commits import PAST_MAX, Progress
-from headwater.sinks.retrying import NotNow
+from headwater.sinks.driver import PAST_MAX, Progress
+from headwater.sinks.errors import SinkFenced, SinkUnavailable
+from headwater.sinks.retry import RetryLater
 
 words = st.tuples(st.sampled_from(["+I", "+U", "-U", "-D", None]), st.booleans(), st.integers(0, 3), st.integers())
 
@@ -94,7 +94,7 @@ def test_work_that_is_not_possible_now_is_tried_again_until_the_time_is_up() -> 
     def work() -> str:
         tries.append(1)
         if len(tries) < 3:
-            raise NotNow("down")
+            raise RetryLater("down")
         return "done"
 
     assert Retry(seconds_max=10, first_seconds=0.001).run("s", work) == "done"

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import sinks
-from headwater.errors import ArgumentInvalid, RowRefused, SinkFenced, SinkMisfit, SinkUnavailable
+from headwater.errors import ArgumentInvalid, ColumnMisfit
 from headwater.faults import DELIVERY_CRASH_POINTS, install
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
-from headwater.sinks import Fanout, ParquetSink, Sink, TopicSink, read_lake
+from headwater.sinks import Fanout, ParquetSink, Sink, TopicSink
+from headwater.sinks.errors import RowRefused, SinkFenced, SinkUnavailable
 from headwater.testing import CrashAt, run_until_killed
 from tests.laws import costly
 from tests.sinks.frames import Frame, close_shared, parts_of
@@ -31,7 +33,8 @@ SECOND: list[Row] = [("-U", 1, "one"), ("+U", 1, "uno"), ("-D", 2, None), ("+I",
 POINTS = {
     "postgres": ("delivery.before", "delivery.written", "delivery.committed"),
     "redis": ("delivery.before", "delivery.written", "delivery.committed"),
-    "lake": ("delivery.before", "lake.staged", "lake.recorded", "delivery.committed"),
+    "lake": ("delivery.before", "lake.staged", "lake.committed", "delivery.committed"),
+    "parquet": ("delivery.before", "delivery.written", "parquet.published", "delivery.committed"),
     "search": ("delivery.before", "delivery.written", "delivery.committed"),
     "webhook": ("delivery.before", "delivery.sent", "delivery.written", "delivery.committed"),
     "mail": ("delivery.before", "delivery.sent", "delivery.written", "delivery.committed"),
@@ -110,12 +113,7 @@ def test_a_batch_passes_the_crash_points_at_which_it_is_killed_below(place: Plac
 @each_point
 def test_each_batch_is_there_once_after_kill_9(place: Place, point: str) -> None:
     place.sink().commit(batch_of(FIRST), micro(0))
-    errors = place.home / "errors"
-    ended = run_until_killed(
-        lambda: place.sink().commit(batch_of(SECOND), micro(1, run="r2")), at=CrashAt(point=point), errors=errors
-    )
-    assert not errors.exists(), errors.read_text(encoding="utf-8")
-    assert ended.killed
+    place.commit_until_killed(SECOND, micro(1, run="r2"), point=point)
     partly = place.content()
     assert (
         partly in (place.expected([FIRST]), place.expected([FIRST, SECOND]))
@@ -172,7 +170,7 @@ def test_a_row_that_is_refused_stops_the_query_and_is_named(place: Place) -> Non
 
 def test_a_row_that_is_refused_becomes_one_letter_if_told_so(place: Place) -> None:
     with open_log(place.home / "log") as log:
-        sink = place.sink(on_refused="dead_letter", log=log.path, dead_letters="spend")
+        sink = place.sink(on_refused="dead_letter", log=log.home, dead_letters="spend")
         for run in ("r1", "r2"):
             sink.commit(batch_of(BAD), micro(0, run=run))
         letters = log.read("spend.dlq").rows()
@@ -186,13 +184,9 @@ def test_a_row_that_is_refused_becomes_one_letter_if_told_so(place: Place) -> No
 @pytest.mark.process
 def test_a_row_that_is_refused_is_one_letter_after_kill_9(place: Place) -> None:
     with open_log(place.home / "log") as log:
-        sink = place.sink(on_refused="dead_letter", log=log.path, dead_letters="spend")
-        errors = place.home / "errors"
-        ended = run_until_killed(
-            lambda: sink.commit(batch_of(BAD), micro(0)), at=CrashAt(point="delivery.letters"), errors=errors
-        )
-        assert not errors.exists(), errors.read_text(encoding="utf-8")
-        assert ended.killed
+        given: dict[str, Any] = {"on_refused": "dead_letter", "log": log.home, "dead_letters": "spend"}
+        place.commit_until_killed(BAD, micro(0), point="delivery.letters", **given)
+        sink = place.sink(**given)
         sink.commit(batch_of(BAD), micro(0, run="r2"))
         sink.commit(batch_of(BAD), micro(1, run="r2"))
         letters = log.read("spend.dlq").rows()
@@ -204,7 +198,7 @@ def test_a_row_that_is_refused_is_one_letter_after_kill_9(place: Place) -> None:
 
 def test_columns_that_could_never_fit_are_refused_before_the_first_batch(place: Place) -> None:
     if place.keyed:
-        with pytest.raises(SinkMisfit, match=r"'id'.*is its key, but not among the columns"):
+        with pytest.raises(ColumnMisfit, match=r"'id'.*is its key, but not among the columns"):
             place.sink().check(SCHEMA.remove(0))
     place.sink().check(SCHEMA)
 
@@ -224,9 +218,9 @@ def test_a_row_without_a_key_is_refused(place: Place) -> None:
 
 
 @pytest.mark.process
-def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: EmbeddedLog, tmp_path: Path) -> None:
-    lake = ParquetSink(path=tmp_path / "lake")
-    sink = Fanout(sinks=(TopicSink(log=log.path, topic="out"), lake))
+def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: Log, tmp_path: Path) -> None:
+    files = ParquetSink(path=tmp_path / "files")
+    sink = Fanout(sinks=(TopicSink(log=log.home, topic="out"), files))
 
     def deliver(number: int, run: str) -> None:
         # Any: a stand-in for a DataFrame.
@@ -238,10 +232,10 @@ def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: Em
     ended = run_until_killed(lambda: deliver(1, "r1"), at=CrashAt(point="delivery.between"), errors=errors)
     assert not errors.exists(), errors.read_text(encoding="utf-8")
     assert ended.killed
-    assert (ids(log), read_lake(lake.folder).rows) == ([0, 1, 2, 3], 2)
+    assert (ids(log), ds.dataset(files.folder).count_rows()) == ([0, 1, 2, 3], 2)
     deliver(1, "r2")
     assert ids(log) == [0, 1, 2, 3]
-    assert sorted(read_lake(lake.folder).table().column("id").to_pylist()) == [0, 1, 2, 3]
+    assert sorted(ds.dataset(files.folder).to_table().column("id").to_pylist()) == [0, 1, 2, 3]
 
 
 numbers = itertools.count()

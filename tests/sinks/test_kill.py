@@ -10,11 +10,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from headwater.log import EmbeddedLog
+from headwater.log import Log
+from headwater.log.embedded import local_log
 from headwater.log.embedded.faults import SINK_CRASH_POINTS
-from headwater.sinks import read_lake
-from tests.sinks.killed import run_to_the_end, run_until_killed
+from tests.sinks.query_child import run_to_the_end, run_until_killed
 from tests.sinks.streams import ids, lakes_of, staged_files
 
 pytestmark = pytest.mark.process
@@ -32,10 +33,10 @@ CHAINS = {
 SHORT, *WHOLE = CHAINS
 
 
-def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
+def rows_covered(log: Log, checkpoint: Path) -> int:
     """How many rows of the source the last transaction says it covers."""
     query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
-    metadata = log.transaction_metadata(query)
+    metadata = local_log(log).transaction_metadata(query)
     assert metadata is not None
     offsets: dict[str, int] = metadata["sources"][0]["topics"]["in"]
     return sum(offsets.values())
@@ -43,7 +44,7 @@ def rows_covered(log: EmbeddedLog, checkpoint: Path) -> int:
 
 @pytest.mark.parametrize("chain", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in WHOLE)])
 def test_each_row_is_there_once_though_the_query_is_killed_at_one_step_after_the_other(
-    log: EmbeddedLog, tmp_path: Path, chain: str
+    log: Log, tmp_path: Path, chain: str
 ) -> None:
     for way, point in CHAINS[chain]:
         visit = 3 if point.startswith("stage") else 2  # in the second batch: each batch has two tasks, and one driver
@@ -57,13 +58,13 @@ def test_each_row_is_there_once_though_the_query_is_killed_at_one_step_after_the
 
 
 @pytest.mark.long
-def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_a_kill_between_two_sinks_repeats_the_batch_for_the_second_alone(log: Log, tmp_path: Path) -> None:
     # Each batch passes between the two sinks, and once more behind the second.
     assert run_until_killed("lakes", tmp_path, point="delivery.between", visit=3) == -signal.SIGKILL
-    first, last = (read_lake(path) for path in lakes_of(log))
-    assert first.rows > last.rows > 0
+    first, last = (DeltaTable(path) for path in lakes_of(log))
+    assert first.count() > last.count() > 0
     run_to_the_end("lakes", tmp_path)
     for path, before in zip(lakes_of(log), (first, last), strict=True):
-        after = read_lake(path)
-        assert set(before.files) <= set(after.files), "what was there is not written again"
-        assert sorted(after.table().column("id").to_pylist()) == list(range(100))
+        after = DeltaTable(path)
+        assert set(before.file_uris()) <= set(after.file_uris()), "what was there is not written again"
+        assert sorted(after.to_pyarrow_table().column("id").to_pylist()) == list(range(100))

@@ -1,4 +1,4 @@
-"""Webhooks and mail against real servers: signatures, patience, refusals, and corrections that name the first message."""
+"""Webhooks and mail against real servers: signatures, retries, refusals, and corrections that name the first message."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from headwater.errors import ArgumentInvalid, RowRefused, SinkMisfit, SinkRefused
+from headwater.errors import ArgumentInvalid, ColumnMisfit
 from headwater.log import open as open_log
 from headwater.sinks import MailSink, Retry, WebhookSink
+from headwater.sinks.errors import RowRefused, SinkRefused
 from headwater.sinks.webhook import signature
 from tests.servers import Mailbox, Receiver, Request, http_receiver, smtp_server
 from tests.sinks.places import micro
@@ -117,14 +118,16 @@ def test_rows_that_the_receiver_will_never_take_are_found_among_the_others(recei
             key="id",
             state=tmp_path / "b",
             on_refused="dead_letter",
-            log=log.path,
+            log=log.home,
             dead_letters="hook",
         )
         sink.commit(rows(id=list(range(20))), micro(0))
         assert [orjson.loads(letter["row"])["id"] for letter in log.read("hook.dlq").rows()] == [3, 13]
 
 
-@pytest.mark.parametrize(("status", "what"), [(401, "Mend the secret"), (404, "Mend the URL"), (302, "new address")])
+@pytest.mark.parametrize(
+    ("status", "what"), [(401, "Correct the secret"), (404, "Correct the URL"), (302, "new address")]
+)
 def test_a_receiver_that_refuses_us_is_not_waited_for(
     receiver: Receiver, tmp_path: Path, status: int, what: str
 ) -> None:
@@ -168,14 +171,14 @@ def test_a_recipient_that_the_server_will_not_take_is_a_refused_row(mailbox: Mai
     with pytest.raises(RowRefused, match="550 no such user"):
         mail_sink(mailbox, tmp_path / "a").commit(batch, micro(0))
     with open_log(tmp_path / "log") as log:
-        options = {"on_refused": "dead_letter", "log": log.path, "dead_letters": "mail"}
+        options = {"on_refused": "dead_letter", "log": log.home, "dead_letters": "mail"}
         mail_sink(mailbox, tmp_path / "b", **options).commit(batch, micro(0))
         assert len(log.read("mail.dlq").rows()) == 1
     assert [mail["To"] for mail in mailbox.messages] == ["b@example.org"]
 
 
 def test_templates_are_checked_before_the_first_mail(mailbox: Mailbox, tmp_path: Path) -> None:
-    with pytest.raises(SinkMisfit, match="'owner': it is in a template"):
+    with pytest.raises(ColumnMisfit, match=r"'owner' .*: it is in a template"):
         mail_sink(mailbox, tmp_path).check(pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.float64())]))
     with pytest.raises(ArgumentInvalid, match="balanced braces"):
         mail_sink(mailbox, tmp_path, body="{").check(pa.schema([("id", pa.int64())]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import PackageMissing, RowRefused, SinkMisfit, SinkRefused, SinkUnavailable
+from headwater.errors import ColumnMisfit
 from headwater.log import open as open_log
+from headwater.optional import PackageMissing
+from headwater.postgres.copy import encoders
 from headwater.sinks import PostgresSink, Retry
-from headwater.sinks.postgres_binary import encoders
-from headwater.sinks.postgres_table import read_target
+from headwater.sinks.errors import RowRefused, SinkRefused, SinkUnavailable
+from headwater.sinks.postgres import read_target
 from tests.laws import costly
 from tests.servers import Postgres, free_port
 from tests.sinks.places import SHORT, micro
@@ -81,7 +84,7 @@ def test_values_go_as_bytes_where_they_can_and_are_the_same_as_text(postgres: Po
     with psycopg.connect(url) as connection:
         target = read_target(connection, "public", "t")
     assert target is not None
-    encode = encoders(table.schema, {name: column.type for name, column in target.columns.items()})
+    encode = encoders(table.schema, target.types)
     assert encode is not None, "all of these have a form in bytes"
     found = postgres.execute("SELECT * FROM t ORDER BY i64", conninfo=url)
     assert found == [tuple(EVERY_TYPE[name][2] for name in exact), tuple([None] * len(exact))]
@@ -121,7 +124,7 @@ def test_all_refused_rows_become_letters_and_the_others_are_written(
         conninfo=url,
     )
     with open_log(tmp_path / "log") as log:
-        sink = PostgresSink(url=url, table="t", key="id", on_refused="dead_letter", log=log.path, dead_letters="t")
+        sink = PostgresSink(url=url, table="t", key="id", on_refused="dead_letter", log=log.home, dead_letters="t")
         numbers: list[int | None] = [1] * 50
         texts = [f"v{number}" for number in range(50)]
         numbers[3], numbers[40], texts[20], texts[31] = None, 2**40, "a\0b", "v30"
@@ -154,11 +157,11 @@ def test_columns_that_do_not_fit_are_named_before_the_first_batch(postgres: Post
         "CREATE TABLE t (id bigint PRIMARY KEY, amount numeric NOT NULL, made int, note text)", conninfo=url
     )
     sink = PostgresSink(url=url, table="t", key="id")
-    with pytest.raises(SinkMisfit, match=r"'amuont': it is not in the table; did you mean 'amount'\?"):
+    with pytest.raises(ColumnMisfit, match=r"'amuont' .*: it is not in the table; did you mean 'amount'\?"):
         sink.check(pa.schema([("id", pa.int64()), ("amuont", pa.float64())]))
-    with pytest.raises(SinkMisfit, match="'amount': it is not null in the table, and the query lacks it"):
+    with pytest.raises(ColumnMisfit, match=r"'amount' .*: it is not null in the table, and the query lacks it"):
         sink.check(pa.schema([("id", pa.int64())]))
-    with pytest.raises(SinkMisfit, match=r"'made': it is timestamp.*and the table has integer"):
+    with pytest.raises(ColumnMisfit, match=r"'made' .*: it is timestamp.*and the table has integer"):
         sink.check(pa.schema([("id", pa.int64()), ("amount", pa.int32()), ("made", pa.timestamp("us"))]))
     with pytest.raises(SinkRefused, match=r"no unique index over its key \(note\).*CREATE UNIQUE INDEX"):
         PostgresSink(url=url, table="t", key="note").check(
@@ -170,7 +173,9 @@ def test_columns_that_do_not_fit_are_named_before_the_first_batch(postgres: Post
 def test_wrong_credentials_and_a_missing_database_are_not_waited_for(postgres: Postgres) -> None:
     patient = Retry(seconds_max=3600)
     wrong = postgres.conninfo().replace("password@", "pass@")
-    with pytest.raises(SinkRefused, match=r"password authentication failed.*Mend the user or the password") as caught:
+    with pytest.raises(
+        SinkRefused, match=r"password authentication failed.*Correct the user or the password"
+    ) as caught:
         PostgresSink(url=wrong, table="t", retry=patient).commit(rows(id=[1]), micro(0))
     assert "pass@" not in repr(PostgresSink(url=wrong, table="t"))
     assert "a%20test" not in str(caught.value), "a secret is not shown"
@@ -179,7 +184,7 @@ def test_wrong_credentials_and_a_missing_database_are_not_waited_for(postgres: P
 
 
 def test_an_address_that_cannot_be_read_is_not_waited_for() -> None:
-    with pytest.raises(SinkRefused, match="Mend `url`"):
+    with pytest.raises(SinkRefused, match="Correct `url`"):
         PostgresSink(url="localhost:5432/shop", table="t", retry=Retry(seconds_max=3600)).commit(rows(id=[1]), micro(0))
 
 
@@ -199,12 +204,10 @@ def test_a_server_that_is_not_there_is_said_to_be() -> None:
         sink.commit(rows(id=[1]), micro(0))
 
 
-def test_a_lock_that_somebody_holds_is_waited_for(
+def test_a_lock_that_another_connection_holds_is_waited_for(
     postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.sinks import postgres_writing
-
-    monkeypatch.setattr(postgres_writing, "LOCK_MILLISECONDS_MAX", 50)
+    monkeypatch.setattr("headwater.sinks.postgres.LOCK_MILLISECONDS_MAX", 50)
     sink = PostgresSink(url=url + "?application_name=locked", table="t", key="id", create=True, retry=SHORT)
     sink.commit(rows(id=[1]), micro(0))
     with psycopg.connect(url) as other:
@@ -216,6 +219,6 @@ def test_a_lock_that_somebody_holds_is_waited_for(
 
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.sinks.extras.find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(PackageMissing, match=r"headwater\[postgres\]"):
         PostgresSink(url="postgresql://x", table="t").commit(rows(id=[1]), micro(0))

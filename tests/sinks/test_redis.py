@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headwater.errors import ArgumentInvalid, SinkRefused, SinkUnavailable
+from headwater.errors import ArgumentInvalid
 from headwater.sinks import RedisSink, Retry
+from headwater.sinks.errors import SinkRefused, SinkUnavailable
 from tests.servers import free_port
 from tests.sinks.places import SHORT, micro
 
@@ -57,7 +58,7 @@ def test_changed_keys_are_invalidated_and_others_stay(redis_url: str, client: re
 def test_wrong_credentials_are_not_waited_for(redis_url: str, client: redis.Redis) -> None:
     client.acl_setuser("writer", enabled=True, passwords=["+right"], keys=["*"], categories=["+@all"])
     wrong = redis_url.replace("//", "//writer:wrong@")
-    with pytest.raises(SinkRefused, match="Mend the user or the password"):
+    with pytest.raises(SinkRefused, match="Correct the user or the password"):
         RedisSink(url=wrong, prefix="p", key="id", retry=Retry(seconds_max=3600)).check(pa.schema([("id", pa.int64())]))
     assert "wrong" not in repr(RedisSink(url=wrong, prefix="p", key="id"))
 

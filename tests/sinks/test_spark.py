@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.log import EmbeddedLog
-from headwater.sinks import ConsoleSink, Fanout, ParquetSink, TopicSink, read_lake
+from headwater.log import Log
+from headwater.log.embedded import local_log
+from headwater.sinks import ConsoleSink, Fanout, ParquetSink, TopicSink
 from tests.servers import Postgres, Redis
 from tests.sinks.places import PLACES, PostgresPlace, RedisPlace
 from tests.sinks.streams import (
@@ -47,9 +49,9 @@ class FailsOnce:
             raise OSError("between the two commits")
 
 
-def covers_what_the_checkpoint_says(log: EmbeddedLog, query: StreamingQuery, checkpoint: Path) -> bool:
+def covers_what_the_checkpoint_says(log: Log, query: StreamingQuery, checkpoint: Path) -> bool:
     """Whether the last transaction names its run, and the source offsets that Spark has written down for it."""
-    metadata = log.transaction_metadata(str(query.id))
+    metadata = local_log(log).transaction_metadata(str(query.id))
     assert metadata is not None
     assert (metadata["query"], metadata["run"]) == (str(query.id), str(query.runId))
     written = (checkpoint / "offsets" / str(metadata["batch"])).read_text(encoding="utf-8").splitlines()
@@ -58,7 +60,7 @@ def covers_what_the_checkpoint_says(log: EmbeddedLog, query: StreamingQuery, che
 
 @pytest.mark.core
 def test_a_stream_that_fails_between_the_two_commits_doubles_nothing(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+    spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
     spark.dataSource.register(FailsAfterCommit)
     checkpoint = tmp_path / "checkpoint"
@@ -73,12 +75,12 @@ def test_a_stream_that_fails_between_the_two_commits_doubles_nothing(
 
 
 def test_a_stateful_batch_repeated_by_foreach_batch_is_not_doubled_and_keeps_its_state(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path
+    spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
     """What the sink skips, stateful operators below it must not: the next batch needs their state."""
     log.create("counts", {"digit": "int64", "count": "int64"}, key="digit")
     log.create("even", {"digit": "int64", "count": "int64"}, key="digit")
-    sink = TopicSink(log=log.path, topics={"counts": None, "even": lambda rows: rows.where("digit % 2 = 0")})
+    sink = TopicSink(log=log.home, topics={"counts": None, "even": lambda rows: rows.where("digit % 2 = 0")})
     counted = rows_of(spark, log).groupBy((f.col("id") % 10).alias("digit")).count()
     writer = counted.writeStream.foreachBatch(FailsOnce(sink)).outputMode("update")
     assert "between the two commits" in run_until_it_fails(writer, tmp_path / "checkpoint")
@@ -93,9 +95,7 @@ def test_a_stateful_batch_repeated_by_foreach_batch_is_not_doubled_and_keeps_its
 
 
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_a_batch_that_fails_in_a_task_leaves_nothing(
-    spark: SparkSession, log: EmbeddedLog, tmp_path: Path, way: str
-) -> None:
+def test_a_batch_that_fails_in_a_task_leaves_nothing(spark: SparkSession, log: Log, tmp_path: Path, way: str) -> None:
     bad = rows_of(spark, log, rows_max=1000).withColumn("id", f.expr("if(id = 77, raise_error('bad row'), id)"))
     assert "bad row" in run_until_it_fails(writer_of(bad, log, way), tmp_path / "checkpoint")
     assert ids(log) == []
@@ -105,11 +105,11 @@ def test_a_batch_that_fails_in_a_task_leaves_nothing(
 
 
 @pytest.mark.core
-def test_a_dataframe_is_written_whole_or_not_at_all(spark: SparkSession, log: EmbeddedLog) -> None:
+def test_a_dataframe_is_written_whole_or_not_at_all(spark: SparkSession, log: Log) -> None:
     rows = spark.range(1000).selectExpr("id", "cast(id AS string) AS name").repartition(4)
 
     def save(rows: DataFrame, mode: str = "append") -> None:
-        writer = rows.write.format("headwater").option("log", str(log.path)).mode(mode)
+        writer = rows.write.format("headwater").option("log", log.address).mode(mode)
         writer.option("producer", "nightly").option("sequence", "0").save("out")
 
     with pytest.raises(PySparkException, match="bad row"):
@@ -127,7 +127,7 @@ def test_a_dataframe_is_written_whole_or_not_at_all(spark: SparkSession, log: Em
 
 def test_several_sinks_compute_a_batch_once_and_a_replay_feeds_only_those_that_lack_it(
     spark: SparkSession,
-    log: EmbeddedLog,
+    log: Log,
     tmp_path: Path,
     postgres: Postgres,
     redis_peer: Redis,
@@ -149,15 +149,14 @@ def test_several_sinks_compute_a_batch_once_and_a_replay_feeds_only_those_that_l
     rows = rows.mapInArrow(counted, "id long, name string, _op string, _partition int, _offset long")
     writer = rows.writeStream.foreachBatch(sink)
     assert "between the two commits" in run_until_it_fails(writer, tmp_path / "checkpoint")
-    assert read_lake(last.folder).rows == 50
+    assert ds.dataset(last.folder).count_rows() == 50
     run(writer, tmp_path / "checkpoint")
     expected = [[("+I", number, f"n{number}") for number in HUNDRED]]
     for place in places:
         assert place.content() == place.expected(expected), place
         place.close()
     assert computed.value == 150, "each batch once, and the repeated one once more"
-    lake = read_lake(last.folder)
-    assert spark.read.option("basePath", str(last.folder)).parquet(*lake.files).count() == lake.rows == 100
+    assert spark.read.parquet(str(last.folder)).count() == 100
     shown = capsys.readouterr().out
     assert "names, batch 0, 50 rows" in shown
     assert "and 47 more" in shown

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headwater.log
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.views import DuckStore, PostgresStore, ViewKeeper, ViewSpec, ViewStore
 from tests.servers import Postgres, postgres
 
@@ -26,7 +26,7 @@ def spec(name: str = "spend", schema: pa.Schema = SPEND, **changes: object) -> V
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+def log(tmp_path: Path) -> Iterator[Log]:
     with headwater.log.open(tmp_path / "log") as log:
         yield log
 
@@ -62,7 +62,7 @@ def store(open_store: Opened) -> Iterator[ViewStore]:
 
 
 @pytest.fixture
-def keeper(log: EmbeddedLog, store: ViewStore) -> Iterator[ViewKeeper]:
+def keeper(log: Log, store: ViewStore) -> Iterator[ViewKeeper]:
     keeper = ViewKeeper(log, store)
     yield keeper
     keeper.stop()

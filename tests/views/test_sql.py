@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 
 import headwater.log
 from headwater.clock import ManualClock
-from headwater.errors import StatementExceeded, StatementInvalid
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.units import MIB
 from headwater.views import ViewKeeper
-from headwater.views.bounds import Bounds, Stoppable
+from headwater.views.errors import StatementExceeded, StatementInvalid
 from headwater.views.sql import Sql
+from headwater.views.statement import Bounds, Stoppable
 from tests.laws import costly
 from tests.views.conftest import SPEND, spec
 
 
 @pytest.fixture
-def payments(log: EmbeddedLog) -> EmbeddedLog:
+def payments(log: Log) -> Log:
     log.create("payments", {"id": "int64", "card": "int64", "amount": "float64"}, key="card", partitions=3)
     log.append("payments", [{"id": i, "card": i % 7, "amount": float(i)} for i in range(100)])
     return log
 
 
-def test_rows_are_aggregated_with_the_logs_own_columns(payments: EmbeddedLog) -> None:
+def test_rows_are_aggregated_with_the_logs_own_columns(payments: Log) -> None:
     found = Sql(payments).query(
         "SELECT count(*) AS n, sum(amount) AS total, max(_offset) < 100 AS low, count(DISTINCT _partition) AS parts, "
         "min(_appended_at) IS NOT NULL AS timed FROM payments"
@@ -40,7 +40,7 @@ def test_rows_are_aggregated_with_the_logs_own_columns(payments: EmbeddedLog) ->
     assert (row["n"], row["total"], row["low"], row["timed"]) == (100, 4950.0, True, True)
 
 
-def test_a_topic_is_joined_with_itself_and_used_in_subqueries(payments: EmbeddedLog) -> None:
+def test_a_topic_is_joined_with_itself_and_used_in_subqueries(payments: Log) -> None:
     sql = Sql(payments)
     joined = sql.query("SELECT count(*) AS n FROM payments a JOIN payments b ON a.id = b.id AND a.card < 3")
     assert joined.to_pylist() == [{"n": 44}]
@@ -52,7 +52,7 @@ def test_a_topic_is_joined_with_itself_and_used_in_subqueries(payments: Embedded
     assert sql.query("SELECT id FROM payments WHERE id = $1", [5]).to_pylist() == [{"id": 5}]
 
 
-def test_the_current_state_of_a_keyed_topic_is_its_last_rows(log: EmbeddedLog) -> None:
+def test_the_current_state_of_a_keyed_topic_is_its_last_rows(log: Log) -> None:
     log.create("spend", SPEND, key="card", compact=True, partitions=2)
     log.append("spend", [{"card": 1, "total": 1.0}, {"card": 2, "total": 2.0}, {"card": 1, "total": 3.0}])
     log.append("spend", [{"card": 2, "_tombstone": True}])
@@ -67,7 +67,7 @@ def test_the_current_state_of_a_keyed_topic_is_its_last_rows(log: EmbeddedLog) -
     ]
 
 
-def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> None:
+def test_a_view_and_a_topic_are_joined(log: Log, keeper: ViewKeeper) -> None:
     log.create("spend", SPEND, key="card", compact=True)
     log.append("spend", [{"card": 1, "total": 1.0}, {"card": 1, "total": 2.0}])
     log.create("cards", {"card": "int64", "owner": "string"})
@@ -102,7 +102,7 @@ def test_a_view_and_a_topic_are_joined(log: EmbeddedLog, keeper: ViewKeeper) -> 
     assert sql.topics("SELECT * FROM spend JOIN cards USING (card)") == ["cards", "spend"]
 
 
-def test_a_name_is_read_also_where_a_definition_of_the_statement_has_it_too(payments: EmbeddedLog) -> None:
+def test_a_name_is_read_also_where_a_definition_of_the_statement_has_it_too(payments: Log) -> None:
     sql = Sql(payments)
     hidden = "WITH payments AS (SELECT id FROM payments WHERE id < 5) SELECT count(*) AS n FROM payments"
     assert sql.names(hidden) == ["payments"]
@@ -116,7 +116,7 @@ def test_a_name_is_read_also_where_a_definition_of_the_statement_has_it_too(paym
         sql.query("SELECT * FROM query_table('payments')")
 
 
-def test_names_that_mean_nothing_are_told_with_their_neighbours(payments: EmbeddedLog) -> None:
+def test_names_that_mean_nothing_are_told_with_their_neighbours(payments: Log) -> None:
     with pytest.raises(StatementInvalid, match="no topic or view 'paymets'; did you mean 'payments'"):
         Sql(payments).query("SELECT * FROM paymets")
     with pytest.raises(StatementInvalid, match=r"no topic or view 'view\.payments'"):
@@ -130,7 +130,7 @@ def test_names_that_mean_nothing_are_told_with_their_neighbours(payments: Embedd
         Sql(payments).query("SELECT amuont FROM payments")
 
 
-def test_a_topic_with_a_dot_or_a_dash_in_its_name_is_read(log: EmbeddedLog) -> None:
+def test_a_topic_with_a_dot_or_a_dash_in_its_name_is_read(log: Log) -> None:
     for name in ("spend.v2", "my-topic"):
         log.create(name, {"a": "int64"})
         log.append(name, [{"a": 1}])
@@ -138,7 +138,7 @@ def test_a_topic_with_a_dot_or_a_dash_in_its_name_is_read(log: EmbeddedLog) -> N
     assert Sql(log).query('SELECT a FROM "my-topic"').to_pylist() == [{"a": 1}]
 
 
-def test_a_file_is_joined_with_a_topic(payments: EmbeddedLog, tmp_path: Path) -> None:
+def test_a_file_is_joined_with_a_topic(payments: Log, tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("card,name\n3,Ada\n")
     found = Sql(payments).query(
         f"SELECT name, count(*) AS n FROM payments JOIN '{tmp_path}/names.csv' USING (card) GROUP BY name"
@@ -168,7 +168,7 @@ class Stopping:
 ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b"
 
 
-def test_a_statement_that_is_stopped_while_its_tables_are_brought_does_not_run(log: EmbeddedLog) -> None:
+def test_a_statement_that_is_stopped_while_its_tables_are_brought_does_not_run(log: Log) -> None:
     tables = Stopping()
 
     def hand_over(stop: Callable[[], None]) -> None:
@@ -178,7 +178,7 @@ def test_a_statement_that_is_stopped_while_its_tables_are_brought_does_not_run(l
         Sql(log, tables).query(f"SELECT * FROM spend, ({ENDLESS})", stoppable=hand_over)
 
 
-def test_a_statement_is_stopped_from_another_thread_however_early(payments: EmbeddedLog) -> None:
+def test_a_statement_is_stopped_from_another_thread_however_early(payments: Log) -> None:
     with pytest.raises(StatementInvalid, match="it was stopped"):
         Sql(payments).query(ENDLESS, stoppable=lambda stop: threading.Timer(0.2, stop).start())
     with pytest.raises(StatementInvalid, match="it was stopped"):
@@ -186,7 +186,7 @@ def test_a_statement_is_stopped_from_another_thread_however_early(payments: Embe
     assert Sql(payments).query("SELECT 1 AS a", stoppable=lambda _: None).to_pylist() == [{"a": 1}]
 
 
-def test_a_statement_has_bounds_in_time_rows_and_memory(payments: EmbeddedLog) -> None:
+def test_a_statement_has_bounds_in_time_rows_and_memory(payments: Log) -> None:
     with pytest.raises(StatementExceeded, match="2 seconds"):
         Sql(payments, bounds=Bounds(seconds_max=0.2)).query(ENDLESS)
     with pytest.raises(StatementExceeded, match="99 rows"):
@@ -217,7 +217,7 @@ CONDITIONS = st.one_of(
 
 @costly(4)
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), word=st.sampled_from([" AND ", " OR "]))
-def test_pruning_never_changes_an_answer(timed: EmbeddedLog, conditions: list[str], word: str) -> None:
+def test_pruning_never_changes_an_answer(timed: Log, conditions: list[str], word: str) -> None:
     sql = Sql(timed)
     where = word.join(conditions)
     pruned = sql.query(f"SELECT id FROM ticks WHERE {where}")
@@ -227,7 +227,7 @@ def test_pruning_never_changes_an_answer(timed: EmbeddedLog, conditions: list[st
 
 
 @pytest.fixture
-def timed(tmp_path: Path) -> EmbeddedLog:
+def timed(tmp_path: Path) -> Log:
     start = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
     clock = ManualClock(start_us=round(start.timestamp() * 1e6))
     log = headwater.log.open(tmp_path / "timed", clock=clock)

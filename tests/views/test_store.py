@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.errors import StatementInvalid, ViewConflict, ViewInvalid, ViewNotFound
+from headwater.errors import NotFound
 from headwater.views import Delta, ViewPosition, ViewSpec, ViewStore
+from headwater.views.errors import StatementInvalid, ViewConflict, ViewInvalid
 from headwater.views.view import key_batch
 from tests.views.conftest import Opened, spec
 
@@ -101,7 +102,7 @@ def test_what_is_dropped_is_gone(store: ViewStore) -> None:
     store.declare(spec())
     store.drop("spend")
     assert store.stored() == []
-    with pytest.raises(ViewNotFound):
+    with pytest.raises(NotFound):
         store.drop("spend")
     with pytest.raises(StatementInvalid):
         store.query("SELECT * FROM spend")
@@ -153,7 +154,7 @@ def test_a_declaration_that_no_store_can_keep_is_refused() -> None:
         ({"key": ("crad",)}, "none of its columns"),
         ({"schema": pa.schema([("card", pa.list_(pa.int64()))])}, "nested"),
         ({"schema": pa.schema([("card", pa.int64()), ("Card", pa.int64())])}, "from each other"),
-        ({"name": "a view"}, "letters"),
+        ({"name": "a view"}, "ASCII characters"),
     ):
         with pytest.raises(ViewInvalid, match=why):
             spec(**change)

@@ -22,7 +22,7 @@ def picture() -> Timeline:
     accumulating = drawn.lane("accumulating")
     accumulating.span(0, 20, "0, early: 8").span(0, 20, "1, on time: 16").span(0, 20, "2, late: 20")
     retracting = drawn.lane("retracting")
-    retracting.span(0, 20, "0, early: 8", kind="withdrawn").span(0, 20, "1, on time: 16", kind="withdrawn")
+    retracting.span(0, 20, "0, early: 8", kind="retracted").span(0, 20, "1, on time: 16", kind="retracted")
     retracting.span(0, 20, "2, late: 20")
     drawn.mark(27, "watermark")
     return drawn

@@ -13,7 +13,7 @@ def picture() -> Timeline:
         "was added, changed or deleted (struck out) counts so from the next batch on.",
     )
     drawn.lane("query ann").span(4, 30, "flat AND garden", kind="open").span(30, 50, "house", kind="open")
-    drawn.lane("query ben").span(14, 38, "price:<300", kind="open").span(38, 50, "price:<300", kind="withdrawn")
+    drawn.lane("query ben").span(14, 38, "price:<300", kind="open").span(38, 50, "price:<300", kind="retracted")
     documents = drawn.lane("documents")
     documents.event(10, "flat, garden").event(22, "flat, garden, 280").event(34, "house, 250").event(44, "house, 290")
     drawn.lane("matches").event(10, "ann").event(22, "ann, ben").event(34, "ann, ben").event(44, "ann")

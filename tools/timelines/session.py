@@ -7,17 +7,17 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'Session(gap="10 seconds", emit="net")',
+        'Session(gap="10 seconds", emit="changes")',
         until=50,
         about="Rows at most ten seconds apart are one session. The row at 18 seconds comes last, and makes one session of "
-        "two: both are withdrawn, and the one that holds all rows takes their place.",
+        "two: both are retracted, and the one that holds all rows takes their place.",
     )
     rows = drawn.lane("clicks")
     for at in (4, 9, 26, 31):
         rows.event(at, str(at))
     rows.event(18, "18: comes last")
     before = drawn.lane("pages before")
-    before.span(4, 19, "2", kind="withdrawn").span(26, 41, "2", kind="withdrawn")
+    before.span(4, 19, "2", kind="retracted").span(26, 41, "2", kind="retracted")
     after = drawn.lane("pages after")
     after.span(4, 41, "5", kind="open")
     return drawn

@@ -17,16 +17,16 @@ STYLE = """
     .ground{fill:#ffffff} .ink{fill:#16202c} .soft{fill:#55606e;font-size:12px} .axis{stroke:#8a96a5;stroke-width:1}
     .event{fill:#1d64ab} .late{fill:none;stroke:#c02626;stroke-width:2} .lateink{fill:#c02626;font-size:12px}
     .closed{fill:#e6f6ed;stroke:#16774a} .open{fill:#e6f1fb;stroke:#1d64ab;stroke-dasharray:4 3}
-    .withdrawn{fill:#fdecec;stroke:#c02626} .spanink{fill:#16202c;font-size:12px} .struck{text-decoration:line-through}
+    .retracted{fill:#fdecec;stroke:#c02626} .spanink{fill:#16202c;font-size:12px} .struck{text-decoration:line-through}
     .mark{stroke:#a3560b;stroke-width:1.5;stroke-dasharray:5 4} .markink{fill:#a3560b;font-size:12px}
     .link{stroke:#6a48b8;stroke-width:1.4;fill:none}
     @media (prefers-color-scheme: dark){
       .ground{fill:#10161e} .ink,.spanink{fill:#eef2f7} .soft{fill:#a5b1c0} .axis{stroke:#67748a} .event{fill:#6fb1f0}
       .late{stroke:#ff8080} .lateink{fill:#ff8080} .closed{fill:#0f3022;stroke:#5fd09a} .open{fill:#122a42;stroke:#6fb1f0}
-      .withdrawn{fill:#3a1717;stroke:#ff8080} .mark{stroke:#f0ab5e} .markink{fill:#f0ab5e} .link{stroke:#b59cf2}
+      .retracted{fill:#3a1717;stroke:#ff8080} .mark{stroke:#f0ab5e} .markink{fill:#f0ab5e} .link{stroke:#b59cf2}
     }
 """
-Kind = Literal["closed", "open", "withdrawn"]
+Kind = Literal["closed", "open", "retracted"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Lane:
         return self
 
     def span(self, start: float, end: float, text: str = "", *, kind: Kind = "closed") -> Lane:
-        """A bar from start to end: a result (`closed`), one that may still change (`open`), one taken back (`withdrawn`)."""
+        """A bar from start to end: a result (`closed`), one that may still change (`open`), one taken back (`retracted`)."""
         self.spans.append(Span(start, end, text, kind))
         return self
 
@@ -165,7 +165,7 @@ class Timeline:
 
     def _span(self, span: Span, y: float) -> list[str]:
         start, end = self._x(max(span.start, self.since)), self._x(min(span.end, self.until))
-        struck = " struck" if span.kind == "withdrawn" else ""
+        struck = " struck" if span.kind == "retracted" else ""
         return [
             f'  <rect class="{span.kind}" x="{start + 1:g}" y="{y:g}" width="{end - start - 2:g}" height="{SPAN}" rx="4"/>',
             f'  <text class="spanink{struck}" x="{(start + end) / 2:g}" y="{y + 15:g}" text-anchor="middle">'

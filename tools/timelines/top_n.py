@@ -12,9 +12,9 @@ def picture() -> Timeline:
         about="Only what changes among the first two is told. A row behind them is kept, and moves up when one of them "
         "goes.",
     )
-    drawn.lane("A").span(4, 36, "30").span(36, 50, "deleted", kind="withdrawn")
+    drawn.lane("A").span(4, 36, "30").span(36, 50, "deleted", kind="retracted")
     drawn.lane("B").span(10, 24, "20").span(24, 50, "40")
     drawn.lane("C").span(17, 50, "10")
-    drawn.lane("rank 1").span(4, 24, "A", kind="withdrawn").span(24, 50, "B")
-    drawn.lane("rank 2").span(10, 24, "B", kind="withdrawn").span(24, 36, "A", kind="withdrawn").span(36, 50, "C")
+    drawn.lane("rank 1").span(4, 24, "A", kind="retracted").span(24, 50, "B")
+    drawn.lane("rank 2").span(10, 24, "B", kind="retracted").span(24, 36, "A", kind="retracted").span(36, 50, "C")
     return drawn

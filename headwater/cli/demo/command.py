@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -18,14 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.commands import acting_noun, command
-from headwater.cli.demo import tour
-from headwater.cli.demo.stage import Stage, told
+from headwater.cli.demo import log_tour
+from headwater.cli.demo.display import Stage, told
 from headwater.cli.session import Session
 from headwater.cli.terminal import is_terminal
-from headwater.errors import ArgumentInvalid, PackageMissing
+from headwater.errors import ArgumentInvalid
+from headwater.optional import PackageMissing, is_installed
 
 if TYPE_CHECKING:
-    from headwater.demo.directing import Director, Plan
+    from headwater.cli.demo.director import Director, Plan
 
 PORT = 8080
 PORTS = 20
@@ -61,7 +61,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Another seed makes another wo
 def register(app: typer.Typer) -> None:
     group = acting_noun(app, "demo", demo)
     command(group, "crash")(crash)
-    command(group, "log")(tour.tour)
+    command(group, "log")(log_tour.tour)
 
 
 def demo(
@@ -110,25 +110,27 @@ def crash(
 
 
 def _plan(place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int) -> Plan:
-    from headwater.demo.directing import Plan
-
     _check_machine()
+    from headwater.cli.demo.director import Plan
+
     chosen = free_port() if port is None else port
     return Plan(folder=place, port=chosen, seconds=seconds, check=check, crash=crash, seed=seed)
 
 
 def _check_machine() -> None:
     """Say what is missing before anything starts."""
-    from headwater.runtime.java import find_java
+    from headwater.cli.demo.process import make_company_importable
+    from headwater.spark.java import find_java
 
     for package in NEEDED:
-        if importlib.util.find_spec(package) is None:
-            raise PackageMissing(package=package, extra="demo")
+        if not is_installed(package):
+            raise PackageMissing(name=package, extra="demo")
     find_java()
+    make_company_importable()
 
 
 def _perform(session: Session, plan: Plan, *, browser: bool, kept: bool) -> None:
-    from headwater.demo.directing import Director, EndedEarly
+    from headwater.cli.demo.director import Director, EndedEarly
 
     with Stage(session, browser=browser) as stage:
         director = Director(plan, stage)
@@ -175,7 +177,7 @@ def _interruptible(director: Director) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """8080, or the next port that nobody has; any where all of them are taken."""
+    """8080, or the next free port; 0 if all of them are taken."""
     for port in range(PORT, PORT + PORTS):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

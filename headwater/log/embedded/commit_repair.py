@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.errors import FormatUnknown, FrameCorrupt, HeadwaterError
+from headwater.errors import HeadwaterError
 from headwater.log.embedded import recovery
 from headwater.log.embedded.frame import FLAG_TRANSACTION, Header, read_header
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, list_segments
+from headwater.log.errors import FormatUnknown, FrameCorrupt
 
 if TYPE_CHECKING:
     from headwater.log.embedded.commit_log import Rebuilt

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.rewrite import Output, keep_producers, pieces_of
 from headwater.log.embedded.segment import Segment, SegmentMap, walk
-from headwater.log.embedded.topics import TopicHandle
+from headwater.log.embedded.topic import TopicHandle
 
 Int64s = npt.NDArray[np.int64]
 

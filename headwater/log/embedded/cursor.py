@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.reader import Decoder, PartitionReader, Projection, check_range
-from headwater.log.embedded.topics import TopicHandle
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range
+from headwater.log.embedded.topic import TopicHandle
 from headwater.log.port import Batch
 
 #: Frames with fewer rows are joined; larger ones are handed out as they lie in the file, without a copy.

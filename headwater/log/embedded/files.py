@@ -20,16 +20,9 @@ from typing import Any, Protocol
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.errors import (
-    DiskFull,
-    FileCorrupt,
-    FilesExhausted,
-    FormatUnknown,
-    ReadOnly,
-    StorageError,
-    SyncFailed,
-)
+from headwater.errors import FilesExhausted, StorageError
 from headwater.log.embedded.faults import reach
+from headwater.log.errors import DiskFull, FileCorrupt, FormatUnknown, ReadOnly, SyncFailed
 
 #: A process keeps a partition, and a topic, open for so many of the files that it may open. A partition takes up to
 #: five and a topic two; the rest is for segments that readers have mapped, and for whatever else the program does.

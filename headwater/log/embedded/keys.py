@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.reader import Decoder, PartitionReader, Projection
-from headwater.log.embedded.topics import TopicHandle
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection
+from headwater.log.embedded.topic import TopicHandle
 from headwater.log.port import Topic
 from headwater.schema import to_batches
 

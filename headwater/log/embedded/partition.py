@@ -23,16 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
-from headwater.errors import (
-    Closed,
-    FileCorrupt,
-    FrameCorrupt,
-    ProducerFenced,
-    ReadOnly,
-    SegmentMissing,
-    SyncFailed,
-    TopicNotFound,
-)
+from headwater.errors import Closed, NotFound
+from headwater.filelock import SECONDS_MAX, FileLock
 from headwater.log.embedded import recovery
 from headwater.log.embedded.faults import reach, watched
 from headwater.log.embedded.files import (
@@ -45,7 +37,6 @@ from headwater.log.embedded.files import (
     sync_folder,
 )
 from headwater.log.embedded.frame import Draft, padding
-from headwater.log.embedded.locks import SECONDS_MAX, FileLock
 from headwater.log.embedded.producers import Batch as ProducerBatch
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.segment import (
@@ -61,6 +52,7 @@ from headwater.log.embedded.segment import (
 )
 from headwater.log.embedded.space import RESERVED_FROM_BYTES, give_back, reserve
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
+from headwater.log.errors import FileCorrupt, FrameCorrupt, ProducerFenced, ReadOnly, SegmentMissing, SyncFailed
 from headwater.log.port import Topic
 
 if TYPE_CHECKING:
@@ -586,7 +578,7 @@ class Partition:
     def check_alive(self) -> None:
         """Refuse to write to a topic that has been deleted, or to a closed log."""
         if self.state.counters()[1] == DELETED:
-            raise TopicNotFound(topic=self.topic.name)
+            raise NotFound(kind="topic", name=self.topic.name)
         if self._closed:
             raise Closed(what="log")
 
@@ -617,7 +609,7 @@ class Partition:
                     # Never the folder above: it would come back as half a topic after somebody has deleted it.
                     self.folder.mkdir(mode=os.stat(self.folder.parent).st_mode & 0o777, exist_ok=True)
                 except FileNotFoundError:
-                    raise TopicNotFound(topic=self.topic.name) from None
+                    raise NotFound(kind="topic", name=self.topic.name) from None
             self._made = True
 
     def _store(self, tail: Tail, buffers: list[object], size: int) -> None:

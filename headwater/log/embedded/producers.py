@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.errors import FileCorrupt, ProducerFenced
+from headwater.filelock import SECONDS_MAX, FileLock
 from headwater.log.embedded.files import make_folders, replace_file, storage_errors
 from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
-from headwater.log.embedded.locks import SECONDS_MAX, FileLock
 from headwater.log.embedded.segment import FLAG_PRODUCERS, SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
 from headwater.log.embedded.state import Tail
+from headwater.log.errors import FileCorrupt, ProducerFenced
 
 if TYPE_CHECKING:
     from headwater.log.embedded.partition import Identity

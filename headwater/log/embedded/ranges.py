@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.log.embedded.frame import KIND_PUNCTUATION, TIME_NONE, Header
-from headwater.log.embedded.log import EmbeddedLog
-from headwater.log.embedded.reader import Decoder, PartitionReader, Projection, check_range, limit_of
+from headwater.log.embedded.log import local_log
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, limit_of
 from headwater.log.embedded.segment import SegmentMap, walk
-from headwater.log.port import Batch
+from headwater.log.port import Batch, Log
 
 
 class Punctuation(NamedTuple):
@@ -20,7 +20,7 @@ class Punctuation(NamedTuple):
 
 
 def read_range(
-    log: EmbeddedLog,
+    log: Log,
     topic: str,
     partition: int,
     *,
@@ -39,7 +39,7 @@ def read_range(
     Punctuations come where `punctuations` says how many there are to skip at `start`, and up to how many to give at
     `stop` (None for all): they take no offset, so that two neighbouring ranges have to share those at their border.
     """
-    handle = log.handle(topic)
+    handle = local_log(log).handle(topic)
     where = handle.partition(partition)
     check_range(where, start, where.start(), where.visible().offset)
     if punctuations is not None:
@@ -59,9 +59,9 @@ def read_range(
         yield from punctuations_at(log, topic, partition, stop)[: punctuations[1]]
 
 
-def punctuations_at(log: EmbeddedLog, topic: str, partition: int, offset: int) -> list[Punctuation]:
+def punctuations_at(log: Log, topic: str, partition: int, offset: int) -> list[Punctuation]:
     """Those between the last row before an offset and the row that has it, if there is one yet; in order."""
-    where = log.handle(topic).partition(partition)
+    where = local_log(log).handle(topic).partition(partition)
     visible = where.visible()
     found: list[Punctuation] = []
     # The segment that the offset is in, and the one before it, which may end with some.

@@ -1,427 +1,130 @@
-"""Reading: frames of a partition, in offset order, as Arrow batches that share the file's memory.
-
-A reader never takes a lock and never waits for a writer. It looks at *visible*, maps what lies before it, and checks
-each frame's sums before it hands out rows.
-"""
+"""Reading the embedded log: bounded reads, positions, and waiting for more rows."""
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import ColumnUnknown, FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing
-from headwater.log.embedded.frame import (
-    FLAG_HEADERS,
-    FLAG_OFFSETS,
-    FLAG_TIMES,
-    FLAG_TOMBSTONES,
-    HEADER_BYTES,
-    HEADERS_TYPE,
-    KIND_PUNCTUATION,
-    TIME_TYPE,
-    Header,
-    decode,
-    payload_is_whole,
-    payload_schema,
-    read_header,
-)
+from headwater.clock import time_us
+from headwater.errors import ArgumentInvalid
+from headwater.log.embedded.commits import Commits
+from headwater.log.embedded.notify import wait_for
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, chain_of, list_segments
-from headwater.log.embedded.state import Tail
-from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
-from headwater.schema import conform, stored_schema
-
-#: What follows the tail closely is read by one small call instead of a new mapping.
-SMALL_BYTES_MAX = 256 * 1024
-#: How often a reader lists a partition before it believes that a segment is missing: a listing that is taken while
-#: files are renamed and removed may show neither the old ones nor the new one.
-LISTINGS_MAX = 8
-CONSTANT_ROWS_MAX = 65_536
-SYSTEM_FIELDS = {
-    "_partition": pa.field("_partition", pa.int32()),
-    "_offset": pa.field("_offset", pa.int64()),
-    "_appended_at": pa.field("_appended_at", TIME_TYPE),
-    "_sent_at": pa.field("_sent_at", TIME_TYPE),
-    "_headers": pa.field("_headers", HEADERS_TYPE),
-    "_tombstone": pa.field("_tombstone", pa.bool_()),
-}
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, offset_at
+from headwater.log.embedded.segment import list_segments
+from headwater.log.embedded.topic import TopicHandle
+from headwater.log.port import Batch, Offsets, Start, Topic
 
 
-def limit_of(segment: Segment, visible: Tail) -> int | None:
-    """The byte at which readers stop in the segment that is being written; None for one that is sealed.
+class TopicReader:
+    """Reads topics at positions where no transaction is half visible."""
 
-    A segment that was written anew since has the same base, but its bytes have other places.
-    """
-    return visible.position if segment.base == visible.segment and not segment.rewritten else None
+    def __init__(self, commits: Commits, *, read_only: bool, check_open: Callable[[], None]) -> None:
+        self._commits = commits
+        self._read_only = read_only
+        self._check_open = check_open
 
+    def read(
+        self,
+        handle: TopicHandle,
+        *,
+        start: Start,
+        stop: Start | None,
+        partitions: Sequence[int] | None,
+        columns: Sequence[str] | None,
+        limit: int | None,
+        archived: bool,
+    ) -> TopicRead:
+        current = handle.current()
+        projection = Projection.of(current, columns)
+        numbers = list(range(current.partitions)) if partitions is None else list(partitions)
+        ends = self._snapshot(handle, numbers)
+        starts = self._resolve(handle, start, numbers, ends, archived=archived)
+        stops = ends if stop is None else self._resolve(handle, stop, numbers, ends, archived=archived)
+        ranges = {}
+        for number in numbers:
+            where = handle.partition(number)
+            check_range(where, starts[number], self._oldest(handle, number, archived), ends[number])
+            ranges[number] = (where, starts[number], min(stops[number], ends[number]))
+        archives = {number: handle.archive(number) for number in numbers} if archived else None
+        return TopicRead(handle.current, handle.schema_of, ranges, projection, limit=limit, archives=archives)
 
-class PartitionReader:
-    """The frames of one partition from an offset on. Keep it and call `frames` again to go on from there."""
+    def end_offsets(self, handle: TopicHandle) -> Offsets:
+        return self._snapshot(handle, range(handle.current().partitions))
 
-    def __init__(self, partition: Partition, offset: int, *, archive: Path | None = None) -> None:
-        self.partition = partition
-        self.offset = offset
-        #: The first offset of the frame handed out last that was still wanted: a frame may begin before it.
-        self.since = offset
-        self._archive = archive
-        self._segment: Segment | None = None
-        self._map: SegmentMap | None = None
-        self._whole = False
-        self._position = 0
+    def offset_at(self, handle: TopicHandle, time: datetime | int) -> Offsets:
+        at_us = time_us(time)
+        return {partition.number: offset_at(partition, at_us, handle.schema_of) for partition in handle.partitions()}
 
-    def frames(self, stop: int | None = None) -> Iterator[tuple[Header, pa.Buffer]]:
-        """Frames up to the visible end, or up to offset `stop`, with their sums checked."""
-        visible = self.partition.visible()
-        end = visible.offset if stop is None else min(stop, visible.offset)
-        if self._segment is None and self.offset == visible.offset:
-            self._stand_at(visible.segment, visible.position)
-        while self.offset < end or (
-            stop is None and self._segment is not None and self._behind(visible.position, visible.segment)
-        ):
-            if self._segment is None:
-                self._seek(visible)
-            segment = self._segment
-            if segment is None:
-                return
-            limit = limit_of(segment, visible)
-            if limit is None and not self._map_whole(segment):
-                continue
-            yield from self._frames_of(segment, limit, end)
-            if self._segment is None:
-                continue  # it was sealed and written anew while we looked
-            if limit is not None and self._position >= limit and self.offset < visible.offset:
-                raise self._damaged(
-                    segment,
-                    f"its frames end at offset {self.offset}, but rows up to {visible.offset} were acknowledged",
-                )
-            if limit is not None or self.offset >= end:
-                return
-            self._segment = None
-
-    def _stand_at(self, segment: int, position: int) -> None:
-        """Take the place at the tail, so that a punctuation that follows is seen before any row does."""
-        for one in self.partition.segments():
-            if one.base == segment and not one.rewritten:
-                self._segment, self._map, self._whole, self._position = one, None, False, position
-
-    def _behind(self, position: int, segment: int) -> bool:
-        # Punctuations take no offset: there may be frames to read although no row is missing.
-        return self._segment is not None and self._segment.base == segment and self._position < position
-
-    def _frames_of(self, segment: Segment, limit: int | None, end: int) -> Iterator[tuple[Header, pa.Buffer]]:
-        try:
-            buffer, start, stop = self._bytes_of(segment, limit)
-        except FileNotFoundError:
-            self._segment = None
-            return
-        view = memoryview(buffer)
-        while self._position < stop:
-            at = self._position - start
-            header = read_header(view, at)
-            if header is None and at + HEADER_BYTES > len(view):
-                raise self._damaged(segment, f"the file ends here, but rows up to byte {stop} were acknowledged")
-            if header is None:
-                raise self._damaged(segment, "its header does not match its sum")
-            if header.offset_base > self.offset and not segment.rewritten:
-                raise self._damaged(segment, f"it holds offset {header.offset_base} where {self.offset} was due")
-            if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
-                self.offset = max(self.offset, end)  # compaction has left nothing between
-                return
-            if at + header.size > len(view):
-                raise self._damaged(segment, "the file ends inside the frame")
-            payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
-            if header.payload_size and not payload_is_whole(header, payload):
-                raise self._damaged(segment, "its payload does not match its sum")
-            if self._map is not None:
-                self._map.forget_before(self._position)
-            self._position += header.size
-            self.since, self.offset = self.offset, max(self.offset, header.offset_next)
-            yield header, payload
-        if limit is None:
-            self.offset = max(self.offset, self._end_of(segment))
-
-    def _map_whole(self, segment: Segment) -> bool:
-        """Map a sealed segment to its end: what was mapped while it grew is too short. False where it was rewritten."""
-        if not self._whole:
-            try:
-                self._map = SegmentMap(segment.path)
-            except FileNotFoundError:
-                self._segment = None  # find the rewritten one, by offset
-                return False
-            self._whole = True
-        return True
-
-    def _bytes_of(self, segment: Segment, limit: int | None) -> tuple[pa.Buffer, int, int]:
-        """The bytes of a segment, the position of the first one, and where to stop."""
-        if (
-            limit is not None
-            and limit - self._position <= SMALL_BYTES_MAX
-            and (self._map is None or self._map.length < limit)
-        ):
-            file = self.partition.file(segment.base)
-            data = os.pread(file.descriptor, limit - self._position, self._position)
-            return pa.py_buffer(data), self._position, limit
-        if self._map is None or (limit is not None and self._map.length < limit):
-            self._map = SegmentMap(segment.path)
-        return self._map.buffer, 0, limit if limit is not None else self._map.length
-
-    def _seek(self, visible: Tail) -> None:
-        """Find the segment and the frame that hold the offset, or the first ones after it (compaction leaves gaps)."""
-        for _ in range(LISTINGS_MAX):
-            chain = self._segments()
-            start = chain[0].base if self._archive is not None and chain else self.partition.start()
-            if self.offset < start:
-                raise OffsetExpired(partition=self.partition.name, asked=self.offset, oldest=start)
-            at = bisect_right(chain, self.offset, key=lambda segment: segment.base) - 1
-            if at < 0 or (chain[at].offset_next or self.offset + 1) <= self.offset:
-                os.sched_yield()
-                continue  # no segment covers the offset
-            segment = chain[at]
-            try:
-                self._map = SegmentMap(segment.path)
-                limit = limit_of(segment, visible)
-                self._whole = limit is None
-            except FileNotFoundError:
-                continue  # compaction or retention was quicker: look at the folder again
-            self._segment = segment
-            self._position = SEGMENT_HEADER_BYTES
-            if self.offset > segment.base:
-                known = self._map.length if limit is None else limit
-                self._position = self.partition.index_of(self._map, known).position_of(self.offset)
-            return
-        raise SegmentMissing(partition=self.partition.name, offset=self.offset)
-
-    def _segments(self) -> list[Segment]:
-        chain = self.partition.segments()
-        if self._archive is None:
-            return chain
-        # A segment may stand in both places, where a power cut has brought back what was moved.
-        return chain_of([*chain, *list_segments(self._archive)[0]])[0]
-
-    def _end_of(self, segment: Segment) -> int:
-        """Where a sealed segment that was read to its last byte ends. Raise where rows of it are missing.
-
-        A rewritten one may have a gap at its end; that all of its bytes are there was checked when it was mapped.
-        """
-        if segment.offset_next is not None:
-            return segment.offset_next
-        chain: list[Segment] = []
-        at = 0
-        for _ in range(LISTINGS_MAX):
-            chain = self._segments()
-            at = bisect_left(chain, segment.base, key=lambda one: one.base)
-            if at == len(chain) or chain[at].path != segment.path:
-                # It was rewritten or deleted meanwhile, perhaps together with those behind it: only its own rows are
-                # known to be read.
-                return self.offset
-            if at + 1 < len(chain) and chain[at + 1].base <= self.offset:
-                return self.offset
-            os.sched_yield()
-        if at + 1 == len(chain):
-            raise SegmentMissing(partition=self.partition.name, offset=self.offset)
-        raise self._damaged(
-            segment, f"its frames end at offset {self.offset}, but the next segment begins at {chain[at + 1].base}"
-        )
-
-    def _damaged(self, segment: Segment, why: str) -> FrameCorrupt:
-        return FrameCorrupt(path=str(segment.path), position=self._position, offset=self.offset, why=why)
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Which columns a reader wants, in which order, under which schema."""
-
-    schema: pa.Schema
-    names: tuple[str, ...]
-    output: pa.Schema
-
-    @staticmethod
-    def of(topic: Topic, columns: Sequence[str] | None) -> Projection:
-        base = stored_schema(topic.schema)
-        system = [*SYSTEM_COLUMNS, "_tombstone"] if topic.compact else list(SYSTEM_COLUMNS)
-        names = [*base.names, *system] if columns is None else list(columns)
-        fields = []
-        for name in names:
-            if name in SYSTEM_FIELDS:
-                fields.append(SYSTEM_FIELDS[name])
-            elif name in base.names:
-                fields.append(base.field(name))
-            else:
-                raise ColumnUnknown(topic=topic.name, column=name, columns=", ".join([*base.names, *SYSTEM_FIELDS]))
-        return Projection(base, tuple(names), pa.schema(fields))
-
-
-class _Layout(NamedTuple):
-    """How payloads of one schema and one set of flags become what a reader wants; found once, used for each frame."""
-
-    schema: pa.Schema
-    #: Where each wanted column lies in the payload (-1 for a system column); None where rows must be conformed first.
-    places: tuple[int, ...] | None
-    #: Whether a payload is just what is wanted.
-    ready: bool
-
-    @staticmethod
-    def of(written: pa.Schema, wanted: Projection) -> _Layout:
-        user = pa.schema([field for field in written if field.name not in SYSTEM_FIELDS])
-        if not user.equals(wanted.schema):
-            return _Layout(written, None, False)
-        places = tuple(-1 if name in SYSTEM_FIELDS else written.get_field_index(name) for name in wanted.names)
-        return _Layout(written, places, written.equals(wanted.output))
-
-
-class Decoder:
-    """Turns frames into batches under the reader's schema, whatever schema they were written with."""
-
-    def __init__(
-        self, topic: Callable[[], Topic], schema_of: Callable[[int], pa.Schema], partition: int, projection: Projection
-    ) -> None:
-        self._topic = topic
-        self._schema_of = schema_of
-        self._partition = partition
-        self._projection = projection
-        self._layouts: dict[tuple[int, int], _Layout] = {}
-
-    def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
-        """The rows of a frame that lie in [start, stop); None where there are none."""
-        if header.kind == KIND_PUNCTUATION:
-            return self._punctuation(header)
-        layout = self._layout(header)
-        data = decode(payload, layout.schema)
-        offsets = data.column("_offset") if header.flags & FLAG_OFFSETS else None
-        first, last = _row_range(header, offsets, start, stop)
-        if first >= last:
-            return None
-        batch = data
-        if not layout.ready:
-            columns = self._columns(header, layout, data, offsets)
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._projection.output)
-        if first or last < header.rows:
-            batch = batch.slice(first, last - first)
-        offset = max(start, header.offset_base)
-        offset_next = header.offset_next if stop is None else min(stop, header.offset_next)
-        return Batch(
-            topic=self._topic().name,
-            partition=self._partition,
-            offset=offset,
-            offset_next=offset_next,
-            data=batch,
-            producer=header.producer,
-        )
-
-    def rows(self, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
-        """A payload's rows as they were written, system columns included."""
-        return decode(payload, self._layout(header).schema)
-
-    def _layout(self, header: Header) -> _Layout:
-        key = (header.schema_version, header.flags)
-        layout = self._layouts.get(key)
-        if layout is None:
-            written = payload_schema(self._schema_of(header.schema_version), header.flags)
-            layout = self._layouts[key] = _Layout.of(written, self._projection)
-        return layout
-
-    def _punctuation(self, header: Header) -> Batch:
-        return Batch(
-            topic=self._topic().name,
-            partition=self._partition,
-            offset=header.offset_base,
-            offset_next=header.offset_base,
-            data=_empty(self._projection.output),
-            punctuation_us=header.time_min_us,
-            producer=header.producer,
-        )
-
-    def _columns(
-        self, header: Header, layout: _Layout, data: pa.RecordBatch, offsets: pa.Array | None
-    ) -> list[pa.Array]:
-        if layout.places is None:
-            user = data.select([name for name in data.schema.names if name not in SYSTEM_FIELDS])
-            data_of = conform(user, self._projection.schema).column
-        else:
-            data_of = data.column
-        places = layout.places or self._projection.names
-        return [
-            self._system_column(name, header, data, offsets) if name in SYSTEM_FIELDS else data_of(place)
-            for name, place in zip(self._projection.names, places, strict=True)
+    def wait(self, positions: Sequence[tuple[TopicHandle, Offsets]], *, seconds: float | None) -> bool:
+        handles = [handle for handle, _ in positions]
+        watched = [
+            (handle.partition(number), offset) for handle, offsets in positions for number, offset in offsets.items()
         ]
+        places = [partition.visible()[1:3] for partition, _ in watched]
 
-    def _system_column(self, name: str, header: Header, data: pa.RecordBatch, offsets: pa.Array | None) -> pa.Array:
-        count = header.rows
-        if name == "_partition":
-            return _constant(self._partition, count)
-        if name == "_offset":
-            return offsets if offsets is not None else _range(header.offset_base, count)
-        if name in ("_appended_at", "_sent_at"):
-            if header.flags & FLAG_TIMES:
-                return data.column(name)
-            return _time(header.appended_at_us if name == "_appended_at" else header.sent_at_us, count)
-        if name == "_headers":
-            return data.column(name) if header.flags & FLAG_HEADERS else _nulls(count)
-        return data.column(name) if header.flags & FLAG_TOMBSTONES else _false(count)
+        def arrived() -> bool:
+            self._check_open()
+            if self._commits.pending():
+                self._commits.settle()
+            if any(handle.deleted for handle in handles):
+                return True
+            tails = [partition.visible() for partition, _ in watched]
+            # A punctuation takes no offset: it shows by the place where the partition ends.
+            return any(
+                tail.offset > offset or tail[1:3] != place
+                for tail, (_, offset), place in zip(tails, watched, places, strict=True)
+            )
 
+        return wait_for(arrived, [handle.state.path for handle in handles], seconds=seconds)
 
-def _row_range(header: Header, offsets: pa.Array | None, start: int, stop: int | None) -> tuple[int, int]:
-    if start <= header.offset_base and (stop is None or stop >= header.offset_next):
-        return 0, header.rows
-    if offsets is None:
-        last = header.rows if stop is None else min(header.rows, stop - header.offset_base)
-        return max(0, start - header.offset_base), last
-    values = np.asarray(offsets)
-    last = header.rows if stop is None else int(np.searchsorted(values, stop))
-    return int(np.searchsorted(values, start)), last
+    def _snapshot(self, handle: TopicHandle, numbers: Sequence[int] | range) -> Offsets:
+        commits = self._commits
+        if len(numbers) == 1:
+            found = {number: handle.partition(number).visible().offset for number in numbers}
+            if not commits.pending() or self._read_only:
+                return found
+        return commits.snapshot(lambda: {number: handle.partition(number).visible().offset for number in numbers})
 
+    def _resolve(
+        self, handle: TopicHandle, position: Start, numbers: Sequence[int], ends: Offsets, *, archived: bool
+    ) -> Offsets:
+        if position == "latest":
+            return ends
+        if position == "earliest":
+            return {number: self._oldest(handle, number, archived) for number in numbers}
+        if isinstance(position, Mapping):
+            return {number: position.get(number, self._oldest(handle, number, archived)) for number in numbers}
+        if isinstance(position, datetime):
+            at_us = time_us(position)
+            return {number: offset_at(handle.partition(number), at_us, handle.schema_of) for number in numbers}
+        if isinstance(position, (int, np.integer)) and not isinstance(position, bool):
+            if position >= 0:
+                return dict.fromkeys(numbers, int(position))
+            oldest = {number: self._oldest(handle, number, archived) for number in numbers}
+            return {number: max(oldest[number], ends[number] + int(position)) for number in numbers}
+        raise ArgumentInvalid(
+            name="start",
+            value=position,
+            expected="'earliest', 'latest', an offset, minus so many rows, a time or {partition: offset}",
+        )
 
-def _numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
-    # Not by `pa.array`: its first call imports pandas where that is installed, which takes a second.
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _range(first: int, count: int) -> pa.Array:
-    return _numbers(np.arange(first, first + count, dtype=np.int64), pa.int64())
-
-
-def _time(value_us: int, count: int) -> pa.Array:
-    return _numbers(np.full(count, value_us, dtype=np.int64), TIME_TYPE)
-
-
-@lru_cache(maxsize=256)
-def _partition_numbers(partition: int) -> pa.Array:
-    return _numbers(np.full(CONSTANT_ROWS_MAX, partition, dtype=np.int32), pa.int32())
-
-
-def _constant(partition: int, count: int) -> pa.Array:
-    if count <= CONSTANT_ROWS_MAX:
-        return _partition_numbers(partition).slice(0, count)
-    return _numbers(np.full(count, partition, dtype=np.int32), pa.int32())
-
-
-@lru_cache(maxsize=1)
-def _many_nulls() -> pa.Array:
-    return pa.nulls(CONSTANT_ROWS_MAX, HEADERS_TYPE)
-
-
-def _nulls(count: int) -> pa.Array:
-    return _many_nulls().slice(0, count) if count <= CONSTANT_ROWS_MAX else pa.nulls(count, HEADERS_TYPE)
+    @staticmethod
+    def _oldest(handle: TopicHandle, number: int, archived: bool) -> int:
+        if archived:
+            # Segments that retention has marked, but whose process died before it archived them, are read where they are.
+            chain = list_segments(handle.archive(number))[0] or handle.partition(number).segments()
+            if chain:
+                return chain[0].base
+        return handle.partition(number).start()
 
 
-def _false(count: int) -> pa.Array:
-    return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bytes(count // 8 + 1))])
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)
-
-
-class LogReader:
+class TopicRead:
     """A bounded read of some partitions of a topic, one after the other, lazily."""
 
     def __init__(
@@ -501,64 +204,3 @@ def _shortened(batch: Batch, rows: int) -> Batch:
         data=data,
         producer=batch.producer,
     )
-
-
-def offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
-    """The first offset appended at or after a time; the end where there is none yet."""
-    while True:
-        try:
-            return _offset_at(partition, time_us, schema_of)
-        except FileNotFoundError:
-            continue  # compaction or retention was quicker: look at the folder again
-
-
-def _offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
-    visible = partition.visible()
-    chain = [segment for segment in partition.segments() if segment.base < visible.offset]
-    # The segment to look into is the last one whose first frame is older; append times never go back.
-    at = bisect_left(chain, time_us, key=_first_appended_at)
-    for segment in chain[max(0, at - 1) :]:
-        mapped = SegmentMap(segment.path)
-        limit = limit_of(segment, visible) or mapped.length
-        index = partition.index_of(mapped, limit)
-        entries = index.entries()
-        found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
-        if found < len(entries):
-            return max(_offset_in(mapped, entries[found].position, time_us, schema_of), partition.start())
-        if index.position_next < limit:
-            # The rows that are asked for may be behind the damage: no later ones may be taken for the first.
-            offset = entries[-1].offset_next if entries else segment.base
-            why = "its header does not match its sum"
-            raise FrameCorrupt(path=str(segment.path), position=index.position_next, offset=offset, why=why)
-    return visible.offset
-
-
-def _offset_in(mapped: SegmentMap, position: int, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
-    """The first row of a frame that was appended at or after a time: frames joined later hold rows of many times."""
-    header = read_header(mapped.view, position)
-    if header is None or not header.flags & FLAG_TIMES:
-        return -1 if header is None else header.offset_base
-    payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
-    if not payload_is_whole(header, payload):
-        why = "its payload does not match its sum"
-        raise FrameCorrupt(path=str(mapped.path), position=position, offset=header.offset_base, why=why)
-    rows = decode(payload, payload_schema(schema_of(header.schema_version), header.flags))
-    row = int(np.searchsorted(np.asarray(rows.column("_appended_at").view(pa.int64())), time_us))
-    if header.flags & FLAG_OFFSETS:
-        return int(rows.column("_offset")[row].as_py())
-    return header.offset_base + row
-
-
-def _first_appended_at(segment: Segment) -> int:
-    with segment.path.open("rb") as file:
-        file.seek(SEGMENT_HEADER_BYTES)
-        header = read_header(file.read(HEADER_BYTES), 0)
-    return header.appended_at_us if header is not None else 2**63 - 1
-
-
-def check_range(partition: Partition, offset: int, oldest: int, end: int) -> None:
-    """Refuse an offset that retention has taken, or that the partition has never given out."""
-    if offset < oldest:
-        raise OffsetExpired(partition=partition.name, asked=offset, oldest=oldest)
-    if offset > end:
-        raise OffsetAhead(partition=partition.name, asked=offset, end=end)

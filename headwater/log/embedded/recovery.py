@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.errors import FrameCorrupt, SegmentMissing
 from headwater.log.embedded.files import make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import (
     FLAG_MORE,
@@ -31,6 +30,7 @@ from headwater.log.embedded.segment import (
     list_segments,
 )
 from headwater.log.embedded.state import Tail, boot_mark
+from headwater.log.errors import FrameCorrupt, SegmentMissing
 
 if TYPE_CHECKING:
     from headwater.log.embedded.partition import Partition

@@ -15,20 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headwater.errors import (
-    CommitLogCorrupt,
-    FileCorrupt,
-    FormatUnknown,
-    FrameCorrupt,
-    HeadwaterError,
-    ReadOnly,
-    SegmentMissing,
-)
+from headwater.errors import HeadwaterError
 from headwater.log.embedded import commit_repair, recovery
 from headwater.log.embedded.files import make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
+from headwater.log.embedded.log import EmbeddedLog, local_log
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers, Registry, read_snapshot
 from headwater.log.embedded.segment import (
@@ -42,9 +34,8 @@ from headwater.log.embedded.segment import (
     segment_path,
 )
 from headwater.log.embedded.state import Tail, boot_mark
-
-if TYPE_CHECKING:
-    from headwater.log.embedded.log import EmbeddedLog
+from headwater.log.errors import CommitLogCorrupt, FileCorrupt, FormatUnknown, FrameCorrupt, ReadOnly, SegmentMissing
+from headwater.log.port import Log
 
 Progress = Callable[[int, int], None]
 
@@ -88,18 +79,16 @@ class Report:
         return not self.findings
 
 
-def verify(log: EmbeddedLog, topic: str | None = None, *, progress: Progress | None = None) -> Report:
+def verify(log: Log, topic: str | None = None, *, progress: Progress | None = None) -> Report:
     """Check every frame of every segment, or of one topic's. Changes nothing."""
-    return _Inspection(log, topic, progress, mend=False, dry_run=True).run()
+    return _Inspection(local_log(log), topic, progress, mend=False, dry_run=True).run()
 
 
-def repair(
-    log: EmbeddedLog, topic: str | None = None, *, dry_run: bool = False, progress: Progress | None = None
-) -> Report:
+def repair(log: Log, topic: str | None = None, *, dry_run: bool = False, progress: Progress | None = None) -> Report:
     """Mend what can be mended; with `dry_run` only say what would be done."""
     if log.read_only and not dry_run:
-        raise ReadOnly(path=str(log.path))
-    return _Inspection(log, topic, progress, mend=True, dry_run=dry_run).run()
+        raise ReadOnly(path=log.address)
+    return _Inspection(local_log(log), topic, progress, mend=True, dry_run=dry_run).run()
 
 
 class _Inspection:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import FrameCorrupt
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import open_file, sync_folder
 from headwater.log.embedded.frame import (
@@ -27,8 +25,8 @@ from headwater.log.embedded.frame import (
     payload_is_whole,
 )
 from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition_reader import SYSTEM_FIELDS, Decoder, Projection, all_columns
 from headwater.log.embedded.producers import PartitionProducers, is_batch
-from headwater.log.embedded.reader import SYSTEM_FIELDS, Decoder, Projection
 from headwater.log.embedded.segment import (
     FLAG_PRODUCERS,
     SEGMENT_HEADER_BYTES,
@@ -40,7 +38,8 @@ from headwater.log.embedded.segment import (
     segment_path,
 )
 from headwater.log.embedded.state import Tail
-from headwater.log.embedded.topics import TopicHandle
+from headwater.log.embedded.topic import TopicHandle
+from headwater.log.errors import FrameCorrupt
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 4 * 1024 * 1024
@@ -180,7 +179,7 @@ def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offse
 
 def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
     schema = handle.schema_of(header.schema_version)
-    projection = Projection.of(_as_compacted(handle, schema), None)
+    projection = Projection.under(schema, all_columns(schema, tombstones=True), topic=handle.topic.name)
     decoder = Decoder(handle.current, handle.schema_of, partition.number, projection)
     batch = decoder.batch(header, payload, start=header.offset_base, stop=None)
     return (
@@ -188,12 +187,6 @@ def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa
         if batch is not None
         else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in projection.output], schema=projection.output)
     )
-
-
-def _as_compacted(handle: TopicHandle, schema: pa.Schema) -> Any:
-    from dataclasses import replace
-
-    return replace(handle.topic, schema=schema, compact=True)
 
 
 def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> bool:

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple, Self
 import orjson
 import pyarrow as pa
 
-from headwater.errors import FrameCorrupt, TopicNotFound
+from headwater.errors import NotFound
+from headwater.log.embedded.commits import Part
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import make_folders, open_file, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.embedded.partition import IOV_MAX
-from headwater.log.embedded.transactions import Part
+from headwater.log.errors import FrameCorrupt
 from headwater.log.port import Rows
 from headwater.units import MIB
 
@@ -135,8 +136,8 @@ class Area:
             buffer = _mapped(self.path(one.name, one.file)) if one.places else pa.py_buffer(b"")
             for place in one.places:
                 if topic_id(place.topic) != place.topic_id:
-                    raise TopicNotFound(
-                        topic=place.topic, near=" It was deleted and made again after rows were staged."
+                    raise NotFound(
+                        kind="topic", name=place.topic, near=" It was deleted and made again after rows were staged."
                     )
                 into = drafts.setdefault((place.topic, place.partition), [])
                 into.extend(_drafts(buffer, place.positions, self.path(one.name, one.file)))

@@ -1,596 +1,199 @@
-"""Transactions: appends to many partitions that readers see all at once or never.
-
-Rows of an open transaction are kept off the partitions, in memory or, once *prepared*, in a file of their own: an open
-or prepared transaction never holds up a reader or a writer. To commit, a process
-
-1. takes the append locks of all partitions concerned and writes the frames, marked with the transaction's number,
-   behind their tails, where nobody reads yet;
-2. syncs them, and takes the sync locks of these partitions;
-3. takes the lock of the transactions, appends one record to the commit log (`commit_log.py`) and syncs it: **this is
-   the commit**;
-4. moves the tails.
-
-One process at a time is in 3 and 4; a transaction that is slow, or stopped, in 1 or 2 holds up none of other partitions.
-
-Three counters in `transactions/state` tell everybody how far it has come: *intent* grows before 3, *started* before 4
-and *finished* after it. While the first and the last differ and nobody holds the lock, a process has died in between.
-
-Killed before 3, the frames lie behind *written* without a record and the next writer cuts them. Killed after 3, whoever
-comes next finds the record and moves the tails. Since the append locks are held all the while, marked frames are always
-the last of their partition until they are settled.
-
-Whoever holds the lock of the transactions never waits for an append lock, which a commit that waits for the former may
-hold: to finish what a dead process began it tries, and where a partition is busy it lets go and comes again. A commit
-that finds such work when it has the lock takes its frames back, finishes the work and begins anew.
-"""
+"""Transactions of the embedded log: as their users hold them, and the files of rows that other processes have staged."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, Self
 
-from headwater.clock import Clock
-from headwater.errors import (
-    FrameCorrupt,
-    HeadwaterError,
-    Locked,
-    ProducerFenced,
-    TopicNotFound,
-    TransactionFinished,
-    TransactionNotFound,
-)
-from headwater.log.embedded.commit_log import (
-    FINISHED,
-    INTENT,
-    SERIAL_SHIFT,
-    STARTED,
-    CommitLog,
-    CommitState,
-    Damage,
-    Rebuilt,
-    Record,
-    framed,
-    unframed,
-)
+from headwater.errors import ArgumentInvalid, NotFound
+from headwater.log.embedded.catalogue import Catalogue
+from headwater.log.embedded.commits import Commits, Part
 from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import make_folder, replace_file, sync_folder
-from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
-from headwater.log.embedded.locks import SECONDS_MAX, FileLock
-from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.segment import walk
-from headwater.log.embedded.state import Tail
-from headwater.log.port import Appended, Offsets
-
-#: Between two looks at what another process has to finish.
-PAUSE_SECONDS_MAX = 0.01
-COMMITS_BYTES_MAX = 8 * 1024 * 1024
-SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
+from headwater.log.embedded.frame import Draft
+from headwater.log.embedded.offsets import OffsetTable
+from headwater.log.embedded.staging import Area, Stage, Staged, file_name
+from headwater.log.embedded.writer import Writer
+from headwater.log.errors import TransactionFinished
+from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows
+from headwater.log.topic_rules import check_name
 
 
-class Part(NamedTuple):
-    """The frames that a transaction adds to one partition."""
+class Transactions:
+    """Begins transactions, and commits those that are prepared or staged."""
 
-    topic: str
-    partition: int
-    drafts: list[Draft]
+    def __init__(
+        self, catalogue: Catalogue, commits: Commits, writer: Writer, offsets: OffsetTable, *, folder: Path
+    ) -> None:
+        self._catalogue = catalogue
+        self._commits = commits
+        self._writer = writer
+        self._offsets = offsets
+        self.staging = Area(folder)
+
+    def begin(self, producer: str | None, *, epoch: int | None, sequence: int | None) -> EmbeddedTransaction:
+        if producer is not None:
+            check_name("producer", producer)
+        if sequence is not None and producer is None:
+            raise ArgumentInvalid(name="sequence", value=sequence, expected="a producer along with it")
+        return EmbeddedTransaction(
+            self._commits, self._draft, self._offsets.rows, producer=producer, epoch=epoch, sequence=sequence
+        )
+
+    def commit(self, transaction: str) -> dict[str, Appended]:
+        _check_id(transaction)
+        return self._commits.commit_prepared(transaction)
+
+    def rollback(self, transaction: str) -> None:
+        _check_id(transaction)
+        self._commits.rollback_prepared(transaction)
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+        check_name("producer", name)
+        check_name("attempt", attempt)
+        return Stage(
+            self.staging,
+            name,
+            file_name(sequence, attempt),
+            draft=self._draft,
+            topic_id=self._topic_id,
+            rows_max=self._writer.frame_rows_max,
+        )
+
+    def commit_staged(
+        self,
+        staged: list[Staged],
+        *,
+        producer: str | None,
+        sequence: int | None,
+        epoch: int | None,
+        metadata: dict[str, Any] | None,
+    ) -> dict[str, Appended]:
+        if producer is not None and sequence is not None and self._commits.last_sequence(producer) >= sequence:
+            parts = []  # without a look at the files, which may be gone
+        else:
+            parts = self.staging.parts(staged, topic_id=self._topic_id)
+        reach("sink.before_commit")
+        name = f"{producer}.{sequence}" if producer is not None else uuid.uuid4().hex
+        result = self._commits.commit(
+            parts, name=name, producer=producer, epoch=epoch, sequence=sequence, metadata=metadata
+        )
+        reach("sink.committed")
+        self.staging.discard(staged)
+        if producer is not None and sequence is not None:
+            self.staging.clear(producer, sequence_max=sequence)
+        self.staging.sweep_now_and_then()
+        self._writer.maintain(result.values())
+        return result
+
+    def _topic_id(self, topic: str) -> str:
+        return self._catalogue.get(topic).current().id
+
+    def _draft(
+        self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
+    ) -> dict[int, list[Draft]]:
+        if topic == OFFSETS_TOPIC:
+            self._offsets.make()
+        return self._writer.draft_for(topic, rows, partition=partition, headers=headers)
 
 
-class Commits:
-    """The record of every commit, and the commit itself."""
+class EmbeddedTransaction:
+    """A transaction of the embedded log; see `Log.transaction`."""
 
     def __init__(
         self,
-        folder: Path,
+        commits: Commits,
+        draft: Callable[..., dict[int, list[Draft]]],
+        offsets: Callable[[str, str, Offsets, str], list[dict[str, Any]]],
         *,
-        clock: Clock,
-        partition: Callable[[str, int], Partition],
-        every_partition: Callable[[], list[Partition]],
-        registry: Registry,
-        read_only: bool,
-        lock_seconds_max: float = SECONDS_MAX,
+        producer: str | None,
+        epoch: int | None,
+        sequence: int | None,
     ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._partition = partition
-        self._every_partition = every_partition
-        self._registry = registry
-        self._read_only = read_only
-        self._lock_seconds_max = lock_seconds_max
-        self._lock = FileLock(folder / "lock", seconds_max=lock_seconds_max)
-        self._shorten_from = 0
-        self._state = CommitState(folder / "state", read_only=read_only)
-        self._records = CommitLog(folder, self._state, read_only=read_only)
+        self._commits = commits
+        self._draft = draft
+        self._offsets = offsets
+        self._about = {"producer": producer, "epoch": epoch, "sequence": sequence}
+        self._parts: dict[tuple[str, int], list[Draft]] = {}
+        self._outcome = ""
+        unique = secrets.token_hex(8)
+        self._id = f"{producer}.{sequence}.{unique}" if producer is not None else unique
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    @property
+    def id(self) -> str:
+        return self._id
 
-    def is_committed(self, number: int) -> bool:
-        """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
-        if number >> SERIAL_SHIFT <= self._records.horizon:
+    @property
+    def committed(self) -> bool:
+        """Whether this transaction, or an earlier one with its producer and sequence, has been committed."""
+        if self._outcome == "committed":
             return True
-        if number not in self._records.numbers:
-            self._records.catch_up()
-        if number in self._records.numbers:
-            self._records.make_durable()
-            self._announce()
-            return True
-        if number >> SERIAL_SHIFT > self._records.horizon:
-            self._records.check()  # its record may be one of those that are lost
-        return number >> SERIAL_SHIFT <= self._records.horizon
-
-    def last_sequence(self, producer: str) -> int:
-        """The number of the last transaction that `producer` committed, -1 where there is none."""
-        if self._read_only:
-            self._records.catch_up()
-            self._records.check()
-        else:
-            with self._finished():  # not while a record is written but not yet durable
-                pass
-        record = self._records.last.get(producer)
-        return -1 if record is None else int(record["sequence"])
-
-    def last_metadata(self, producer: str) -> dict[str, Any] | None:
-        """What the last transaction of `producer` says about itself."""
-        self.last_sequence(producer)
-        record = self._records.last.get(producer)
-        return None if record is None else record.get("metadata")
-
-    def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
-        """The result of `look` at a moment when no transaction is half visible."""
-        if self._read_only:
-            return look()
-        began, changed = time.monotonic(), (-1, -1, -1)
-        while True:
-            before = intent, started, finished = self._state.counters()
-            if before != changed:
-                began, changed = time.monotonic(), before
-            if not intent == started == finished and self.settle():
-                continue
-            if started == finished:
-                found = look()
-                if self._state.counters() == before:
-                    return found
-                continue
-            # A commit is about to move its tails, which takes microseconds, unless its process has been stopped.
-            waited = time.monotonic() - began
-            if waited >= self._lock_seconds_max:
-                raise self._busy(waited)
-            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
-
-    def pending(self) -> bool:
-        """Whether a commit is under way; if its process died, `settle` finishes it."""
-        intent, started, finished = self._state.counters()
-        return not intent == started == finished
-
-    def settle(self) -> bool:
-        """Finish the commit of a process that died, if there is one.
-
-        False while its process is alive, or one of its partitions is in use.
-        """
-        if self._read_only or not self._lock.try_acquire():
-            return False
-        try:
-            return self._finish_last()
-        finally:
-            self._lock.release()
-
-    # -- committing ---------------------------------------------------------------------------------------------------
-
-    def commit(
-        self,
-        parts: Sequence[Part],
-        *,
-        name: str,
-        producer: str | None = None,
-        epoch: int | None = None,
-        sequence: int | None = None,
-        prepared: bool = False,
-        metadata: dict[str, Any] | None = None,
-        source: Path | None = None,
-    ) -> dict[str, Appended]:
-        """Make all parts visible at once; a transaction whose sequence was committed before changes nothing.
-
-        One without parts is recorded only where it has metadata to keep. With a `source`, the file must still be there:
-        another process may have rolled the transaction back.
-        """
-        record: Record = {
-            "name": name,
-            "producer": producer,
-            "epoch": epoch,
-            "sequence": sequence,
-            "prepared": prepared,
-        }
-        if metadata is not None:
-            record["metadata"] = metadata
-
-        def outcome() -> dict[str, Appended] | None:
-            """What is decided already; asked under the lock of the transactions."""
-            earlier = self._earlier(name, producer, sequence, prepared)
-            if earlier is not None:
-                return _appended(earlier, duplicate=True)
-            if source is not None and not source.exists():
-                raise TransactionNotFound(transaction=name)
-            if not prepared:  # that was asked when it was prepared; what is prepared can always be committed
-                self._check_epoch(producer, epoch)
-            return {} if not parts and metadata is None else None
-
-        ordered = sorted(parts, key=lambda part: (part.topic, part.partition))  # so that no two block each other
-        while True:
-            with self._finished():
-                decided = outcome()
-            if decided is None:
-                decided = self._commit(ordered, dict(record), outcome)
-            if decided is not None:
-                self._shorten_if_due()
-                return decided
-
-    def _commit(
-        self, parts: Sequence[Part], record: Record, outcome: Callable[[], dict[str, Appended] | None]
-    ) -> dict[str, Appended] | None:
-        """Write, record and show; None where the commit of a dead process has to be finished first."""
-        tails: list[tuple[Partition, Tail, Tail]] = []
-        number = 0
-        with ExitStack() as locks:
-            for part in parts:
-                self._take(locks, part.topic, part.partition)
-            try:
-                # Under the locks: what is forgotten when the commit log is shortened is older than this number.
-                # Another one may use the same serial, hence the random bits.
-                self._records.catch_up()
-                number = ((self._records.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
-                places = [self._partition(part.topic, part.partition) for part in parts]
-                begun = [(place, place.tail(), part.drafts) for place, part in zip(places, parts, strict=True)]
-                _write(begun, number, tails)
-                reach("commit.written")
-                _sync([(partition, end) for partition, _, end in tails if partition.synced])
-                reach("commit.synced")
-                # Before the lock of the transactions: a process that was stopped while it syncs one of these partitions
-                # must not hold up those of others.
-                for partition in places:
-                    if partition.synced:
-                        locks.enter_context(partition.sync_lock)
-                locks.enter_context(self._lock)
-                self._records.catch_up()
-                self._records.check()
-                decided = None if self._unfinished() else outcome()
-                if decided is None and not self._unfinished():
-                    decided = self._record(number, parts, tails, record)
-            except BaseException:
-                if number not in self._records.numbers:
-                    _take_back(tails)
-                raise
-            if number not in self._records.numbers:
-                _take_back(tails)
-                return decided
-            reach("commit.recorded")
-            self._flip([(partition, end) for partition, _, end in tails])
-        reach("commit.finished")
-        return decided
-
-    def _record(
-        self, number: int, parts: Sequence[Part], tails: Sequence[tuple[Partition, Tail, Tail]], record: Record
-    ) -> dict[str, Appended]:
-        """Append the record that makes the transaction true. The caller holds the lock."""
-        self._state.count(INTENT, self._state.counters()[2] + 1)
-        record |= {
-            "number": number,
-            "at_us": self._clock.now_us(),
-            "parts": [
-                [part.topic, part.partition, start.offset, end.offset]
-                for part, (_, start, end) in zip(parts, tails, strict=True)
-            ],
-        }
-        try:
-            self._records.append(record)
-        except BaseException:
-            if number not in self._records.numbers:
-                self._state.count(INTENT, self._state.counters()[2])
-            raise
-        return _appended(record, duplicate=False)
-
-    def _take(self, locks: ExitStack, topic: str, number: int) -> None:
-        partition = self._partition(topic, number)
-        partition.make()
-        locks.enter_context(partition.append_lock)
-        partition.check_alive()
-
-    def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
-        intent, _, _ = self._state.counters()
-        self._state.count(STARTED, intent)
-        for partition, end in tails:
-            partition.publish(end)
-            reach("commit.flipped")
-        self._state.count(FINISHED, intent)
-
-    @contextmanager
-    def _finished(self) -> Iterator[None]:
-        """Hold the lock of the transactions, with the last commit finished, whoever began it."""
-        began = time.monotonic()
-        while True:
-            with self._lock:
-                if self._finish_last():
-                    yield
-                    return
-            waited = time.monotonic() - began
-            if waited >= self._lock_seconds_max:
-                raise self._busy(waited)
-            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
-
-    def _unfinished(self) -> bool:
-        intent, started, finished = self._state.counters()
-        return not intent == started == finished or not self._state.of_this_boot
-
-    def _finish_last(self) -> bool:
-        """Move the tails that a dead process recorded but did not move. The caller holds the lock.
-
-        False where one of its partitions is in use: then let go of the lock, which its user may wait for.
-        """
-        self._records.catch_up()
-        self._records.check()
-        if not self._unfinished():
-            return True
-        intent, _, _ = self._state.counters()
-        self._records.make_durable()
-        self._records.bear_witness()
-        self._state.count(STARTED, intent)
-        for partition in self._last_partitions():
-            with contextlib.suppress(TopicNotFound):
-                if not partition.try_settle():
-                    return False
-        self._state.count(FINISHED, intent)
-        if not self._state.of_this_boot:
-            self._records.renew_copy()
-            self._state.mark_boot()
-        return True
-
-    def _last_partitions(self) -> Iterator[Partition]:
-        """The partitions whose tails may be behind their last transaction."""
-        # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
-        records = [self._records.newest] if self._state.of_this_boot else list(self._records.recent)
-        places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
-        for topic, number in sorted(places):
-            with contextlib.suppress(TopicNotFound):  # deleted since: nothing to show
-                yield self._partition(topic, number)
-
-    def _busy(self, waited: float) -> Locked:
-        """The error that says who keeps the last commit from being finished."""
-        for partition in self._last_partitions():
-            if partition.append_lock.try_acquire():
-                partition.append_lock.release()
-            else:
-                return partition.append_lock.held(waited)
-        return self._lock.held(waited)
-
-    def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> Record | None:
-        if prepared and name in self._records.prepared:
-            return self._records.prepared[name]
+        producer, sequence = self._about["producer"], self._about["sequence"]
         if producer is None or sequence is None:
-            return None
-        last = self._records.last.get(producer)
-        if last is None or sequence > last["sequence"]:
-            return None
-        if last["sequence"] == sequence:
-            return last
-        # What was prepared has been promised, also where its producer has gone on since.
-        return None if prepared else {"parts": []}
+            return False
+        return self._commits.last_sequence(str(producer)) >= int(sequence)
 
-    def _check_epoch(self, producer: str | None, epoch: int | None) -> None:
-        if producer is None or epoch is None:
-            return
-        current = self._registry.epoch(producer)
-        if epoch < current:
-            raise ProducerFenced(producer=producer, epoch=epoch, current=current)
+    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+        """Add rows; nobody sees them before `commit`."""
+        self._check_open()
+        for number, drafts in self._draft(topic, rows, partition=partition, headers=headers).items():
+            self._parts.setdefault((topic, number), []).extend(drafts)
 
-    def _announce(self) -> None:
-        """Say that a transaction begins to show: its process died, and one of its partitions is being recovered.
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit a group's position together with the rows: read, compute and append happen once or not at all."""
+        self.append(OFFSETS_TOPIC, self._offsets(group, topic, offsets, metadata))
 
-        Without that, others could see this partition before the rest: a dying process lets go of its locks one by one.
-        """
-        intent, _, finished = self._state.counters()
-        if intent != finished and not self._read_only:
-            self._state.count(STARTED, intent)
+    def prepare(self) -> str:
+        """Make it durable without showing it; later `Log.commit(id)` or `Log.rollback(id)`, in any process."""
+        self._check_open()
+        self._commits.prepare(self._id, self._list(), self._about)
+        self._outcome = "prepared"
+        return self._id
 
-    def _shorten_if_due(self) -> None:
-        """Forget the records that nobody can ask for again, once the file is large."""
-        if self._records.position < max(COMMITS_BYTES_MAX, self._shorten_from):
-            return
-        # Where a partition is in use or damaged it is tried again when the file has grown some more: this transaction is
-        # committed all the same, and damage is reported to whoever uses the partition.
-        self._shorten_from = self._records.position + COMMITS_BYTES_MAX // 8
-        with contextlib.suppress(HeadwaterError), self._finished():
-            self._shorten()
-
-    def _shorten(self) -> None:
-        # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
-        # which number on they matter again. A commit under way, whose number may be older, holds its partitions.
-        for partition in self._every_partition():
-            if not partition.try_settle():
-                return
-            partition.state.sync()
-        self._forget_committed_files()
-        kept = [{**record, "old": True} for record in self._records.last.values()]
-        self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])
-
-    def _forget_committed_files(self) -> None:
-        """Remove what was prepared and then committed, before the record that says so goes."""
-        folder = self._folder / "prepared"
-        if folder.is_dir():
-            for name in os.listdir(folder):
-                if name in self._records.prepared:
-                    (folder / name).unlink(missing_ok=True)
-            sync_folder(folder)
-
-    def close(self) -> None:
-        self._lock.close()
-
-    def abandon(self) -> None:
-        """In a forked child: let go of the parent's lock."""
-        self._lock.abandon()
-
-    # -- repair -------------------------------------------------------------------------------------------------------
-
-    def damage(self) -> Damage | None:
-        """Where the commit log is damaged, if it is."""
-        self._records.catch_up()
-        return self._records.damage
-
-    def copy_differs(self) -> bool:
-        """Whether the copy of the commit log could not be used to rebuild it."""
-        return self._records.copy_differs()
-
-    def renew_copy(self) -> None:
-        """Write the copy of the commit log anew."""
-        with self._lock:
-            self._records.catch_up()
-            self._records.check()
-            self._records.renew_copy()
-
-    def recorded(self, number: int) -> bool:
-        """Whether the commit log knows of this transaction."""
-        return number in self._records.numbers or number >> SERIAL_SHIFT <= self._records.horizon
-
-    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool) -> Rebuilt:
-        """Write the commit log anew from what is left of it, from its copy and from what readers see."""
-        if dry_run:
-            return self._records.rebuild(proven)
-        with self._lock:
-            rebuilt = self._records.rebuild(proven)
-            self._records.set_aside(why="rebuilt")
-            self._records.replace(rebuilt.records)
-        return rebuilt
-
-    # -- prepared transactions ----------------------------------------------------------------------------------------
-
-    def prepare(self, name: str, parts: Sequence[Part], about: dict[str, Any]) -> None:
-        """Make a transaction durable without showing it."""
-        self._check_epoch(about["producer"], about["epoch"])
-        folder = self._folder / "prepared"
-        make_folder(folder, levels=1)
-        places = [[part.topic, part.partition, len(part.drafts)] for part in parts]
-        frames = b"".join(
-            bytes(piece)
-            for part in parts
-            for draft in part.drafts
-            for piece in (draft.header(offset=0, appended_at_us=0), draft.payload, bytes(-draft.payload_size % 8))
-        )
-        replace_file(folder / name, framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
-        reach("prepare.published")
-
-    def prepared(self) -> list[str]:
-        folder = self._folder / "prepared"
-        self._records.catch_up()
-        self._records.check()
-        names = os.listdir(folder) if folder.is_dir() else []
-        # One that was committed by a process that died before it removed the file is no longer waiting.
-        return sorted(name for name in names if not name.startswith(".") and name not in self._records.prepared)
-
-    def commit_prepared(self, name: str) -> dict[str, Appended]:
-        """Commit by id; a second call changes nothing, also after a crash in between."""
-        path = self._folder / "prepared" / name
-        with self._finished():
-            done = self._records.prepared.get(name)
-            if done is None:
-                if not path.exists():
-                    raise TransactionNotFound(transaction=name)
-                about, parts = _load_prepared(path)
-        if done is None:
-            result = self.commit(
-                parts,
-                name=name,
-                producer=about["producer"],
-                epoch=about["epoch"],
-                sequence=about["sequence"],
-                prepared=True,
-                source=path,
-            )
+    def commit(self) -> dict[str, Appended]:
+        """Show everything at once; returns where the rows are, by topic."""
+        if self._outcome == "prepared":
+            result = self._commits.commit_prepared(self._id)
         else:
-            result = _appended(done, duplicate=True)
-        path.unlink(missing_ok=True)
+            self._check_open()
+            result = self._commits.commit(self._list(), name=self._id, **self._about)  # type: ignore[arg-type]
+        self._outcome = "committed"
         return result
 
-    def rollback_prepared(self, name: str) -> None:
-        path = self._folder / "prepared" / name
-        with self._lock:
-            self._records.catch_up()
-            self._records.check()
-            if name in self._records.prepared:
-                raise TransactionFinished(transaction=name, outcome="committed")
-            if not path.exists():
-                raise TransactionNotFound(transaction=name)
-            path.unlink()
-            sync_folder(path.parent)
+    def rollback(self) -> None:
+        """Forget the rows."""
+        if self._outcome == "prepared":
+            self._commits.rollback_prepared(self._id)
+        else:
+            self._check_open()
+        self._parts.clear()
+        self._outcome = "rolled back"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outcome:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _list(self) -> list[Part]:
+        return [Part(topic, number, drafts) for (topic, number), drafts in self._parts.items()]
+
+    def _check_open(self) -> None:
+        if self._outcome:
+            raise TransactionFinished(transaction=self._id, outcome=self._outcome)
 
 
-def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]:
-    ranges: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partition, start, end in record["parts"]:
-        ranges.setdefault(topic, {})[partition] = (start, end)
-    return {topic: Appended(topic=topic, ranges=places, duplicate=duplicate) for topic, places in ranges.items()}
-
-
-def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
-    data = path.read_bytes()
-    framed = unframed(data, 0)
-    if framed is None:
-        raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the prepared transaction does not match its sum")
-    about, start = framed
-    drafts = []
-    for position, header in walk(data, position=start):
-        payload = data[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]
-        if not payload_is_whole(header, payload):
-            raise FrameCorrupt(
-                path=str(path), position=position, offset=-1, why="a prepared frame does not match its sum"
-            )
-        drafts.append(draft_of(header, payload))
-    if sum(count for *_, count in about["parts"]) != len(drafts):
-        raise FrameCorrupt(path=str(path), position=len(data), offset=-1, why="prepared frames are missing")
-    parts = []
-    for topic, partition, count in about["parts"]:
-        parts.append(Part(topic, partition, drafts[:count]))
-        drafts = drafts[count:]
-    return about, parts
-
-
-def _write(
-    begun: Sequence[tuple[Partition, Tail, list[Draft]]], number: int, tails: list[tuple[Partition, Tail, Tail]]
-) -> None:
-    """Write the frames of several partitions and say in `tails` where, also of those before one that fails."""
-
-    def write(place: tuple[Partition, Tail, list[Draft]]) -> tuple[Partition, Tail, Tail]:
-        partition, tail, drafts = place
-        return partition, *partition.write(tail, drafts, transaction=number)
-
-    size = sum(draft.size for *_, drafts in begun for draft in drafts)
-    if len(begun) == 1 or size < SIDE_BY_SIDE_BYTES_MIN:
-        for place in begun:
-            tails.append(write(place))
-        return
-    # Most of the time goes into pages that the system finds for the files: that work has room on other cores.
-    with ThreadPoolExecutor(max_workers=min(4, len(begun))) as pool:
-        writes = [pool.submit(write, place) for place in begun]
-    tails.extend(one.result() for one in writes if one.exception() is None)
-    for one in writes:
-        one.result()
-
-
-def _take_back(tails: Sequence[tuple[Partition, Tail, Tail]]) -> None:
-    """Cut frames that were written and not recorded. The caller holds the append locks."""
-    for partition, start, _ in tails:
-        partition.take_back(start)
-
-
-def _sync(ends: Sequence[tuple[Partition, Tail]]) -> None:
-    """Sync several partitions, side by side: the disk then orders them as it likes."""
-    if len(ends) <= 1:
-        for partition, end in ends:
-            partition.sync_segment(end.segment)
-        return
-    with ThreadPoolExecutor(max_workers=min(8, len(ends))) as pool:
-        list(pool.map(lambda place: place[0].sync_segment(place[1].segment), ends))
+def _check_id(transaction: str) -> None:
+    # An id is the name of a file, and may come from another machine: one that could leave the folder names nothing.
+    if transaction.strip(".") == "" or not transaction.isprintable() or "/" in transaction or len(transaction) > 255:
+        raise NotFound(kind="prepared transaction", name=transaction)

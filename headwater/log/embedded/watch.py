@@ -1,4 +1,4 @@
-"""A sleeper that is woken by files: kept open between waits, so that nothing that happens in between is missed."""
+"""Waiting for changes of files: a watch stays open between waits, so that it misses nothing in between."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-Sign = Literal["rows", "topics", "state", "members"]
+from headwater.log.clients.groups import Sign
 
 #: Without inotify (another system, or a user who has used up the kernel's instances) a wait is a short sleep.
 NAP_SECONDS_MAX = 0.005

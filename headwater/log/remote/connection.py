@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-from headwater.errors import Closed, PackageMissing, PathNotFound, ServerUnreachable
+from headwater.errors import Closed, NotFound
+from headwater.log.errors import ServerUnreachable
 from headwater.log.remote.wire import ARROW, REPEAT_HEADER, REPEAT_SECONDS_HEADER, SERVER_HEADER, error_from_json
+from headwater.optional import require
 
 PREFIX = "/api/v1"
 #: Beyond what a server may take to answer, however long it was told to wait.
@@ -24,19 +28,30 @@ _LATER = (429, 502, 503, 504)
 class Connection:
     """Calls a server. Safe to use from many threads."""
 
-    def __init__(self, address: str, *, token: str | None = None, certificates: str | Path | None = None) -> None:
-        try:
-            import httpx
-        except ImportError:
-            raise PackageMissing(package="httpx", extra="server") from None
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        certificates: str | Path | None = None,
+        seconds_max: float = PATIENCE_SECONDS,
+        attempts_max: int | None = None,
+    ) -> None:
+        """`seconds_max` bounds each attempt, beyond what a call tells the server to wait."""
+        require("httpx", extra="server")
+        import httpx
+
         self._httpx = httpx
         self.address = address.rstrip("/")
+        self._seconds_max = seconds_max
+        self._attempts_max = attempts_max or ATTEMPTS_MAX
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Reading the machine's certificates takes longer than most calls; redirects are not followed.
         self._client = httpx.Client(
             base_url=self.address,
             headers=headers,
-            timeout=PATIENCE_SECONDS,
+            timeout=seconds_max,
+            trust_env=not _is_loopback(self.address),  # a proxy has no way to this machine's own loopback
             verify=False if self.address.lower().startswith("http:") else _trusted(certificates),
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
         )
@@ -86,8 +101,10 @@ class Connection:
         if self._server is None:
             try:
                 self._server = str(self.get(f"/topics/{topic}/receipts")["server"])
-            except PathNotFound:  # an older server
-                self._server = ""
+            except NotFound as error:
+                if error.kind != "path":
+                    raise
+                self._server = ""  # an older server
         return self._server
 
     def ask(
@@ -108,16 +125,16 @@ class Connection:
         given = {name: _written(value) for name, value in (parameters or {}).items() if value is not None}
         again = again or method == "GET" or bool(repeat_of)
         began, may_have_arrived = time.monotonic(), False
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(self._attempts_max):
             if self.closed:
                 raise Closed(what="log")
-            last = attempt == ATTEMPTS_MAX - 1
+            last = attempt == self._attempts_max - 1
             if may_have_arrived and repeat_of:
                 since = {REPEAT_HEADER: repeat_of, REPEAT_SECONDS_HEADER: f"{time.monotonic() - began:.3f}"}
                 settings["headers"] = {**settings["headers"], **since}
             try:
                 response = self._client.request(
-                    method, PREFIX + path, params=given, timeout=PATIENCE_SECONDS + patience, **settings
+                    method, PREFIX + path, params=given, timeout=self._seconds_max + patience, **settings
                 )
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.PoolTimeout) as error:
                 if last:
@@ -137,8 +154,27 @@ class Connection:
             time.sleep(RETRY_SECONDS * 2**attempt * (1 + random.random()))
         raise AssertionError("the last attempt returns or raises")
 
+    @contextlib.contextmanager
+    def stream(self, path: str, *, silence_seconds_max: float = PATIENCE_SECONDS, **settings: Any) -> Iterator[Any]:
+        """Follow a stream of events while the block runs. A failure of the network is raised as it comes."""
+        timeout = self._httpx.Timeout(self._seconds_max, read=silence_seconds_max)
+        with self._client.stream("GET", PREFIX + path, timeout=timeout, **settings) as response:
+            if response.is_error:
+                response.read()
+                raise error_from_json(response.status_code, _json(response), address=self.address)
+            yield response
+
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(address=self.address, why=str(error) or type(error).__name__)
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether an address is one of this machine's own.
+
+    >>> _is_loopback("http://127.0.0.1:8080"), _is_loopback("http://localhost"), _is_loopback("https://example.org")
+    (True, True, False)
+    """
+    return urlsplit(address).hostname in ("127.0.0.1", "::1", "localhost")
 
 
 def _written(value: Any) -> Any:
@@ -160,3 +196,8 @@ def _trusted(certificates: str | Path | None) -> Any:
     import ssl
 
     return ssl.create_default_context(cafile=str(certificates))
+
+
+def quoted(text: str) -> str:
+    """Any text as one part of an address."""
+    return quote(text, safe="") if text.strip(".") else "-"

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headwater.errors import MemberFenced, TopicNotFound
-from headwater.log.assignment import Place
-from headwater.log.groups import GroupInfo, MemberInfo, SeekStep
-from headwater.log.port import Cursor, Lag, Start
+from headwater.errors import NotFound
+from headwater.log.clients.groups import GroupInfo, MemberInfo, SeekStep, Sign, by_topic
+from headwater.log.errors import MemberFenced
+from headwater.log.port import Cursor, Lag, Place, Start
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import lag_from_json, start_to_text
-
-if TYPE_CHECKING:
-    from headwater.log.embedded.watch import Sign
 
 #: A poll that does not wait asks for news only this often.
 NEWS_SECONDS = 0.25
@@ -24,13 +21,17 @@ NEWS_SECONDS = 0.25
 class RemoteGroups:
     """All consumer groups of a log."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, partitions_of: Callable[[str], int]) -> None:
         self._connection = connection
+        self._partitions_of = partitions_of
 
     def names(self) -> list[str]:
         """Every group that ever had a member or a commit."""
-        found: list[str] = self._connection.get("/groups")["groups"]
-        return found
+        return [one["group"] for one in self._connection.get("/groups")]
+
+    def topics(self, group: str) -> set[str]:
+        """The topics that a group's members read, and those in which it has committed."""
+        return {topic for one in self._connection.get("/groups") if one["group"] == group for topic in one["topics"]}
 
     def describe(self, group: str) -> GroupInfo:
         """Who is in the group, and how far it has come."""
@@ -46,12 +47,15 @@ class RemoteGroups:
         """How far one group, or every group, is behind in each partition."""
         if group is None:
             return [lag for name in self.names() for lag in self.lag(name)]
-        return [lag_from_json(one) for one in self._connection.get(f"/groups/{group}/lag")["lag"]]
+        return [lag_from_json(one) for one in self._connection.get(f"/groups/{group}/lag")]
 
     def seek(self, group: str, topic: str, to: Start, *, dry_run: bool = False) -> list[SeekStep]:
         """Move a group that nobody reads for; with `dry_run`, only say what would happen."""
+        # A lone offset would move to the nearer end of a partition that does not hold it; one per partition is refused.
+        if isinstance(to, int) and not isinstance(to, bool):
+            to = dict.fromkeys(range(self._partitions_of(topic)), to)
         body = {"topic": topic, "to": start_to_text(to), "dry_run": dry_run}
-        steps = self._connection.post(f"/groups/{group}/seek", body)["steps"]
+        steps = self._connection.post(f"/groups/{group}/seek", body)
         return [SeekStep(**{name: value for name, value in step.items() if name != "rows"}) for step in steps]
 
     def delete(self, group: str) -> None:
@@ -116,7 +120,7 @@ class RemoteMembership:
 
     def release(self, places: set[Place]) -> None:
         """Give up partitions that others wait for."""
-        self._adopt(self._ask("release", {"places": _by_topic(places)}))
+        self._adopt(self._ask("release", {"places": by_topic(places)}))
 
     def commit(self, offsets: Mapping[Place, int] | Iterable[Place], record: Callable[[], None]) -> None:  # noqa: ARG002
         """Record positions, if every place is still this member's; otherwise record nothing."""
@@ -192,7 +196,9 @@ class RemoteWatch:
             body |= {"group": self._group, "state": self._state or "?"}
         try:
             response = self._connection.ask("POST", "/wait", json=body, again=True, patience=seconds)
-        except TopicNotFound:
+        except NotFound as error:
+            if error.kind != "topic":
+                raise
             return {"topics"}  # one of them has been deleted
         told = response.json()
         self._asked_at = time.monotonic()
@@ -206,10 +212,3 @@ class RemoteWatch:
 
 def _places(body: Mapping[str, list[int]]) -> set[Place]:
     return {Place(topic, number) for topic, numbers in body.items() for number in numbers}
-
-
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for place in sorted(places):
-        found.setdefault(place.topic, []).append(place.partition)
-    return found

@@ -2,25 +2,328 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+import pyarrow as pa
+
+from headwater.clock import Clock, SystemClock, time_us
 from headwater.config import Config
-from headwater.log.clients import Clients
-from headwater.log.embedded.topics import check_name
-from headwater.log.port import Offsets, Start
-from headwater.log.remote.core import named, quoted
-from headwater.log.remote.groups import RemoteGroups, RemoteMembership
-from headwater.log.remote.reading import Reading
-from headwater.log.remote.wire import offsets_from_json, offsets_to_json
+from headwater.errors import Closed, RowInvalid
+from headwater.home import home_of
+from headwater.log.clients import ClientSet, Consumer, Producer
+from headwater.log.errors import partition_not_found
+from headwater.log.port import (
+    Appended,
+    ConsumerSettings,
+    Description,
+    Expiry,
+    Offsets,
+    ProducerSettings,
+    Rows,
+    Start,
+    Topic,
+    TopicChanges,
+    TopicSettings,
+    settings_to_json,
+)
+from headwater.log.remote.connection import Connection, quoted
+from headwater.log.remote.groups import RemoteGroups, RemoteMembership, RemoteWatch
+from headwater.log.remote.pages import RemoteCursor, RemoteReader
+from headwater.log.remote.transaction import RemoteTransaction
+from headwater.log.remote.wire import (
+    appended_from_json,
+    description_from_json,
+    offsets_from_json,
+    offsets_to_json,
+    start_to_text,
+    table_to_bytes,
+    text_to_schema,
+)
+from headwater.log.topic_rules import check_name
+from headwater.schema import RowBatch, parse_schema, schema_from_json, schema_to_json, stored_schema, to_batches
+from headwater.schema.rows import HEADERS_TYPE, with_headers
+
+#: Consumers look for new partitions this often.
+TOPIC_SECONDS = 1.0
+#: One call waits for so long at most; a longer wait asks again.
+WAIT_SECONDS_MAX = 20.0
 
 
-class RemoteLog(Clients, Reading):
+class RemoteLog:
     """A log that another process serves. Rows travel as Arrow; errors come back as the classes they were raised as."""
 
-    # -- groups -------------------------------------------------------------------------------------------------------
+    read_only = False
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        certificates: str | Path | None = None,
+        config: Config | None = None,
+        clock: Clock | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.config = config or Config()
+        self.clock = clock or SystemClock()
+        self.address = address.rstrip("/")
+        self._token = token if token is not None else self.config.token
+        self._certificates = certificates
+        self._connection = connection or Connection(address, token=self._token, certificates=certificates)
+        self._lock = threading.Lock()
+        self._topics: dict[str, tuple[float, Topic]] = {}
+        self._clients = ClientSet()
+
+    def __repr__(self) -> str:
+        return f"Log({self.address!r})"
+
+    @property
+    def home(self) -> Path:
+        """The folder of this machine for what belongs to this log but is no row of it."""
+        return home_of(self.address)
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def create(
+        self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
+    ) -> Topic:
+        """Make a topic. Without a schema its rows are `key` and `value`, both bytes."""
+        check_name("topic", topic)
+        body = {"name": topic, "schema": _schema(schema), "exist_ok": exist_ok, **settings_to_json(settings)}
+        return self._remember(self._connection.post("/topics", _given(body), again=exist_ok))
+
+    def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
+        """Change a topic while it is in use; other processes see it at their next call."""
+        body = {"schema": _schema(schema), "force": force, **settings_to_json(changes)}
+        response = self._connection.ask("PATCH", f"/topics/{_named(topic)}", json=_given(body))
+        return self._remember(response.json()["topic"])
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic and all its rows."""
+        self._connection.delete(f"/topics/{_named(topic)}")
+        self._topics.pop(topic, None)
+
+    def topic(self, name: str) -> Topic:
+        return self._remember(self._connection.get(f"/topics/{_named(name)}"))
+
+    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
+        """The names of all topics that match a pattern such as `orders.*`."""
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page = self._connection.get("/topics", pattern=pattern, internal=internal, limit=1_000, after=after)
+            found += page["topics"]
+            after = page["next"]
+            if after is None:
+                return found
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, as of a second ago."""
+        return self._recent(topic, seconds=TOPIC_SECONDS).partitions
+
+    def describe(self, topic: str) -> Description:
+        """What the topic is and what each partition holds."""
+        return description_from_json(self._connection.get(f"/topics/{_named(topic)}/describe"))
+
+    def schema(self, topic: str, version: int | None = None) -> pa.Schema:
+        if version is None:
+            return self.topic(topic).schema
+        return schema_from_json(self._connection.get(f"/topics/{_named(topic)}/schemas/{version}"))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        expected_offset: int | None = None,
+        expected_key_offset: int | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        sent_at_us: int | None = None,
+        durable: bool = True,
+    ) -> Appended:
+        """Append rows; on return they are as durable as the topic promises, and readers see them.
+
+        Where the answer is lost the call asks again by itself, and the rows are there once. If the server was started
+        again meanwhile, `OutcomeUnknown` says that nobody knows whether they are there; with a producer and a sequence
+        the log itself knows.
+        """
+        table = self._table_of(topic, rows, headers)
+        found = self._connection.append_rows(
+            _named(topic),
+            table_to_bytes(table),
+            again=producer is not None and sequence is not None,
+            partition=partition,
+            expected_offset=expected_offset,
+            expected_key_offset=expected_key_offset,
+            producer=producer,
+            sequence=sequence,
+            epoch=epoch,
+            sent_at_us=sent_at_us,
+            durable=durable,
+        )
+        return appended_from_json(found)
+
+    def flush(self, topic: str) -> None:
+        """Wait until every row written so far is as durable as the topic promises."""
+        self._connection.post(f"/topics/{_named(topic)}/flush", again=True)
+
+    def punctuate(
+        self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
+    ) -> None:
+        """Promise that no row earlier than `time` follows from this producer."""
+        body = _given({"time_us": time_us(time), "producer": producer, "partition": partition})
+        self._connection.post(f"/topics/{_named(topic)}/punctuate", body)
+
+    def open_producer(self, name: str, *, holder: str | None = None) -> int:
+        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused."""
+        check_name("producer", name)
+        epoch: int = self._connection.post(f"/producers/{name}/open", holder=holder)["epoch"]
+        return epoch
+
+    def last_sequence(self, topic: str, producer: str) -> int:
+        """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
+        found: int = self._connection.get(f"/topics/{_named(topic)}/producers/{quoted(producer)}")["sequence"]
+        return found
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def transaction(
+        self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
+    ) -> RemoteTransaction:
+        """Append to many topics at once: `with log.transaction() as t: t.append(...)`."""
+        return RemoteTransaction(self._connection, self._table_of, producer=producer, epoch=epoch, sequence=sequence)
+
+    def prepared(self) -> list[str]:
+        """The ids of transactions that are durable but neither committed nor rolled back."""
+        found: list[str] = self._connection.get("/transactions/prepared")["transactions"]
+        return found
+
+    def commit(self, transaction: str) -> dict[str, Appended]:
+        """Commit a prepared transaction by its id; a second call changes nothing."""
+        found = self._connection.post(f"/transactions/{quoted(transaction)}/commit", again=True)
+        return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
+
+    def rollback(self, transaction: str) -> None:
+        """Forget a prepared transaction."""
+        self._connection.delete(f"/transactions/{quoted(transaction)}")
+
+    def committed_sequence(self, producer: str) -> int:
+        """The sequence of the last transaction that `producer` committed, -1 for none."""
+        found: int = self._connection.get(f"/producers/{quoted(producer)}")["sequence"]
+        return found
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Start = "earliest",
+        stop: Start | None = None,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        archived: bool = False,
+    ) -> RemoteReader:
+        """Read what is there now; see `Log.read`."""
+        found = self._connection.get(
+            f"/topics/{_named(topic)}/positions",
+            start=start_to_text("" if start is None else start),
+            stop=start_to_text(stop),
+            partition=None if partitions is None else list(partitions),
+            column=None if columns is None else list(columns),
+            archived=archived,
+        )
+        starts, stops = offsets_from_json(found["start"]), offsets_from_json(found["stop"])
+        return RemoteReader(
+            self._connection,
+            topic,
+            text_to_schema(found["arrow_schema"]),
+            # An address cannot say that no partition is wanted, and the server then tells of all.
+            {
+                number: (starts[number], stops[number])
+                for number in starts
+                if partitions is None or number in partitions
+            },
+            columns=columns,
+            limit=limit,
+            archived=archived,
+        )
+
+    def start_offsets(self, topic: str) -> Offsets:
+        """The oldest offset that each partition still has."""
+        return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/start"))
+
+    def end_offsets(self, topic: str) -> Offsets:
+        """The offset that the next row of each partition will get."""
+        return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/end"))
+
+    def offset_at(self, topic: str, time: datetime | int) -> Offsets:
+        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
+        return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/at", time=time_us(time)))
+
+    def wait(
+        self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
+    ) -> bool:
+        """Sleep until a partition has rows at or behind the given offsets. The server holds the call until then."""
+        positions: Mapping[str, Offsets]
+        if isinstance(topics, str):
+            positions = {topics: self.end_offsets(topics) if after is None else after}
+        else:
+            positions = topics
+        wanted = {topic: offsets_to_json(offsets) for topic, offsets in positions.items()}
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+            held = min(left, WAIT_SECONDS_MAX)
+            body = {"topics": wanted, "seconds": held}
+            told = self._connection.ask("POST", "/wait", json=body, again=True, patience=held).json()
+            if told["signs"] or (deadline is not None and left <= WAIT_SECONDS_MAX):
+                return bool(told["signs"])
+
+    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> RemoteCursor:
+        """A place in one partition from which to read on, again and again."""
+        found = self._recent(topic, seconds=TOPIC_SECONDS)
+        if not 0 <= partition < found.partitions:
+            raise partition_not_found(topic=topic, partition=partition, partitions=found.partitions)
+        return RemoteCursor(self._connection, topic, found.id, partition, offset, columns)
+
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
+        """When retention will delete the segment that holds an offset."""
+        return Expiry(**self._connection.get(f"/topics/{_named(topic)}/expiry", partition=partition, offset=offset))
+
+    def watch(self) -> RemoteWatch:
+        """What a consumer waits with."""
+        return RemoteWatch(self._connection)
+
+    def settle(self) -> None:
+        """The server finishes what died in the middle."""
+
+    # -- clients and groups -------------------------------------------------------------------------------------------
+
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
+        """Send rows in the background, in batches; with a name, none is ever doubled."""
+        self._check_open()
+        return self._clients.producer(self, topic, settings)
+
+    def consumer(
+        self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
+    ) -> Consumer:
+        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
+        self._check_open()
+        return self._clients.consumer(self, topics, group, settings)
 
     def membership(
         self,
@@ -48,7 +351,7 @@ class RemoteLog(Clients, Reading):
     def groups(self) -> RemoteGroups:
         """The consumer groups of this log: who reads what, and how far behind."""
         self._check_open()
-        return RemoteGroups(self._connection)
+        return RemoteGroups(self._connection, lambda topic: self.topic(topic).partitions)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
         """Record how far a group has come; the newest commit counts."""
@@ -58,13 +361,12 @@ class RemoteLog(Clients, Reading):
 
     def committed(self, group: str, topic: str) -> Offsets:
         """How far a group has come, for the partitions in which it ever committed."""
-        found = self._connection.get(f"/groups/{quoted(group)}/offsets/{named(topic)}")
-        return offsets_from_json(found["offsets"])
+        return offsets_from_json(self._connection.get(f"/groups/{quoted(group)}/offsets/{_named(topic)}"))
 
     def committed_groups(self) -> dict[str, set[str]]:
         """All groups that ever committed, with their topics."""
-        found = self._connection.get("/groups")["committed"]
-        return {group: set(topics) for group, topics in found.items()}
+        found = self._connection.get("/groups")
+        return {one["group"]: set(one["committed"]) for one in found if one["committed"]}
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
         """Remove a group's commits."""
@@ -72,11 +374,15 @@ class RemoteLog(Clients, Reading):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
     def close(self) -> None:
         """Let go of the connections. Rows are safe without it."""
         if self.closed:
             return
-        self._close_clients()
+        self._clients.close()
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -89,8 +395,82 @@ class RemoteLog(Clients, Reading):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A log crosses a process border as its address.
-        return (_reopen, (self.path, self._token, self._certificates, self.config))
+        return (_reopen, (self.address, self._token, self._certificates, self.config))
+
+    # -- what is known of topics --------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(what="log")
+
+    def _remember(self, body: Mapping[str, Any]) -> Topic:
+        found = Topic.from_json(body)
+        with self._lock:
+            known = self._topics.get(found.name)
+            # The same value, so that what others keep by its schema's identity is found again.
+            if known is not None and known[1] == found:
+                found = known[1]
+            self._topics[found.name] = (time.monotonic(), found)
+        return found
+
+    def _recent(self, topic: str, *, seconds: float | None = None) -> Topic:
+        """A topic as it was when last asked for, however long ago, or at most so many seconds."""
+        self._check_open()
+        known = self._topics.get(topic)
+        if known is None or (seconds is not None and time.monotonic() - known[0] > seconds):
+            return self.topic(topic)
+        return known[1]
+
+    def _table_of(self, topic: str, rows: Rows, headers: Any = None) -> pa.Table:
+        known = self._recent(topic)
+        try:
+            return _table_of(known, rows, headers)
+        except RowInvalid:
+            # The topic may have changed since we last looked, or be another one of the same name.
+            now = self.topic(topic)
+            if now.id == known.id and now.schema_version == known.schema_version:
+                raise
+            return _table_of(now, rows, headers)
 
 
 def _reopen(address: str, token: str | None, certificates: str | Path | None, config: Config) -> RemoteLog:
     return RemoteLog(address, token=token, certificates=certificates, config=config)
+
+
+def _named(topic: str) -> str:
+    """A topic's name as part of an address; one that could leave its place there is refused."""
+    check_name("topic", topic, internal=True)
+    return topic
+
+
+# Any: JSON.
+def _given(body: dict[str, Any]) -> dict[str, Any]:
+    """What was given of a body."""
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _schema(given: Any) -> dict[str, Any] | None:
+    return None if given is None else schema_to_json(parse_schema(given))
+
+
+# Any: headers as `Log.append` takes them.
+def _table_of(topic: Topic, rows: Rows, headers: Any = None) -> pa.Table:
+    """The rows as one table in the stored schema, with headers and tombstones beside them where there are any."""
+    batches = to_batches(rows, topic.schema, topic=topic.name, key=topic.key)
+    if headers is not None:
+        batches = with_headers(batches, headers)
+    schema = stored_schema(topic.schema)
+    table = pa.Table.from_batches([batch.data for batch in batches], schema=schema)
+    if any(batch.headers is not None for batch in batches):
+        table = table.append_column("_headers", _beside(batches, "headers", HEADERS_TYPE))
+    if any(batch.tombstones is not None for batch in batches):
+        table = table.append_column("_tombstone", _beside(batches, "tombstones", pa.bool_()))
+    return table
+
+
+def _beside(batches: list[RowBatch], name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    chunks = []
+    for batch in batches:
+        found = getattr(batch, name)
+        chunks.append(pa.nulls(batch.data.num_rows, kind) if found is None else found.cast(kind))
+    return pa.chunked_array(chunks, type=kind)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headwater.errors import TransactionFinished
+from headwater.log.errors import TransactionFinished
 from headwater.log.port import Appended, Offsets, Rows
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import appended_from_json, offsets_to_json, table_to_bytes

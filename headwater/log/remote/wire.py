@@ -9,16 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from headwater import errors
-from headwater.errors import ArgumentInvalid, EncodingInvalid, HeadwaterError, ServerUnreachable
-from headwater.log.port import Appended, Batch, Description, Lag, Offsets, PartitionInfo, Retention, Start, Topic
-from headwater.schema import schema_from_json, schema_to_json
+from headwater.errors import ArgumentInvalid, EncodingInvalid, HeadwaterError, error_of
+from headwater.log.errors import ServerUnreachable
+from headwater.log.port import Appended, Batch, Description, Lag, Offsets, PartitionInfo, Start, Topic
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: Header of an answer with rows: the offsets to go on from.
@@ -104,52 +102,9 @@ def text_to_schema(text: str) -> pa.Schema:
 
 
 # Any: JSON values, here and below.
-def topic_to_json(topic: Topic) -> dict[str, Any]:
-    """A topic as people read it."""
-    return {
-        "name": topic.name,
-        "id": topic.id,
-        "schema": schema_to_json(topic.schema),
-        "schema_version": topic.schema_version,
-        "schemaless": topic.schemaless,
-        "partitions": topic.partitions,
-        "key": list(topic.key),
-        "time": topic.time,
-        "retention": asdict(topic.retention),
-        "compact": topic.compact,
-        "tombstone_seconds_max": topic.tombstone_seconds_max,
-        "durability": topic.durability,
-        "codec": topic.codec,
-        "segment_bytes_max": topic.segment_bytes_max,
-        "segment_seconds_max": topic.segment_seconds_max,
-        "archive": topic.archive,
-        "created_us": topic.created_us,
-    }
-
-
-def topic_from_json(body: Mapping[str, Any]) -> Topic:
-    return Topic(
-        **{
-            **body,
-            "schema": schema_from_json(body["schema"]),
-            "key": tuple(body["key"]),
-            "retention": Retention(**body["retention"]),
-        }
-    )
-
-
-def description_to_json(found: Description) -> dict[str, Any]:
-    return {
-        "topic": topic_to_json(found.topic),
-        "rows": found.rows,
-        "bytes": found.bytes,
-        "partitions": [{**asdict(one), "rows": one.rows} for one in found.partitions],
-    }
-
-
 def description_from_json(body: Mapping[str, Any]) -> Description:
     partitions = [PartitionInfo(**{k: v for k, v in one.items() if k != "rows"}) for one in body["partitions"]]
-    return Description(topic=topic_from_json(body["topic"]), partitions=partitions)
+    return Description(topic=Topic.from_json(body["topic"]), partitions=partitions)
 
 
 def appended_to_json(found: Appended) -> dict[str, Any]:
@@ -160,10 +115,6 @@ def appended_to_json(found: Appended) -> dict[str, Any]:
 def appended_from_json(body: Mapping[str, Any]) -> Appended:
     ranges = {int(number): (span[0], span[1]) for number, span in body["ranges"].items()}
     return Appended(topic=body["topic"], ranges=ranges, duplicate=body["duplicate"])
-
-
-def lag_to_json(lag: Lag) -> dict[str, Any]:
-    return {**asdict(lag), "rows": lag.rows}
 
 
 def lag_from_json(body: Mapping[str, Any]) -> Lag:
@@ -269,20 +220,15 @@ def _whole(text: str) -> int:
 
 def error_to_json(error: HeadwaterError) -> dict[str, Any]:
     """An error's class and facts, so that it can be raised again elsewhere."""
-    return {"error": type(error).__name__, "facts": {name: _plain(value) for name, value in error.facts().items()}}
+    facts = {name: _plain(value) for name, value in error.facts().items()}
+    return {"error": type(error).__name__, "branch": error.branch(), "facts": facts}
 
 
 def error_from_json(status: int, body: Any, *, address: str) -> HeadwaterError:
     """The error that a server has told, as the class it was raised as."""
     told = body if isinstance(body, dict) else {}
-    kind = getattr(errors, str(told.get("error")), None)
-    if isinstance(kind, type) and issubclass(kind, HeadwaterError):
-        try:
-            return kind(**told.get("facts", {}))
-        except TypeError:
-            pass
     why = str(told.get("detail") or told.get("message") or f"it answered {status}")
-    return ServerUnreachable(address=address, why=why)
+    return error_of(told) or ServerUnreachable(address=address, why=why)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Sketches: answers that are nearly right, in memory that does not grow. Made by `agg.sketch`, asked here."""
 
-from headwater.operators.sketches.columns import (
+from headwater.operators.sketches.functions import (
     Estimate,
     count_of,
     difference,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headwater.operators.sketches.hashing import Hashes, mixed
-from headwater.operators.sketches.packed import Bytes, Int64s
+from headwater.operators.sketches.format import Bytes, Int64s
+from headwater.operators.sketches.murmur3 import Hashes, mixed
 
 #: Values are spread over many small filters, so that a batch writes only those that it has touched.
 VALUES_PER_SHARD = 1024

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headwater.operators.sketches.hashing import mixed
-from headwater.operators.sketches.packed import Int64s
+from headwater.operators.sketches.format import Int64s
+from headwater.operators.sketches.murmur3 import mixed
 
 Floats = npt.NDArray[np.float64]
 #: So many numbers are held at a time while distances are computed.

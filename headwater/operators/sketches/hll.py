@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import SketchInvalid
-from headwater.operators.sketches.estimates import Estimates
-from headwater.operators.sketches.foreign import hll_in_bytes
-from headwater.operators.sketches.hashing import hashes_of, leading_zeros
-from headwater.operators.sketches.packed import (
+from headwater.operators.errors import SketchInvalid
+from headwater.operators.sketches.format import (
     HLL,
     Bytes,
+    Estimates,
     Int64s,
     Numbers,
     Packed,
     check_at_least,
     check_family,
     check_sizes,
+    hll_in_bytes,
 )
+from headwater.operators.sketches.murmur3 import hashes_of, leading_zeros
 
 LIST, SET, REGISTERS = 0, 1, 2
 ADDRESS_BITS = 26
@@ -57,7 +57,9 @@ class Hll:
         low, high = hashes_of(values)
         address = (low & np.uint64(2**ADDRESS_BITS - 1)).astype(np.int64)
         coupons = (np.minimum(leading_zeros(high), 62) + 1 << ADDRESS_BITS) | address
-        return _made(_unique(numbers << 32 | coupons), np.full(count, self.lg_k), _no_registers(), count)
+        return _made(
+            _unique(numbers << 32 | coupons), np.full(count, self.lg_k), _Registers(np.empty(0, np.int64), {}), count
+        )
 
     def merge(self, sketches: pa.Array, numbers: Int64s, count: int) -> pa.Array:
         """One sketch for each group of sketches; `numbers` rises. Of several sizes the smallest wins."""
@@ -81,7 +83,7 @@ class Hll:
         lower, upper = estimate - error, estimate + error
         for lg_k in np.unique(packed.field(3, "u1")[~few]).tolist():
             rows = np.flatnonzero(~few & (packed.field(3, "u1") == lg_k))
-            found = _estimated(packed.at(rows).block(40, 2**lg_k))
+            found = _of_histogram(_histogram(packed.at(rows).block(40, 2**lg_k)))
             away = 2 * SPREAD / np.sqrt(2**lg_k)
             estimate[rows], lower[rows], upper[rows] = found, found / (1 + away), found / (1 - away)
         lower[few] = np.maximum(lower[few], known)
@@ -136,10 +138,6 @@ class _Registers:
     values: dict[int, tuple[Int64s, Bytes]]
 
 
-def _no_registers() -> _Registers:
-    return _Registers(np.empty(0, np.int64), {})
-
-
 def _registers(packed: Packed, modes: Numbers, numbers: Int64s, sizes: Int64s) -> _Registers:
     """The greatest registers of each group, folded to the size that its smallest sketch has."""
     found: dict[int, tuple[Int64s, Bytes]] = {}
@@ -170,7 +168,7 @@ def _made(coupons: Int64s, sizes: Int64s, dense: _Registers, count: int) -> pa.A
     """The sketch of each group, from its coupons and the registers that some have already."""
     groups = coupons >> 32
     counts = np.bincount(groups, minlength=count)
-    many = counts > _sparse_max(sizes)
+    many = counts > np.where(sizes < 8, 7, 3 * 2 ** np.maximum(sizes - 5, 0))
     many[dense.groups] = True
     lengths = np.where(many, 40 + 2**sizes, np.where(counts < 8, 8, 12) + 4 * counts)
     packed = Packed.empty(lengths)
@@ -182,11 +180,6 @@ def _made(coupons: Int64s, sizes: Int64s, dense: _Registers, count: int) -> pa.A
         rows = np.flatnonzero(many & (sizes == lg_k))
         _put_registers(packed.at(rows), _filled(rows, coupons[~kept], lg_k, dense))
     return packed.column()
-
-
-def _sparse_max(sizes: Int64s) -> Int64s:
-    """How many coupons a sketch keeps before it has registers."""
-    return np.where(sizes < 8, 7, 3 * 2 ** np.maximum(sizes - 5, 0))
 
 
 def _put_preamble(packed: Packed, sizes: Int64s, counts: Int64s, many: npt.NDArray[np.bool_]) -> None:
@@ -233,10 +226,6 @@ def _put_registers(packed: Packed, registers: Bytes) -> None:
 
 
 # -- the estimate -----------------------------------------------------------------------------------------------------
-
-
-def _estimated(registers: Bytes) -> npt.NDArray[np.float64]:
-    return _of_histogram(_histogram(registers))
 
 
 def _histogram(registers: Bytes) -> Int64s:

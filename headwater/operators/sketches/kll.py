@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import SketchInvalid
-from headwater.operators.sketches.estimates import Floats
-from headwater.operators.sketches.hashing import mixed
-from headwater.operators.sketches.packed import KLL, Int64s, Packed, check_at_least, check_family, places
+from headwater.operators.errors import SketchInvalid
+from headwater.operators.sketches.format import KLL, Floats, Int64s, Packed, check_at_least, check_family, places
+from headwater.operators.sketches.murmur3 import mixed
 
 EMPTY, SORTED, SINGLE = 1, 2, 4
 LEVEL_MIN = 8

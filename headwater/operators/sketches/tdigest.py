@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import SketchInvalid
-from headwater.operators.sketches.estimates import Floats
-from headwater.operators.sketches.packed import (
+from headwater.operators.errors import SketchInvalid
+from headwater.operators.sketches.format import (
     DIGEST,
+    Floats,
     Int64s,
     Packed,
     check_at_least,

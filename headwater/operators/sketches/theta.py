@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import SketchInvalid
-from headwater.operators.sketches.estimates import Estimates
-from headwater.operators.sketches.foreign import theta_plain
-from headwater.operators.sketches.hashing import SEED_HASH, hashes_of
-from headwater.operators.sketches.packed import (
+from headwater.operators.errors import SketchInvalid
+from headwater.operators.sketches.format import (
     THETA,
+    Estimates,
     Int64s,
     Numbers,
     Packed,
@@ -25,7 +23,9 @@ from headwater.operators.sketches.packed import (
     check_family,
     check_sizes,
     places,
+    theta_plain,
 )
+from headwater.operators.sketches.murmur3 import SEED_HASH, hashes_of
 
 #: The bound of a sketch that has left nothing out.
 ALL = np.int64(2**63 - 1)
@@ -34,7 +34,7 @@ _DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)
-class Opened:
+class ThetaArrays:
     """Sketches as arrays: `counts[i]` hashes of sketch i, in their order, all below `bounds[i]`."""
 
     hashes: Int64s
@@ -91,7 +91,7 @@ class Theta:
         bounds[numbers[first_out]] = hashes[first_out]
         kept = place < 2**self.lg_k
         counts = np.bincount(numbers[kept], minlength=len(bounds))
-        return packed_theta(Opened(hashes[kept], counts, bounds, empty))
+        return packed_theta(ThetaArrays(hashes[kept], counts, bounds, empty))
 
 
 def union(left: pa.Array, right: pa.Array, *, lg_k: int = 12) -> pa.Array:
@@ -112,7 +112,7 @@ def difference(left: pa.Array, right: pa.Array) -> pa.Array:
     return _combined(one, other, one.empty, in_both=False)
 
 
-def _combined(one: Opened, other: Opened, empty: npt.NDArray[np.bool_], *, in_both: bool) -> pa.Array:
+def _combined(one: ThetaArrays, other: ThetaArrays, empty: npt.NDArray[np.bool_], *, in_both: bool) -> pa.Array:
     bounds = np.where(empty, ALL, np.minimum(one.bounds, other.bounds))
     hashes, numbers = np.concatenate([other.hashes, one.hashes]), np.concatenate([other.numbers, one.numbers])
     own = np.arange(len(hashes)) >= len(other.hashes)
@@ -122,13 +122,13 @@ def _combined(one: Opened, other: Opened, empty: npt.NDArray[np.bool_], *, in_bo
     met[1:] = (hashes[1:] == hashes[:-1]) & (numbers[1:] == numbers[:-1])
     kept = own & (met == in_both) & (hashes < bounds[numbers]) & ~empty[numbers]
     counts = np.bincount(numbers[kept], minlength=len(bounds))
-    return packed_theta(Opened(hashes[kept], counts, bounds, empty))
+    return packed_theta(ThetaArrays(hashes[kept], counts, bounds, empty))
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def open_theta(sketches: pa.Array) -> Opened:
+def open_theta(sketches: pa.Array) -> ThetaArrays:
     """The hashes and bounds of sketches."""
     packed = Packed.of(sketches)
     check_family(packed, THETA)
@@ -150,7 +150,7 @@ def open_theta(sketches: pa.Array) -> Opened:
     if (bounds < 1).any():
         raise SketchInvalid(expected="theta", why="the bound of one is not above zero")
     hashes = packed.lists(longs.astype(np.int64) * 8, counts, "<i8")
-    return Opened(_in_order(hashes, counts), counts, bounds, empty)
+    return ThetaArrays(_in_order(hashes, counts), counts, bounds, empty)
 
 
 def _in_order(hashes: Numbers, counts: Int64s) -> Int64s:
@@ -161,7 +161,7 @@ def _in_order(hashes: Numbers, counts: Int64s) -> Int64s:
     return found[np.lexsort([found, np.repeat(np.arange(len(counts)), counts)])]
 
 
-def packed_theta(opened: Opened) -> pa.Array:
+def packed_theta(opened: ThetaArrays) -> pa.Array:
     """Sketches as bytes."""
     estimating = opened.bounds < ALL
     longs = np.where(estimating, 3, np.where(opened.counts > 1, 2, 1))

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from headwater.errors import EncodingInvalid, SchemaInvalid
-from headwater.schema.casting import Misfit, is_text
+from headwater.schema.cast import Misfit, is_text
 from headwater.schema.nested import to_values
 from headwater.schema.values import Ticks, to_array
 

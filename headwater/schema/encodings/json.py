@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import EncodingInvalid
-from headwater.schema.casting import is_bytes, is_text
+from headwater.schema.cast import is_bytes, is_text
 from headwater.schema.nested import to_values
 from headwater.schema.rows import HEADERS_TYPE
 
@@ -47,22 +47,16 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
     """
     import orjson  # Only who reads or writes JSON pays for it.
 
-    names = batch.schema.names
-    for row in zip(*(_encoded(column) for column in batch.columns), strict=True):
+    names, columns = batch.schema.names, []
+    for column in batch.columns:
+        values, convert = to_values(column, _encoded_leaf), _objects(column.type)
+        columns.append(values if convert is None else [convert(value) for value in values])
+    for row in zip(*columns, strict=True):
         yield orjson.dumps(dict(zip(names, row, strict=True)))
 
 
-def _encoded(array: pa.Array) -> list[Any]:
-    return _with_objects(to_values(array, _encoded_leaf), array.type)
-
-
-def _with_objects(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Pairs as objects, wherever a map with text keys is."""
-    convert = _objects(kind)
-    return values if convert is None else [convert(value) for value in values]
-
-
 def _objects(kind: pa.DataType) -> Decoder | None:
+    """Pairs as objects, wherever a map with text keys is."""
     if pa.types.is_map(kind):
         return _objects_of_map(kind)
     if pa.types.is_struct(kind):
@@ -89,7 +83,7 @@ def _within_struct(parts: dict[str, Decoder | None]) -> Decoder | None:
         return None
 
     def convert(value: Any) -> Any:
-        # In place: the object was made here, and nobody else has it.
+        # In place: the object was made here, and nothing else refers to it.
         if isinstance(value, dict):
             for name, convert_part in converts.items():
                 if name in value:
@@ -191,7 +185,7 @@ def decode_lines(
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of JSON lines, some at a time, ready for `to_batches`; blank lines are skipped.
 
-    Give lines as a file gives them, or all of them at once as one text. What is not a JSON object is refused by its
+    Give lines as a file gives them, or all of them at once as one text. What is not a JSON object raises an error with its
     line's number; rows of the lines before it have been given by then.
 
     >>> schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(12, 2))])
@@ -237,15 +231,15 @@ def _json_name(value: Any) -> str:
 
 
 def _parser(schema: pa.Schema) -> Callable[[bytes | str], Any]:
-    """orjson, unless the schema has decimals: it would read 0.1 as a float before anybody could ask for the digits."""
+    """orjson, unless the schema has decimals: it would parse 0.1 as a float, and the digits would be lost."""
     if any(_holds(column.type, pa.types.is_decimal) for column in schema):
-        return lambda line: json.loads(line, parse_float=Decimal, parse_constant=_refuse_constant)
+        return lambda line: json.loads(line, parse_float=Decimal, parse_constant=_raise_on_constant)
     import orjson
 
     return orjson.loads
 
 
-def _refuse_constant(name: str) -> Any:
+def _raise_on_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON; write it as a string")
 
 

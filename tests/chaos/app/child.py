@@ -10,7 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
-from headwater.runtime.runner import Runner
+from headwater.apps.runner import Runner
 from tests.chaos.app.declared import declared
 from tests.chaos.killing import FOLDER, Control
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
-from headwater.runtime import App
-from headwater.sinks import ParquetSink, PostgresSink
+from headwater.apps import App
+from headwater.sinks import LakeSink, PostgresSink
 from tests.chaos import query
 from tests.chaos.query import ORDERS, ORDERS_SCHEMA
 
@@ -49,7 +49,7 @@ def declared(home: Path, *, url: str | None) -> App:
             "spark.local.dir": home / "tmp",
         },
     )
-    lake = ParquetSink(path=lake_of(home), partition_by="kind", compact_files=6, keep_seconds=5)
+    lake = LakeSink(path=lake_of(home), partition_by="kind", maintenance_batches=6, retention=0)
     kept = [] if url is None else [PostgresSink(url=url, table=BILLS_TABLE, create=True)]
     shown = [] if url is None else [PostgresSink(url=url, table=TIERS_TABLE, key="user", create=True)]
     app.input(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from headwater.errors import HeadwaterError
-from headwater.log import EmbeddedLog
-from headwater.sinks import read_lake
+from headwater.log import Log
 from tests.chaos.app.check import Outputs, expect
 from tests.chaos.app.declared import BILLS_TABLE, NAME, TIERS_TABLE, declared, lake_of, tariff_of
 from tests.chaos.check import all_rows, recomputed, refused_rows
@@ -20,13 +20,13 @@ _TYPES = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
 _TIERS_SCHEMA = {"user": "string", "n": "int64", "total": "int64", "tier": "string"}
 
 
-def gathered(home: Path, log: EmbeddedLog, *, url: str | None) -> Outputs:
+def gathered(home: Path, log: Log, *, url: str | None) -> Outputs:
     """Every output of an App that has stopped."""
     views = declared(home, url=None).views
     tables = {
         "spend, its store": ("spend", views["spend"].table()),
         "tiers, its store": ("tiers", views["tiers"].table()),
-        "bills in the lake": ("bills", read_lake(lake_of(home)).table()),
+        "bills in the lake": ("bills", DeltaTable(lake_of(home)).to_pyarrow_table()),
     }
     if url is not None:
         tables["bills in PostgreSQL"] = ("bills", _postgres_table(url, BILLS_TABLE, BILLS_SCHEMA))
@@ -51,7 +51,7 @@ def _postgres_table(url: str, table: str, columns: dict[str, str]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema)
 
 
-def unread_writes(home: Path, log: EmbeddedLog) -> list[str]:
+def unread_writes(home: Path, log: Log) -> list[str]:
     """Append an order for each of a few users, and ask the views for it at once; returns what they answered wrongly."""
     app = declared(home, url=None)
     problems: list[str] = []

@@ -6,14 +6,17 @@ import contextlib
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headwater.errors import HeadwaterError, TargetNotFound
-from headwater.log import EmbeddedLog
-from headwater.runtime.client import Client
-from headwater.runtime.home import Home
-from headwater.sinks import read_lake
-from headwater.sinks.progress import source_offsets
+from deltalake import DeltaTable
+
+from headwater.apps.home import Home
+from headwater.errors import HeadwaterError
+from headwater.log import Log
+from headwater.log.embedded import local_log
+from headwater.services import Services, app_services
+from headwater.spark.batch_offsets import source_offsets
 from tests.chaos.app.declared import NAME, lake_of
 from tests.chaos.killing import Order, Strike
 from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck
@@ -29,7 +32,7 @@ class RunningApp(Child):
 
     look_seconds = 0.2  # a look at all its outputs costs milliseconds
 
-    def __init__(self, home: Path, log: EmbeddedLog, *, url: str | None) -> None:
+    def __init__(self, home: Path, log: Log, *, url: str | None) -> None:
         super().__init__(home, log)
         self.url = url
         self.app_home = Home(home / "log" / "apps" / NAME)
@@ -54,11 +57,11 @@ class RunningApp(Child):
     def archived(self) -> int:
         """The last batch in the lake, -1 for none."""
         identity = self.query_id("archive")
-        try:
-            known = read_lake(lake_of(self.home)).progress
-        except TargetNotFound:
+        lake = lake_of(self.home)
+        if identity is None or not DeltaTable.is_deltatable(str(lake)):
             return -1
-        return known[identity].batch if identity is not None and identity in known else -1
+        committed = DeltaTable(lake).transaction_version(identity)
+        return -1 if committed is None else committed
 
     def has_read(self, name: str, topic: str) -> bool:
         """Whether a query has committed all there is in the topic that it reads."""
@@ -66,7 +69,7 @@ class RunningApp(Child):
         if name == "archive":
             sources = source_offsets(str(self.app_home.checkpoint(name, 1)), self.archived())
         else:
-            told = None if identity is None else self.log.transaction_metadata(identity)
+            told = None if identity is None else local_log(self.log).transaction_metadata(identity)
             sources = (told or {}).get("sources", [])
         ends = {str(partition): offset for partition, offset in self.log.end_offsets(topic).items()}
         return bool(sources) and sources[0]["topics"].get(topic) == ends
@@ -81,54 +84,58 @@ class RunningApp(Child):
 
     # -- what one asks of it ------------------------------------------------------------------------------------------
 
-    def client(self) -> Client:
-        """The App's local API, as soon as it answers."""
-        found: list[Client] = []
+    @contextlib.contextmanager
+    def services(self) -> Iterator[Services]:
+        """The services of the app's process, as soon as it answers."""
 
         def answers() -> bool:
-            with contextlib.suppress(HeadwaterError):
-                client = Client(NAME, self.app_home.path)
-                client.get("/queries")
-                found.append(client)
-            return bool(found)
+            try:
+                with app_services(self.app_home) as services:
+                    services.queries.statuses()
+            except HeadwaterError:
+                return False
+            return True
 
-        self.wait(answers, "an answer of the API", seconds=PROGRESS_SECONDS_MAX)
-        return found[0]
+        self.wait(answers, "an answer of the app", seconds=PROGRESS_SECONDS_MAX)
+        with app_services(self.app_home) as services:
+            yield services
 
     def rebuild(self, view: str) -> int:
-        """Have the rows of a view made anew; returns the number of the version that is served then."""
+        """Have the rows of a view rebuilt; returns the number of the version that is served then."""
         self.start()
         self.wait_for_batches(1)
-        return int(self.client().post(f"/views/{view}/rebuild")["version"])
+        with self.services() as services:
+            return services.views.rebuild(view).version
 
     def ask_to_rebuild(self, view: str) -> None:
         """Ask, and do not wait: the answer may never come."""
         self.wait_for_batches(1)
-        self._ask(f"/views/{view}/rebuild")
+        self._ask(lambda services: services.views.rebuild(view))
 
     def ask_to_switch(self, query: str) -> None:
         """Try a second version of a query unless one is on trial, and ask to switch to it once it is near the end."""
-        client = self.client()
         if self.app_home.versions(query, topic=query).trial is None:
-            client.post(f"/queries/{query}/replay", version="v2")
+            with self.services() as services:
+                services.queries.replay(query, version="v2")
 
         def near() -> bool:
             identity = self.app_home.query_id(query, 2)
-            told = None if identity is None else self.log.transaction_metadata(identity)
+            told = None if identity is None else local_log(self.log).transaction_metadata(identity)
             if not told:
                 return False
             read: dict[str, int] = told["sources"][0]["topics"]["orders"]
             return sum(self.log.end_offsets("orders").values()) - sum(read.values()) <= LAG_ROWS_MAX
 
         self.wait(near, "the trial near the end", seconds=PROGRESS_SECONDS_MAX)
-        self._ask(f"/queries/{query}/switch")
+        self._ask(lambda services: services.queries.switch(query))
 
-    def _ask(self, path: str) -> None:
-        client = self.client()
+    def _ask(self, act: Callable[[Services], object]) -> None:
+        with self.services():  # it answers now
+            pass
 
         def ask() -> None:
-            with contextlib.suppress(HeadwaterError):  # whoever should answer is killed meanwhile
-                client.post(path)
+            with contextlib.suppress(HeadwaterError), app_services(self.app_home) as services:
+                act(services)  # the process that should answer is killed meanwhile
 
         threading.Thread(target=ask, daemon=True).start()
 

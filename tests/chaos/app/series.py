@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.faults import APP_CRASH_POINTS, DELIVERY_CRASH_POINTS, REPLAY_CRASH_POINTS, VIEW_CRASH_POINTS
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.views import DuckStore
 from tests.chaos import single
@@ -35,8 +35,8 @@ from tests.servers import PeerUnavailable, postgres_server
 
 #: Those that only a PostgreSQL passes, or only several sinks of one computation.
 POSTGRES_POINTS = ("delivery.written", "delivery.between")
-#: No row of this App is refused by a sink, and nothing that it sends cannot be taken back.
-_ELSEWHERE = ("delivery.letters", "delivery.sent")
+#: No row of this App is refused by a sink, nothing that it sends cannot be taken back, and no plain files are written.
+_ELSEWHERE = ("delivery.letters", "delivery.sent", "parquet.published")
 SINK_POINTS = tuple(point for point in DELIVERY_CRASH_POINTS if point not in _ELSEWHERE)
 REBUILD_POINT = "view.before_switch"
 KEEPER_POINTS = tuple(point for point in VIEW_CRASH_POINTS if point != REBUILD_POINT)
@@ -101,7 +101,7 @@ def _victim(point: str, turn: int) -> str:
 
 
 def _visit(point: str, chance: random.Random) -> int:
-    if point.startswith(("replay", "lake.compacted", "run.merged")) or point == REBUILD_POINT:
+    if point.startswith(("replay", "lake.compacted", "lake.vacuumed", "run.merged")) or point == REBUILD_POINT:
         return 1
     return chance.randrange(1, 7) if point.startswith(single.FREQUENT) else chance.randrange(1, 3)
 
@@ -230,7 +230,7 @@ def _hand_over(orders: list[Order]) -> int | None:
     return min(fit, key=lambda number: abs(number - middle), default=None)
 
 
-def _finish(app: RunningApp, log: EmbeddedLog, producer: subprocess.Popen[bytes]) -> list[str]:
+def _finish(app: RunningApp, log: Log, producer: subprocess.Popen[bytes]) -> list[str]:
     """Stop the producer, read back what was written, and let the App come to the end of everything."""
     app.start()
     app.wait_for_batches(1)

@@ -6,8 +6,9 @@ import random
 import time
 from typing import Any
 
-from headwater.log import Appended, EmbeddedLog
-from headwater.log.embedded.transaction import EmbeddedTransaction
+from headwater.log import Appended
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded.transactions import EmbeddedTransaction
 
 
 class LostAppend(EmbeddedLog):

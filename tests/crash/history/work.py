@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import MemberFenced, OffsetExpired
-from headwater.log import EmbeddedLog, Reader, open
+from headwater.log import Reader
+from headwater.log.embedded import EmbeddedLog, open_folder
+from headwater.log.errors import MemberFenced, OffsetExpired
 from tests.crash.history.check import World
 from tests.crash.history.plant import PLANTS
 from tests.crash.journal import Act, Journal, Part, Story
@@ -84,7 +85,7 @@ def live(folder: Path, home: Path, *, slot: int, life: int, seed: int, plant: st
     journal = Journal(paths["writer"])
     first = max(story.number_next, slot * ACTS_PER_PROCESS + 1)
     with _errors_in(journal):
-        log = open(folder) if plant is None else PLANTS[plant](folder)
+        log = open_folder(folder) if plant is None else PLANTS[plant](folder)
         make_topics(log, HISTORY)
         catch_up(log, journal, story, leave=lambda number: (number + life) % 3 == 0)
         reader = HistoryReader(log, Journal(paths["reader"]), name=f"{name}.{life}", seed=seed + 1)
@@ -99,7 +100,7 @@ def end(folder: Path, home: Path, *, slots: int) -> None:
     """After the last kill: resolve what is open, and consume what is left."""
     journal = Journal(home / "end.writer-000000.jsonl")
     with _errors_in(journal):
-        log = open(folder)
+        log = open_folder(folder)
         make_topics(log, HISTORY)
         for slot in range(slots):
             catch_up(log, journal, Story.read(*journals_of(home, f"p{slot}.writer")))
@@ -114,7 +115,7 @@ def look(folder: Path, home: Path) -> None:
     """Read everything, in a process that has never seen the log."""
     journal = Journal(home / "look.reader-000000.jsonl")
     with _errors_in(journal):
-        log = open(folder)
+        log = open_folder(folder)
         reader = HistoryReader(log, journal, name="look", seed=0)
         reader.positions()
         for topic in HISTORY.topics:

@@ -9,9 +9,9 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.log import EmbeddedLog
+from headwater.log import Log
 from headwater.log import open as open_log
-from tests.server.process import ServerProcess, SharedClock, server_process
+from tests.http.process import ServerProcess, SharedClock, server_process
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def clock(tmp_path: Path) -> ManualClock:
 
 
 @pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core])])
-def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[EmbeddedLog]:
+def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[Log]:
     if request.param == "embedded":
         with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as opened:
             yield opened

@@ -2,21 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.errors import ProducerFenced, RowInvalid, TopicNotFound, TransactionFinished, TransactionNotFound
-from headwater.log import EmbeddedLog
+from headwater.errors import NotFound, RowInvalid
+from headwater.log import Log
+from headwater.log.errors import ProducerFenced, TransactionFinished
 
 
 @pytest.fixture(autouse=True)
-def _topics(log: EmbeddedLog) -> None:
+def _topics(log: Log) -> None:
     log.create("a", {"id": "int64"}, partitions=2, key="id")
     log.create("b", {"id": "int64"})
 
 
-def counts(log: EmbeddedLog) -> tuple[int, int]:
+def counts(log: Log) -> tuple[int, int]:
     return log.read("a").count(), log.read("b").count()
 
 
-def test_rows_of_a_transaction_appear_together_at_the_commit(log: EmbeddedLog) -> None:
+def test_rows_of_a_transaction_appear_together_at_the_commit(log: Log) -> None:
     transaction = log.transaction()
     transaction.append("a", [{"id": number} for number in range(10)])
     transaction.append("b", [{"id": 1}])
@@ -27,7 +28,7 @@ def test_rows_of_a_transaction_appear_together_at_the_commit(log: EmbeddedLog) -
     assert transaction.committed
 
 
-def test_an_error_inside_rolls_everything_back(log: EmbeddedLog) -> None:
+def test_an_error_inside_rolls_everything_back(log: Log) -> None:
     with pytest.raises(ZeroDivisionError), log.transaction() as transaction:
         transaction.append("a", [{"id": 1}])
         raise ZeroDivisionError
@@ -39,7 +40,7 @@ def test_an_error_inside_rolls_everything_back(log: EmbeddedLog) -> None:
     assert log.read("a").rows()[0]["_offset"] == 0
 
 
-def test_a_finished_transaction_takes_no_more_rows(log: EmbeddedLog) -> None:
+def test_a_finished_transaction_takes_no_more_rows(log: Log) -> None:
     transaction = log.transaction()
     transaction.commit()
     with pytest.raises(TransactionFinished):
@@ -48,7 +49,7 @@ def test_a_finished_transaction_takes_no_more_rows(log: EmbeddedLog) -> None:
         transaction.rollback()
 
 
-def test_a_retried_transaction_is_not_doubled(log: EmbeddedLog) -> None:
+def test_a_retried_transaction_is_not_doubled(log: Log) -> None:
     for _ in range(3):
         with log.transaction("query", sequence=17) as transaction:
             transaction.append("a", [{"id": number} for number in range(5)])
@@ -58,7 +59,7 @@ def test_a_retried_transaction_is_not_doubled(log: EmbeddedLog) -> None:
     assert log.committed_sequence("query") == 17
 
 
-def test_a_zombie_cannot_commit(log: EmbeddedLog) -> None:
+def test_a_zombie_cannot_commit(log: Log) -> None:
     old = log.open_producer("query")
     zombie = log.transaction("query", epoch=old, sequence=1)
     zombie.append("a", [{"id": 1}])
@@ -68,7 +69,7 @@ def test_a_zombie_cannot_commit(log: EmbeddedLog) -> None:
     assert counts(log) == (0, 0)
 
 
-def test_a_prepared_transaction_is_committed_by_its_id(log: EmbeddedLog) -> None:
+def test_a_prepared_transaction_is_committed_by_its_id(log: Log) -> None:
     transaction = log.transaction()
     transaction.append("a", [{"id": number} for number in range(10)])
     transaction.append("b", [{"id": 1}])
@@ -85,20 +86,20 @@ def test_a_prepared_transaction_is_committed_by_its_id(log: EmbeddedLog) -> None
     assert counts(log) == (11, 2)
 
 
-def test_a_prepared_transaction_can_be_rolled_back(log: EmbeddedLog) -> None:
+def test_a_prepared_transaction_can_be_rolled_back(log: Log) -> None:
     transaction = log.transaction()
     transaction.append("a", [{"id": 1}])
     identity = transaction.prepare()
     log.rollback(identity)
     assert log.prepared() == []
-    with pytest.raises(TransactionNotFound):
+    with pytest.raises(NotFound):
         log.commit(identity)
-    with pytest.raises(TransactionNotFound):
+    with pytest.raises(NotFound):
         log.rollback("nonsense")
     assert counts(log) == (0, 0)
 
 
-def test_offsets_of_a_group_are_part_of_the_transaction(log: EmbeddedLog) -> None:
+def test_offsets_of_a_group_are_part_of_the_transaction(log: Log) -> None:
     with log.transaction() as transaction:
         transaction.append("b", [{"id": 1}])
         transaction.commit_offsets("billing", "a", {0: 5})
@@ -110,19 +111,19 @@ def test_offsets_of_a_group_are_part_of_the_transaction(log: EmbeddedLog) -> Non
     assert log.committed("billing", "a") == {0: 5}
 
 
-def test_a_topic_deleted_before_the_commit_stops_it_whole(log: EmbeddedLog) -> None:
+def test_a_topic_deleted_before_the_commit_stops_it_whole(log: Log) -> None:
     transaction = log.transaction()
     transaction.append("a", [{"id": 1}])
     transaction.append("b", [{"id": 1}])
     log.delete("b")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         transaction.commit()
     assert log.read("a").count() == 0
     log.append("a", [{"id": 2}], partition=0)
     assert [row["_offset"] for row in log.read("a").rows()] == [0]
 
 
-def test_committed_offsets_are_kept_per_group_and_topic(log: EmbeddedLog) -> None:
+def test_committed_offsets_are_kept_per_group_and_topic(log: Log) -> None:
     log.commit_offsets("g", "a", {0: 3, 1: 4})
     log.commit_offsets("g", "b", {0: 1})
     log.commit_offsets("h", "a", {0: 9})

@@ -27,9 +27,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import FileCorrupt, HeadwaterError, NotFound, StorageError
-from headwater.log import EmbeddedLog
+from headwater.errors import HeadwaterError, NotFound, StorageError
+from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded.repair import Report, repair, verify
+from headwater.log.errors import FileCorrupt
 from headwater.log.port import Appended
 from tests.log.damage.kinds import DAMAGES, FILES
 from tests.log.damage.sample import ROWS, Rows, Sample, build, open_sample, rows_of

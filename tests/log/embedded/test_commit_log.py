@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.config import Config
-from headwater.errors import CommitLogCorrupt
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
-from headwater.log.embedded import faults, transactions
+from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commit_log import framed, whole_records
 from headwater.log.embedded.repair import repair, verify
+from headwater.log.errors import CommitLogCorrupt
 
 COMMITS = 6
 SCHEMA = {"id": "int64"}
@@ -335,7 +334,7 @@ def test_a_shortened_file_still_tells_damage(
 ) -> None:
     """A large commit log is replaced by a horizon and the last record of each producer."""
     log = opened(folder)
-    monkeypatch.setattr(transactions, "COMMITS_BYTES_MAX", 1)
+    monkeypatch.setattr(commits, "COMMITS_BYTES_MAX", 1)
     commit(log, 0, producer="q")
     monkeypatch.undo()
     log.close()

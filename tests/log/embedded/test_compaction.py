@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 
 
 def table_of(log: EmbeddedLog, topic: str = "t") -> dict[Any, Any]:

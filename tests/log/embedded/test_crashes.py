@@ -13,11 +13,11 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import FrameCorrupt, SyncFailed, TopicNotFound, TransactionFinished
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
-from headwater.log.embedded import faults
-from headwater.log.embedded.locks import FileLock
+from headwater.errors import NotFound
+from headwater.filelock import FileLock
+from headwater.log.embedded import EmbeddedLog, faults
+from headwater.log.embedded import open_folder as open_log
+from headwater.log.errors import FrameCorrupt, SyncFailed, TransactionFinished
 
 SCHEMA = {"id": "int64"}
 SMALL = 400
@@ -164,7 +164,7 @@ def test_a_deletion_that_was_begun_is_finished(log: EmbeddedLog, another: Callab
     with death_at("topic.marked"):
         log.delete("rows")
     after = another()
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         after.append("rows", rows(2))
     after.create("rows", SCHEMA)
     assert ids(after) == []
@@ -178,7 +178,7 @@ def test_an_append_does_not_bring_back_half_of_a_deleted_topic(
     other.append("rows", rows(1), partition=0)
     late = other.handle("rows").partition(1)
     log.delete("rows")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         late.make()
     assert log.topics() == []
 

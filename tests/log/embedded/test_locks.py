@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.errors import Locked, TransactionNotFound
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
-from headwater.log.embedded import faults, transactions
-from headwater.log.embedded.locks import FileLock, holder_of
+from headwater.errors import Locked, NotFound
+from headwater.filelock import FileLock, holder_of
+from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import verify
 from headwater.testing import start_child
 
@@ -245,7 +244,7 @@ def test_a_prepared_transaction_that_is_rolled_back_meanwhile_is_not_committed(f
     name = transaction.prepare()
 
     def late(other: EmbeddedLog) -> None:
-        with pytest.raises(TransactionNotFound):
+        with pytest.raises(NotFound):
             other.commit(name)
 
     with held_at("commit.synced", folder, late):
@@ -275,7 +274,7 @@ def test_the_commit_log_is_not_shortened_under_a_commit(
     folder: Path, log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of a commit under way must stay above the horizon, or its frames would count without a record."""
-    monkeypatch.setattr(transactions, "COMMITS_BYTES_MAX", 1)
+    monkeypatch.setattr(commits, "COMMITS_BYTES_MAX", 1)
     with held_at("commit.written", folder, lambda other: commit(other, "a", "b")):
         commit(log, "c", "d", row=2)
         assert b"horizon" not in (folder / "transactions" / "commits.log").read_bytes()

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.config import Config
-from headwater.errors import FrameCorrupt, OffsetExpired, SegmentMissing
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.config import Config, Durability
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import repair, verify
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap, segment_header, start_path, walk
-from headwater.log.port import Durability
+from headwater.log.errors import FrameCorrupt, OffsetExpired, SegmentMissing
 
 ROWS = 60
 GONE = (FrameCorrupt, SegmentMissing)

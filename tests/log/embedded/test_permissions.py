@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.errors import FolderUnsafe
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import repair
-from headwater.log.embedded.topics import check_memory_folder
+from headwater.log.embedded.topic import check_memory_folder
+from headwater.log.errors import FolderUnsafe
 
 SCHEMA = {"id": "int64"}
 

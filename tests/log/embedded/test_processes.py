@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.errors import TopicNotFound
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
-from headwater.log.embedded.topics import OFFSETS_PER_BOOT
+from headwater.errors import NotFound
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
+from headwater.log.embedded.topic import OFFSETS_PER_BOOT
 
 
 def run(folder: Path, body: str) -> str:
@@ -73,7 +73,7 @@ def test_partitions_added_elsewhere_are_seen(log: EmbeddedLog, folder: Path) -> 
 def test_a_writer_is_told_when_its_topic_was_deleted_elsewhere(log: EmbeddedLog, folder: Path) -> None:
     log.append("t", [{"id": 1}])
     run(folder, "log.delete('t')")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         log.append("t", [{"id": 2}])
     run(folder, "log.create('t', {'id': 'int64'})")
     log.append("t", [{"id": 3}])
@@ -115,7 +115,7 @@ def test_a_child_that_lives_on_does_not_keep_its_dead_parents_lock(folder: Path,
     script = textwrap.dedent(
         f"""
         import os, signal, sys
-        from headwater.log import open as open_log
+        from headwater.log.embedded import open_folder as open_log
         log = open_log({str(folder)!r})
         log.append("t", [{{"id": 1}}])
         lock = log.handle("t").partition(0).append_lock
@@ -198,7 +198,7 @@ def test_a_topic_made_anew_outlives_whoever_still_opens_the_one_before(tmp_path:
             while not done.is_set():
                 try:
                     log.topic("t")
-                except TopicNotFound:
+                except NotFound:
                     continue
                 except BaseException as error:
                     surprises.append(error)

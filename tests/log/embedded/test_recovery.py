@@ -14,11 +14,12 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import DiskFull, FormatUnknown, FrameCorrupt, LogNotFound, ReadOnly, SegmentMissing
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.errors import NotFound
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded import state as state_module
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES
+from headwater.log.errors import DiskFull, FormatUnknown, FrameCorrupt, ReadOnly, SegmentMissing
 
 ROWS = 20
 
@@ -90,11 +91,7 @@ def test_a_whole_frame_behind_the_end_is_kept(folder: Path) -> None:
         partition = log.handle("t").partition(0)
         with partition.append_lock:
             tail = partition.tail()
-            from headwater.log.embedded import drafting
-
-            drafts = drafting.draft(
-                log.handle("t"), [{"id": ROWS}], partition=0, headers=None, sent_at_us=0, config=log.config
-            )
+            drafts = log._writer.draft(log.handle("t"), [{"id": ROWS}], partition=0, sent_at_us=0)
             partition.write(tail, drafts[0])  # and die here: written, never published
     with open_log(folder) as log:
         log.append("t", [{"id": ROWS + 1}])
@@ -233,12 +230,12 @@ def test_another_format_is_refused_and_left_alone(folder: Path) -> None:
 
 
 def test_there_is_no_log_where_nobody_made_one(tmp_path: Path) -> None:
-    with pytest.raises(LogNotFound):
+    with pytest.raises(NotFound):
         open_log(tmp_path / "nothing", create=False)
-    with pytest.raises(LogNotFound):
+    with pytest.raises(NotFound):
         open_log(tmp_path / "nothing", read_only=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(LogNotFound):
+    with pytest.raises(NotFound):
         open_log(tmp_path / "file")
     assert not (tmp_path / "nothing").exists()
 

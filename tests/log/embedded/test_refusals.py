@@ -13,19 +13,12 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import (
-    DiskFull,
-    FileCorrupt,
-    FilesExhausted,
-    FormatUnknown,
-    FrameCorrupt,
-    SegmentMissing,
-    TopicNotFound,
-)
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.errors import FilesExhausted, NotFound
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.files import FILES_EACH
 from headwater.log.embedded.repair import verify
+from headwater.log.errors import DiskFull, FileCorrupt, FormatUnknown, FrameCorrupt, SegmentMissing
 
 ROWS = 20
 
@@ -170,7 +163,7 @@ def test_an_append_that_races_a_delete_finds_no_topic(tmp_path: Path) -> None:
             other.delete("t")
             yield {"id": 2}
 
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(NotFound):
             log.append("t", rows())
 
 

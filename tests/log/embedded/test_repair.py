@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.errors import FrameCorrupt, ReadOnly
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import repair, verify
+from headwater.log.errors import FrameCorrupt, ReadOnly
 
 ROWS = 30
 

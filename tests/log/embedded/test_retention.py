@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.errors import OffsetExpired
-from headwater.log import EmbeddedLog, Retention
-from headwater.log import open as open_log
+from headwater.log import Retention
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
+from headwater.log.errors import OffsetExpired
 
 
 def fill(log: EmbeddedLog, clock: ManualClock, *, rows: int, seconds: float = 10) -> None:
@@ -101,7 +102,7 @@ def test_the_mark_survives_reopening(tmp_path: Path, clock: ManualClock) -> None
 def test_upkeep_asked_for_waits_for_the_upkeep_at_work(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048)
     fill(log, clock, rows=60)
-    (partition,) = log._handle("t").partitions()
+    (partition,) = log.handle("t").partitions()
     reports: list[int] = []
     asked = threading.Thread(target=lambda: reports.append(log.tidy("t").segments_expired))
     with partition.tidy_lock:

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.config import Config
-from headwater.errors import DiskFull, FrameCorrupt, ProducerFenced, TopicNotFound
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.errors import NotFound
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
+from headwater.log.embedded.commits import SIDE_BY_SIDE_BYTES_MIN
 from headwater.log.embedded.staging import LITTER_SECONDS_MAX, Staged
-from headwater.log.embedded.transactions import SIDE_BY_SIDE_BYTES_MIN
+from headwater.log.errors import DiskFull, FrameCorrupt, ProducerFenced
 
 
 def stage(log: EmbeddedLog, topic: str, ids: range, *, sequence: int = 0, attempt: str = "a") -> Staged:
@@ -138,7 +139,7 @@ def test_a_topic_made_again_does_not_get_rows_staged_for_its_predecessor(topic: 
     staged = stage(topic, "t", range(3))
     topic.delete("t")
     topic.create("t", {"id": "string"})
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(NotFound):
         topic.commit_staged([staged])
     assert topic.read("t").count() == 0
 

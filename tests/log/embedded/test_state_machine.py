@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.clock import ManualClock
 from headwater.config import Config
-from headwater.errors import OffsetConflict
-from headwater.log import EmbeddedLog
-from headwater.log import open as open_log
+from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import verify
+from headwater.log.errors import OffsetConflict
 
 TOPICS = ("a", "b")
 PARTITIONS = 2

@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headwater.operators.keyed import EVER, BatchTime, Contract
-from headwater.operators.keyed.engine import KEY, PartitionEngine, Touched, finished_output, run_step
-from headwater.operators.keyed.files import LocalFolder
-from headwater.operators.keyed.runs import HASH
-from headwater.operators.match.arrays import with_columns
-from headwater.operators.match.expression import Rule
-from headwater.operators.match.operator import Match
-from headwater.operators.match.plan import planned
+from headwater.engine.columns import HASH, KEY
+from headwater.engine.contract import Contract
+from headwater.engine.event_time import EVER, BatchTime
+from headwater.engine.rows import KeyedRows
+from headwater.engine.state_folder import LocalFolder
+from headwater.engine.step import PartitionEngine, finished_output, run_step
+from headwater.operators.match.language.rule import Rule
+from headwater.operators.match.plan.rule_plan import planned
+from headwater.operators.match.run.columns import with_columns
+from headwater.operators.match.run.match import Match
 from tests.operators.batches import _placed, bounded, state_folder
 from tests.operators.match import naive
 
@@ -85,10 +87,10 @@ def ended(
     names = keys.select(list(contract.key)).cast(contract.key_schema)
     nothing = pa.schema([*contract.rows, pa.field(KEY, pa.int64())]).empty_table()
     state = store.look_up(manifest, hashes, names)
-    touched = Touched(hashes, names, nothing)
-    time = BatchTime(watermark_us=EVER, reached_us=EVER, final=True, broadcast=broadcast or {})
+    touched = KeyedRows(hashes, names, nothing)
+    time = BatchTime(watermark_us=EVER, local_watermark_us=EVER, final=True, broadcast=broadcast or {})
     stepped = run_step(contract, state, touched, time)
-    return finished_output(contract, touched, stepped.output), stepped.sides
+    return finished_output(contract, touched, stepped.output), stepped.side_outputs
 
 
 def keyed(events: Sequence[Sequence[Row]]) -> list[Row]:

@@ -43,9 +43,8 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
-from headwater.errors import SkipImpossible
-from headwater.operators.match.expression import Rule
-from headwater.operators.match.pattern import (
+from headwater.operators.errors import SkipImpossible
+from headwater.operators.match.language.rule import (
     Alternation,
     Anchor,
     Exclusion,
@@ -54,14 +53,15 @@ from headwater.operators.match.pattern import (
     NotNext,
     Permute,
     Repeat,
+    Rule,
     Skip,
     Variable,
 )
-from headwater.operators.match.pattern import Sequence as Parts
+from headwater.operators.match.language.rule import Sequence as Parts
 from tests.operators.match.naive_values import Row, Sight, Taken, value
 from tests.operators.match.strategies import COLUMNS, events, rules
 
-__all__ = ["COLUMNS", "Found", "Outcome", "Taken", "TooHard", "events", "output", "partials", "rules", "search"]
+__all__ = ["COLUMNS", "Outcome", "SearchResult", "Taken", "TooHard", "events", "output", "partials", "rules", "search"]
 
 
 class TooHard(Exception):
@@ -69,7 +69,7 @@ class TooHard(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A match, or a partial one (then its number is None): where it began and which rows it has."""
 
     number: int | None
@@ -79,9 +79,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Outcome:
-    matches: list[Found]
+    matches: list[SearchResult]
     unmatched: list[int]
-    timed_out: list[Found]
+    timed_out: list[SearchResult]
 
 
 @dataclass(frozen=True)
@@ -207,26 +207,26 @@ class _Search:
 
 def search(rule: Rule, rows: Sequence[Row], *, on: str = "at", steps_max: int = 200_000) -> Outcome:
     """All matches among the rows of one key, which stand in order. Times are whole microseconds in column `on`."""
-    matches: list[Found] = []
-    timed_out: list[Found] = []
+    matches: list[SearchResult] = []
+    timed_out: list[SearchResult] = []
     start = 0
     while start < len(rows):
         one = _Search(rule, rows, rule.on or on, start, len(matches) + 1, steps_max)
-        found: list[Found] = []
+        found: list[SearchResult] = []
         for taken in one.matches():
-            found.append(Found(one.number, start, taken))
+            found.append(SearchResult(one.number, start, taken))
             one.number += 1
             if not (rule.every and rule.after.where == "none"):
                 break
         if not found and one.timed_out and (rule.within_us, rule.between_us) != (None, None):
-            timed_out.append(Found(None, start, one.timed_out))
+            timed_out.append(SearchResult(None, start, one.timed_out))
         matches += found
         start = _next_start(rule, found[0]) if found else start + 1
     matched = {one.row for found in matches for one in found.taken} | {one.start for one in matches if not one.taken}
     return Outcome(matches, [row for row in range(len(rows)) if row not in matched], timed_out)
 
 
-def _next_start(rule: Rule, found: Found) -> int:
+def _next_start(rule: Rule, found: SearchResult) -> int:
     where, variable = rule.after.where, rule.after.variable
     if not found.taken or where in ("to_next", "none"):
         return found.start + 1
@@ -260,12 +260,12 @@ def partials(rule: Rule, rows: Sequence[Row], *, on: str = "at") -> list[dict[st
     return [row for found in search(rule, rows, on=on).timed_out for row in _one_row(rule, rows, found)]
 
 
-def _one_row(rule: Rule, rows: Sequence[Row], found: Found) -> list[dict[str, Any]]:
+def _one_row(rule: Rule, rows: Sequence[Row], found: SearchResult) -> list[dict[str, Any]]:
     key = {name: rows[found.start][name] for name in rule.by}
     return [{**key, **_measures(rule, rows, found, len(found.taken))}]
 
 
-def _all_rows(rule: Rule, rows: Sequence[Row], found: Found) -> list[dict[str, Any]]:
+def _all_rows(rule: Rule, rows: Sequence[Row], found: SearchResult) -> list[dict[str, Any]]:
     if not found.taken:
         return [] if rule.rows == "all_omit_empty" else [{**rows[found.start], **_measures(rule, rows, found, 0)}]
     return [
@@ -275,7 +275,7 @@ def _all_rows(rule: Rule, rows: Sequence[Row], found: Found) -> list[dict[str, A
     ]
 
 
-def _measures(rule: Rule, rows: Sequence[Row], found: Found, count: int) -> dict[str, Any]:
+def _measures(rule: Rule, rows: Sequence[Row], found: SearchResult, count: int) -> dict[str, Any]:
     """The measures as of the row with this number in the match."""
     seen = found.taken[:count]
     here = seen[-1].row if seen else None

@@ -11,15 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.operators.match.expression import (
-    Call,
-    Classifier,
-    Constant,
-    Expression,
-    Fold,
-    MatchNumber,
-    Reference,
-)
+from headwater.operators.match.language.rule import Call, Classifier, Constant, Expression, Fold, MatchNumber, Reference
 
 Row = Mapping[str, Any]
 

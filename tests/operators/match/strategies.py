@@ -7,34 +7,32 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headwater.operators.match.expression import (
+from headwater.operators.match.language import text_of
+from headwater.operators.match.language.rule import (
+    AfterMatch,
+    Alternation,
+    Anchor,
     Call,
     Classifier,
     Condition,
     Constant,
+    Exclusion,
     Expression,
     Fold,
     MatchNumber,
     Measure,
-    Reference,
-    Rule,
-)
-from headwater.operators.match.pattern import (
-    AfterMatch,
-    Alternation,
-    Anchor,
-    Exclusion,
     Node,
     Nothing,
     NotNext,
     Permute,
+    Reference,
     Repeat,
+    Rule,
     Sequence,
     Skip,
     Variable,
 )
-from headwater.operators.match.sql import text_of
-from tests.operators.match.looking_back import looking_back
+from tests.operators.match.conditions import looking_back
 
 SECOND = 1_000_000
 #: The columns of the events. `at` holds whole microseconds here.

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import ArgumentInvalid, PatternInvalid
-from headwater.operators.match.builder import Pattern, begin
-from headwater.operators.match.pattern import AfterMatch, Repeat, Sequence, Variable
-from headwater.operators.match.sql import parse, render
+from headwater.errors import ArgumentInvalid
+from headwater.operators.errors import PatternInvalid
+from headwater.operators.match.language import parse, render
+from headwater.operators.match.language.builder import Pattern, begin
+from headwater.operators.match.language.rule import AfterMatch, Repeat, Sequence, Variable
 from tests.operators.match.naive import search
 
 KINDS = "abcx"
@@ -32,7 +33,7 @@ def rows_of(letters: str) -> list[dict[str, Any]]:
 
 
 def found(pattern: Pattern, letters: str) -> list[str]:
-    """The matches among rows, written in letters again."""
+    """The matches among rows, written as characters again."""
     rows = rows_of(letters)
     outcome = search(pattern.rule(on="at"), rows)
     shown = [f"{row['kind']}{row['amount'] or ''}" for row in rows]

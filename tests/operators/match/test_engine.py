@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
-from headwater.errors import SkipImpossible
-from headwater.operators.match.expression import Rule
+from headwater.operators.errors import SkipImpossible
+from headwater.operators.match.language.rule import Rule
 from tests.laws import costly
 from tests.operators.match import naive
 from tests.operators.match.laws import Laws, arrivals, comparable, expected, keyed

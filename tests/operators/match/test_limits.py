@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.operators.match.expression import Rule
-from headwater.operators.match.sql import parse
+from headwater.operators.match.language import parse
+from headwater.operators.match.language.rule import Rule
 from tests.operators.match.laws import Laws, Row
 
 SECOND = 1_000_000
@@ -69,5 +69,5 @@ def test_time_runs_out_without_a_next_event_of_the_key() -> None:
 def test_rows_behind_the_watermark_are_late() -> None:
     batches = [[row(10, 1)], [row(20, 1)], [row(5, 1), row(21, 9)], [row(30, 1, key="z")]]
     found, sides = run(RUN, batches)
-    assert [(one["id"], one["_late_by_us"]) for one in sides["late"]] == [(5, 15 * SECOND)]
+    assert [(one["id"], one["late_by_us"]) for one in sides["late"]] == [(5, 15 * SECOND)]
     assert found == [{"key": "k", "first": 10, "n": 3}]

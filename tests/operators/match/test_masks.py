@@ -1,4 +1,4 @@
-"""Masks are the same whoever computes them: Arrow in the reader of a topic, or Spark."""
+"""Masks are the same, computed by Arrow in the reader of a topic or by Spark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.operators.match import arrays
-from headwater.operators.match.arrays import masks_over, truth
-from headwater.operators.match.expression import Call, Constant, Expression, Reference
-from headwater.operators.match.plain import is_plain
-from headwater.operators.match.spark_text import row_text
-from headwater.operators.match.sql import parse
-from headwater.operators.match.values import over_rows
+from headwater.operators.match.language import parse
+from headwater.operators.match.language.rule import Call, Constant, Expression, Reference
+from headwater.operators.match.plan.evaluation import is_plain, over_rows, row_text
+from headwater.operators.match.run import columns
+from headwater.operators.match.run.columns import masks_over, truth
 from tests.laws import costly
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -109,7 +107,7 @@ def test_many_conditions_are_computed_by_parts_of_the_rows(monkeypatch: pytest.M
     rule = parse("PATTERN (A B) DEFINE A AS whole > 0 AND text = 'a' OR real < 1.5, B AS text = 'a'")
     trees = [one.tree for one in rule.define.values()]
     whole = masks_over(trees, rows)
-    monkeypatch.setattr(arrays, "TRUTHS_MAX", 1)
+    monkeypatch.setattr(columns, "TRUTHS_MAX", 1)
     assert (masks_over(trees, rows) == whole).all()
     assert [int((whole[0] >> bit & 1).sum()) for bit in range(2)] == [
         int(truth(over_rows(tree, rows)).sum()) for tree in trees

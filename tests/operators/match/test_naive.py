@@ -1,4 +1,4 @@
-"""The naive matcher itself, beside Python's regular expressions: rows as letters, and the same preferences."""
+"""The naive matcher itself, beside Python's regular expressions: rows as characters, and the same preferences."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.operators.match.builder import begin
-from headwater.operators.match.pattern import (
+from headwater.operators.match.language import parse, pattern_text, render
+from headwater.operators.match.language.builder import begin
+from headwater.operators.match.language.rule import (
     Alternation,
     Anchor,
     Exclusion,
@@ -17,16 +18,17 @@ from headwater.operators.match.pattern import (
     Repeat,
     Sequence,
     Variable,
+    can_be_empty,
+    mapped,
+    parts,
 )
-from headwater.operators.match.sql import parse, pattern_text, render
-from headwater.operators.match.tree import can_be_empty, mapped, parts
 from tests.operators.match.naive import search
 from tests.operators.match.strategies import patterns
 from tests.operators.match.test_builder import rows_of
 
 
 def expression(node: Node) -> str:
-    """The pattern as a regular expression over letters."""
+    """The pattern as a regular expression over characters."""
     match node:
         case Variable():
             return node.name.lower()

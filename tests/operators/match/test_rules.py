@@ -14,14 +14,14 @@ import pytest
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
+from headwater.engine.contract import Broadcast
+from headwater.engine.state_folder import LocalFolder
+from headwater.engine.step import PartitionEngine
 from headwater.errors import ArgumentInvalid
-from headwater.operators.keyed import Broadcast
-from headwater.operators.keyed.engine import PartitionEngine
-from headwater.operators.keyed.files import LocalFolder
 from headwater.operators.match import MatchRules
-from headwater.operators.match.expression import Rule
-from headwater.operators.match.rules_step import as_json
-from headwater.operators.match.sql import render
+from headwater.operators.match.language import render
+from headwater.operators.match.language.rule import Rule
+from headwater.operators.match.run.match_rules import as_json
 from tests.laws import costly
 from tests.operators.batches import _placed, bounded, state_folder
 from tests.operators.match import naive

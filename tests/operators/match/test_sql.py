@@ -9,29 +9,34 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.errors import PatternInvalid, SkipImpossible
-from headwater.operators.match.expression import Call, Classifier, Constant, Fold, Reference, Rule
-from headwater.operators.match.pattern import (
+from headwater.operators.errors import PatternInvalid, SkipImpossible
+from headwater.operators.match.language import check, parse, render, text_of
+from headwater.operators.match.language.rule import (
     AfterMatch,
     Alternation,
     Anchor,
+    Call,
+    Classifier,
+    Constant,
     Exclusion,
+    Fold,
     Node,
     Permute,
+    Reference,
     Repeat,
+    Rule,
     Sequence,
     Variable,
+    skips_to_start,
 )
-from headwater.operators.match.sql import check, parse, render, text_of
-from headwater.operators.match.tree import skips_to_start
 from tests.operators.match.naive import output, partials, rules, search
 from tests.operators.match.test_builder import rows_of
-from tests.operators.match.test_check import SCHEMA
+from tests.operators.match.test_type_check import SCHEMA
 
 A, B, C = Variable("A"), Variable("B"), Variable("C")
 
 #: Rows of one letter are of the variable with that letter.
-LETTERS = "DEFINE " + ", ".join(f"{letter.upper()} AS kind = '{letter}'" for letter in "abc")
+DEFINE_KINDS = "DEFINE " + ", ".join(f"{letter.upper()} AS kind = '{letter}'" for letter in "abc")
 
 
 def pattern_of(text: str) -> Node:
@@ -221,7 +226,9 @@ def test_neighbours_may_be_told_to_come_soon() -> None:
 
 
 def test_a_partial_match_is_reported_when_its_time_is_over() -> None:
-    rule = parse(f"MEASURES COUNT(*) AS n, MATCH_NUMBER() AS m PATTERN (A B+ C) WITHIN INTERVAL '3' SECOND {LETTERS}")
+    rule = parse(
+        f"MEASURES COUNT(*) AS n, MATCH_NUMBER() AS m PATTERN (A B+ C) WITHIN INTERVAL '3' SECOND {DEFINE_KINDS}"
+    )
     assert partials(rule, rows_of("abbbbb")) == [{"n": 4, "m": None}]
     assert partials(rule, rows_of("abx")) == []
     assert partials(rule, rows_of("ab")) == [{"n": 2, "m": None}]
@@ -262,7 +269,7 @@ def test_rows_are_left_out_and_counted_all_the_same() -> None:
 def test_subsets_are_variables_together() -> None:
     text = f"""
         MEASURES COUNT(ab.*) AS n, LAST(ab.amount) AS amount, CLASSIFIER(ab) AS c
-        PATTERN (A+ B+ C) SUBSET ab = (A, B) {LETTERS}
+        PATTERN (A+ B+ C) SUBSET ab = (A, B) {DEFINE_KINDS}
     """
     assert output(parse(text), rows_of("a1 a2 b3 c4")) == [{"n": 3, "amount": 3, "c": "B"}]
 
@@ -271,7 +278,7 @@ def test_subsets_are_variables_together() -> None:
 
 
 def measured(value: str, letters: str = "a1 a2 b3 b5 c9") -> Any:
-    rule = parse(f"MEASURES {value} AS value PATTERN (A+ B+ C) {LETTERS}")
+    rule = parse(f"MEASURES {value} AS value PATTERN (A+ B+ C) {DEFINE_KINDS}")
     (row,) = output(rule, rows_of(letters))
     return row["value"]
 

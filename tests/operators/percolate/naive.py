@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headwater.operators.percolate.query.moments import Moment
 from headwater.operators.percolate.query.tree import (
     All,
     Bool,
     Exists,
     Fuzzy,
     GeoDistance,
+    Moment,
     Nested,
     Nothing,
     Phrase,
@@ -192,7 +192,7 @@ def leaves(found: Any) -> Iterator[Any]:
 
 
 def edits(left: str, right: str) -> int:
-    """Letters inserted, deleted, replaced or swapped with their neighbour; nothing is edited twice."""
+    """Characters inserted, deleted, replaced or swapped with their neighbour; nothing is edited twice."""
     table = {(row, -1): row + 1 for row in range(-1, len(left))} | {
         (-1, column): column + 1 for column in range(len(right))
     }

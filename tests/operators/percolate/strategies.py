@@ -11,9 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from headwater.operators.percolate import Keyword, Text
-from headwater.operators.percolate.analysis import stemmer
-from headwater.operators.percolate.fields import Fields, Kind, fields_of
-from headwater.operators.percolate.query import Making
+from headwater.operators.percolate.query import QueryBuilder
+from headwater.operators.percolate.query.fields import Fields, Kind, fields_of, stemmer
 from headwater.operators.percolate.query.tree import All, Bool, Exists, GeoDistance, Nested, Nothing, Query
 from tests.operators.percolate.naive import Naive
 
@@ -36,7 +35,7 @@ SCHEMA = pa.schema(
 )
 KINDS: dict[str, Kind] = {"title": Text("english", stop_words=("the", "of")), "tags": Keyword(), "notes.by": Keyword()}
 FIELDS: Fields = fields_of(SCHEMA, KINDS, ("title", "body"))
-MAKING = Making(FIELDS)
+BUILDER = QueryBuilder(FIELDS)
 TEXTS = frozenset({"title", "body", "seller.name", "notes.text"})
 
 
@@ -137,11 +136,11 @@ def leaf(field: str, prefix: str = "") -> st.SearchStrategy[Written]:  # noqa: A
 
 def worded(field: str) -> st.SearchStrategy[Written]:
     def made(word: str) -> Written:
-        return Written(MAKING.match(field, word), {"match": {field: word}}, f"{field}:{word}")
+        return Written(BUILDER.match(field, word), {"match": {field: word}}, f"{field}:{word}")
 
     def several(some: list[str], operator: str) -> Written:
         return Written(
-            MAKING.match(field, " ".join(some), operator=operator),
+            BUILDER.match(field, " ".join(some), operator=operator),
             {"match": {field: {"query": " ".join(some), "operator": operator}}},
             f"{field}:({f' {operator.upper()} '.join(some)})",
         )
@@ -153,7 +152,7 @@ def worded(field: str) -> st.SearchStrategy[Written]:
 
 def exact(field: str, values: st.SearchStrategy[str]) -> st.SearchStrategy[Written]:
     return values.map(
-        lambda value: Written(MAKING.exactly(field, value), {"term": {field: value}}, f"{field}:{quoted(value)}")
+        lambda value: Written(BUILDER.exactly(field, value), {"term": {field: value}}, f"{field}:{quoted(value)}")
     )
 
 
@@ -161,7 +160,7 @@ def phrase(field: str) -> st.SearchStrategy[Written]:
     def made(some: list[str], slop: int) -> Written:
         text = " ".join(some)
         body = {"match_phrase": {field: {"query": text, "slop": slop}}}
-        return Written(MAKING.phrase(field, text, slop), body, f'{field}:"{text}"~{slop}')
+        return Written(BUILDER.phrase(field, text, slop), body, f'{field}:"{text}"~{slop}')
 
     return st.builds(made, st.lists(words, min_size=2, max_size=4), st.integers(0, 3))
 
@@ -169,7 +168,7 @@ def phrase(field: str) -> st.SearchStrategy[Written]:
 def fuzzy(field: str) -> st.SearchStrategy[Written]:
     def made(word: str, distance: int) -> Written:
         body = {"fuzzy": {field: {"value": word, "fuzziness": distance}}}
-        return Written(MAKING.fuzzy(field, word, distance), body, f"{field}:{word}~{distance}")
+        return Written(BUILDER.fuzzy(field, word, distance), body, f"{field}:{word}~{distance}")
 
     return st.builds(made, words.map(str.lower), st.integers(0, 2))
 
@@ -177,21 +176,21 @@ def fuzzy(field: str) -> st.SearchStrategy[Written]:
 def patterned(field: str, values: st.SearchStrategy[str]) -> st.SearchStrategy[Written]:
     def prefixed(word: str, length: int) -> Written:
         start = word[:length]
-        return Written(MAKING.prefix(field, start), {"prefix": {field: start}}, f"{field}:{quoted(start)}*")
+        return Written(BUILDER.prefix(field, start), {"prefix": {field: start}}, f"{field}:{quoted(start)}*")
 
     def wild(word: str, place: int, sign: str) -> Written:
         pattern = word[:place] + sign + word[place + 1 :]
         told = quoted(pattern) if not pattern.endswith("*") or "?" in pattern else None
         string = f"{field}:{told}" if told is not None and pattern != "*" else None
-        return Written(MAKING.wildcard(field, quoted(pattern)), {"wildcard": {field: quoted(pattern)}}, string)
+        return Written(BUILDER.wildcard(field, quoted(pattern)), {"wildcard": {field: quoted(pattern)}}, string)
 
     def regular(word: str, place: int, part: str) -> Written:
         pattern = word[:place] + part + word[place + 1 :]
-        return Written(MAKING.regex(field, pattern), {"regexp": {field: pattern}}, f"{field}:/{pattern}/")
+        return Written(BUILDER.regex(field, pattern), {"regexp": {field: pattern}}, f"{field}:/{pattern}/")
 
     def between(low: str, high: str) -> Written:
         body = {"range": {field: {"gte": low, "lt": high}}}
-        return Written(MAKING.range(field, gte=low, lt=high), body, f'{field}:["{low}" TO "{high}"}}')
+        return Written(BUILDER.range(field, gte=low, lt=high), body, f'{field}:["{low}" TO "{high}"}}')
 
     return st.one_of(
         st.builds(prefixed, values, st.integers(1, 4)),
@@ -219,11 +218,11 @@ def ranged(field: str) -> st.SearchStrategy[Written]:
             **({} if high is None else {"lt" if high_open else "lte": high}),
         }
         string = f"{field}:{'{' if low_open else '['}{'*' if low is None else low} TO {'*' if high is None else high}{'}' if high_open else ']'}"
-        tree = MAKING.range(field, **told) if told else Exists(field)
+        tree = BUILDER.range(field, **told) if told else Exists(field)
         return Written(tree, {"range": {field: told}}, string)
 
     def equal(value: Any) -> Written:
-        return Written(MAKING.exactly(field, value), {"term": {field: value}}, f'{field}:["{value}" TO "{value}"]')
+        return Written(BUILDER.exactly(field, value), {"term": {field: value}}, f'{field}:["{value}" TO "{value}"]')
 
     return st.one_of(
         st.builds(made, maybe(bounds), maybe(bounds), st.booleans(), st.booleans()),

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import QueryInvalid
-from headwater.operators.percolate.patterns import fits
+from headwater.operators.errors import QueryInvalid
+from headwater.operators.percolate.index.terms import fits
 from headwater.operators.percolate.query import parse, parse_json, parse_string
-from headwater.operators.percolate.query.moments import Moment, micros, parse_moment
 from headwater.operators.percolate.query.tree import (
     All,
     Bool,
     Exists,
     Fuzzy,
+    Moment,
     Phrase,
     Prefix,
     Query,
@@ -23,8 +23,10 @@ from headwater.operators.percolate.query.tree import (
     Regex,
     Term,
     Wildcard,
+    micros,
+    parse_moment,
 )
-from tests.operators.percolate.strategies import MAKING
+from tests.operators.percolate.strategies import BUILDER
 
 RED, BLUE, R2 = (Term("tags", value) for value in ("red", "blue", "r2"))
 
@@ -61,11 +63,11 @@ RED, BLUE, R2 = (Term("tags", value) for value in ("red", "blue", "r2"))
     ],
 )
 def test_a_query_string_means(text: str, tree: Query) -> None:
-    assert parse_string(text, MAKING) == tree
+    assert parse_string(text, BUILDER) == tree
 
 
 def test_by_the_default_operator_words_are_all_wanted() -> None:
-    told = parse_string("tags:red tags:blue -tags:r2", MAKING, operator="and")
+    told = parse_string("tags:red tags:blue -tags:r2", BUILDER, operator="and")
     assert told == Bool(must=(RED, BLUE), must_not=(R2,))
 
 
@@ -82,7 +84,7 @@ def test_by_the_default_operator_words_are_all_wanted() -> None:
         ("at:2026-13", "column 4", "month must be in"),
         ("price:[1 TO", "column 7", "not understood"),
         ("title:/(a/", "column 7", "missing )"),
-        ("title:/(a{1000}){1000}/", "column 7", "refused"),
+        ("title:/(a{1000}){1000}/", "column 7", "invalid"),
         ("price:1*", "column 7", "no words"),
         ("title:stream~7", "column 7", "no distance"),
         ("+tags:red OR tags:blue", "column 1", "contradicts"),
@@ -93,9 +95,9 @@ def test_by_the_default_operator_words_are_all_wanted() -> None:
         ('"open', "column 1", "not understood"),
     ],
 )
-def test_a_bad_query_string_is_refused_where_it_is_bad(text: str, position: str, why: str) -> None:
+def test_a_bad_query_string_is_invalid_where_it_is_bad(text: str, position: str, why: str) -> None:
     with pytest.raises(QueryInvalid) as caught:
-        parse(text, MAKING)
+        parse(text, BUILDER)
     assert caught.value.position == position
     assert why in caught.value.why
 
@@ -119,7 +121,7 @@ def test_a_bad_query_string_is_refused_where_it_is_bad(text: str, position: str,
     ],
 )  # fmt: skip
 def test_json_means(body: dict[str, Any], tree: Query) -> None:
-    assert parse_json(body, MAKING) == tree
+    assert parse_json(body, BUILDER) == tree
 
 
 @pytest.mark.parametrize(
@@ -137,13 +139,13 @@ def test_json_means(body: dict[str, Any], tree: Query) -> None:
         ({"geo_distance": {"distance": "3 parsecs", "place": "1,2"}}, "geo_distance.distance", "no distance"),
         ({"geo_distance": {"distance": "3km", "place": "100,2"}}, "geo_distance.place", "Earth"),
         ({"query_string": {"query": "tags:("}}, "query_string.query, column 7", "missing"),
-        ({"regexp": {"title": "("}}, "regexp.title", "refused"),
+        ({"regexp": {"title": "("}}, "regexp.title", "invalid"),
         ({"match": {"title": {"query": "a", "boost": -1}}}, "match.title", "no boost"),
     ],
 )  # fmt: skip
-def test_bad_json_is_refused_with_the_path_that_leads_there(body: Any, position: str, why: str) -> None:
+def test_bad_json_is_invalid_with_the_path_that_leads_there(body: Any, position: str, why: str) -> None:
     with pytest.raises(QueryInvalid) as caught:
-        parse(body, MAKING)
+        parse(body, BUILDER)
     assert caught.value.position == position
     assert why in caught.value.why
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import QueryInvalid
+from headwater.operators.errors import QueryInvalid
 from headwater.operators.percolate import Keyword, Text
-from headwater.operators.percolate.fields import fields_of
-from headwater.operators.percolate.index import Index
-from headwater.operators.percolate.query import Making, parse
-from headwater.operators.percolate.shapes import shape_of, without_values
-from headwater.operators.percolate.stored import Held
-from headwater.operators.percolate.terms import Terms
+from headwater.operators.percolate.index.query_index import Index
+from headwater.operators.percolate.index.shapes import shape_of, without_values
+from headwater.operators.percolate.index.terms import Terms
+from headwater.operators.percolate.query import QueryBuilder, parse
+from headwater.operators.percolate.query.fields import fields_of
+from headwater.operators.percolate.run.stored_queries import StoredQueries
 
 SCHEMA = pa.schema(
     {"title": pa.string(), "tag": pa.string(), "price": pa.float64(), "at": pa.timestamp("us", "UTC")},
@@ -72,14 +72,14 @@ def found_by(index: Index, documents: pa.RecordBatch) -> dict[tuple[int, str], f
 
 @given(queries=alike(), documents=st.lists(rows, min_size=1, max_size=6))
 def test_read_together_or_alone_a_query_means_the_same(queries: list[str], documents: list[dict[str, object]]) -> None:
-    together, alone, refused = Held(FIELDS), Index(FIELDS), set()
+    together, alone, refused = StoredQueries(FIELDS), Index(FIELDS), set()
     together.store(pa.table({"id": [str(number) for number in range(len(queries))], "query": queries}))
     for number, query in enumerate(queries):
         try:
-            alone.change([(str(number), parse(query, Making(FIELDS)))])
+            alone.change([(str(number), parse(query, QueryBuilder(FIELDS)))])
         except QueryInvalid:
             refused.add(str(number))
-    assert {one.id for one in together.refused} == refused
+    assert {one.id for one in together.invalid} == refused
     batch = pa.RecordBatch.from_pylist(documents, schema=SCHEMA)
     assert found_by(together.index, batch) == found_by(alone, batch)
 
@@ -88,11 +88,11 @@ def test_read_together_or_alone_a_query_means_the_same(queries: list[str], docum
 def test_a_shape_is_read_once_for_all_that_have_it(query: str, *, has_shape: bool) -> None:
     found = without_values(query)
     assert found is not None
-    assert (shape_of(found[0], Making(FIELDS), Terms(FIELDS)) is not None) == has_shape
+    assert (shape_of(found[0], QueryBuilder(FIELDS), Terms(FIELDS)) is not None) == has_shape
 
 
 def test_the_newest_of_several_queries_of_one_id_counts_also_among_queries_of_one_shape() -> None:
-    held = Held(FIELDS)
+    held = StoredQueries(FIELDS)
     held.store(pa.table({"id": ["a", "b"] * 10, "query": [f"word{number}" for number in range(20)]}))
     batch = pa.RecordBatch.from_pylist([{"title": "word16 word17 word18 word19"}], schema=SCHEMA)
     assert sorted(query for _, query in found_by(held.index, batch)) == ["a", "b"]

@@ -4,7 +4,7 @@ Rows are the same on every run. The laws of each operator, which seek counter-ex
 stand in the operator's own file, and so does most of what is used here as an oracle.
 """
 
-from tests.operators.registry import analytics, joins, matching, others, tables, windows
+from tests.operators.registry import analytics, joins, others, patterns, tables, windows
 from tests.operators.registry.entry import Entry
 
 ENTRIES = (
@@ -12,17 +12,17 @@ ENTRIES = (
     *joins.ENTRIES,
     *tables.ENTRIES,
     *analytics.ENTRIES,
-    *matching.ENTRIES,
+    *patterns.ENTRIES,
     *others.ENTRIES,
 )
 #: What `headwater.operators` has beside operators, and where it is tested.
 NO_OPERATORS = {
     "Pattern": "what `begin` makes, for `Match`: match/test_builder.py",
-    "Sides": "hands sides to a sink: test_streams.py",
+    "SideOutputs": "hands sides to a sink: test_streams.py",
     "agg": "aggregates: agg/test_aggregates.py",
     "begin": "begins a pattern: match/test_builder.py",
     "percolate": "the parts of `Percolate`: percolate/",
-    "read_side": "reads sides: test_streams.py",
+    "read_side_output": "reads sides: test_streams.py",
     "rebuild": "computes lost state again: test_streams.py",
     "sketches": "functions over sketches: sketches/",
     "trigger": "when panes come: test_triggers.py",

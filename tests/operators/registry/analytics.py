@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.operators import Anomaly, ComparedTo, Hopping, KMeans, Rate, Rolling, SeenBefore, Trend, agg
-from headwater.operators.agg import Aggregate
-from tests.operators.analytics.readings import END_OF_TIME, LATE_BY, Reading
-from tests.operators.analytics.test_anomaly import scores
-from tests.operators.analytics.test_compared_to import compared
-from tests.operators.analytics.test_rate import over_period
-from tests.operators.analytics.test_rolling import of_period
-from tests.operators.analytics.test_trend import trend
+from headwater.operators.aggregates import Aggregate
+from tests.operators.readings import END_OF_TIME, LATE_BY, Reading
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, numbered
 from tests.operators.registry.windows import ORDERS
-from tests.operators.streaming import Batch, Stream
+from tests.operators.stream_runs import Batch, Stream
+from tests.operators.test_anomaly import scores
+from tests.operators.test_compared_to import compared
+from tests.operators.test_rate import over_period
+from tests.operators.test_rolling import of_period
+from tests.operators.test_trend import trend
 
 # -- readings ------------------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ SCORES = ("score", "expected", "lower", "upper")
 
 def added(rows: DataFrame) -> DataFrame:
     """Four operators, one behind the other: each adds its columns."""
-    compute = {"n": agg.count(), "mean": agg.mean("celsius"), "high": agg.quantile("celsius", 0.9)}
+    compute = {"n": agg.count(), "mean": agg.mean("celsius"), "high": agg.percentile("celsius", 0.9)}
     return (
         rows.transform(Rolling(period=20, compute=compute, **COMMON))
         .transform(Rate(period=20, **COMMON))
@@ -136,11 +136,11 @@ COMPARED_TO = Entry(
 # -- sketches --------------------------------------------------------------------------------------------------------------
 
 SKETCHES: dict[str, Aggregate] = {
-    "different": agg.distinct_approx("amount", error=0.1),
+    "different": agg.approx_count_distinct("amount", error=0.1),
     "set": agg.sketch.theta("amount", lg_k=5),
     "some": agg.sample("amount", 3),
-    "common": agg.top_approx("amount", 3),
-    "ranks": agg.quantiles_approx("amount", [0.1, 0.5, 0.9], error=0.05),
+    "common": agg.approx_top_k("amount", 3),
+    "ranks": agg.approx_percentile("amount", [0.1, 0.5, 0.9], error=0.05),
 }
 #: What is a function of the rows alone; ranks are within bounds.
 EXACT = ("user", "window_end", "different", "set", "some", "common")

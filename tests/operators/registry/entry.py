@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tests.operators.streaming import Batch, Stream
+from tests.operators.stream_runs import Batch, Stream
 
 Rows = list[dict[str, Any]]
 SECOND = 1_000_000

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headwater.operators import Enrich, Join, JoinWithin
-from tests.operators import test_enrich, test_join_within
+from headwater.operators import Enrich, IntervalJoin, Join
+from tests.operators import test_enrich, test_interval_join
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, numbered
-from tests.operators.streaming import Batch, Stream
+from tests.operators.stream_runs import Batch, Stream
 
 # -- impressions and clicks -----------------------------------------------------------------------------------------------
 
@@ -21,14 +21,14 @@ TOPICS = {
 }
 
 
-def some_rows() -> list[list[test_join_within.Numbered]]:
+def some_rows() -> list[list[test_interval_join.Numbered]]:
     """Which input, whose row, its second and its number."""
     chance = random.Random(3)
     rows = [(chance.randint(0, 1), chance.choice("abc"), chance.randint(-10, 40)) for _ in range(60)]
     return numbered(arriving(rows, chance, late_by=9, time=2))
 
 
-def of_topics(rows: Sequence[test_join_within.Numbered]) -> Batch:
+def of_topics(rows: Sequence[test_interval_join.Numbered]) -> Batch:
     return {
         "impressions": [{"user": user, "n": n, "at": at * SECOND} for side, user, at, n in rows if side == 0],
         "clicks": [{"visitor": user, "n": n, "at": at * SECOND} for side, user, at, n in rows if side == 1],
@@ -38,20 +38,26 @@ def of_topics(rows: Sequence[test_join_within.Numbered]) -> Batch:
 MET = some_rows()
 #: Rows from far later in every partition of both topics, so that none holds time back.
 ENDS = of_topics(
-    [(side, f"end{number}-{side}", test_join_within.END_OF_TIME, -1) for number in range(40) for side in (0, 1)]
+    [(side, f"end{number}-{side}", test_interval_join.END_OF_TIME, -1) for number in range(40) for side in (0, 1)]
 )
 COMMON: dict[str, Any] = {"topics": TOPICS, "batches": [*(of_topics(batch) for batch in MET), ENDS, ENDS]}
 
 
 def of_pairs(rows: Rows) -> list[tuple[Any, ...]]:
     found = [(row["user"], row["n"], row["n_click"]) for row in rows if row["user"][:3] != "end"]
-    return test_join_within.ordered(found)
+    return test_interval_join.ordered(found)
 
 
 def joined_within(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
-    settings: dict[str, Any] = {"late_by": 5, "grace": 4, "suffix": "_click", "ahead": None, "name": "joined"}
+    settings: dict[str, Any] = {
+        "late_by": 5,
+        "allowed_lateness": 4,
+        "suffix": "_click",
+        "ahead": None,
+        "name": "joined",
+    }
     return impressions.transform(
-        JoinWithin(clicks, on={"user": "visitor"}, time="at", before=5, after=15, how="outer", **settings)
+        IntervalJoin(clicks, on={"user": "visitor"}, time="at", before=5, after=15, how="outer", **settings)
     )
 
 
@@ -70,13 +76,13 @@ def with_a_timeless_click(batch: Batch) -> Batch:
 
 
 JOIN_WITHIN = Entry(
-    name="join_within",
-    operators=("JoinWithin",),
+    name="interval_join",
+    operators=("IntervalJoin",),
     topics=TOPICS,
     batches=[with_a_timeless_click(COMMON["batches"][0]), *COMMON["batches"][1:]],
     build=joined_within,
     seen=of_pairs,
-    wanted=lambda: test_join_within.expected(flat(MET), before=5, after=15, how="outer"),
+    wanted=lambda: test_interval_join.expected(flat(MET), before=5, after=15, how="outer"),
     check=a_click_without_a_time_is_aside,
     is_core=True,
 )
@@ -85,7 +91,7 @@ JOIN = Entry(
     operators=("Join",),
     build=joined,
     seen=of_pairs,
-    wanted=lambda: test_join_within.expected(flat(MET), before=10**6, after=10**6, how="inner"),
+    wanted=lambda: test_interval_join.expected(flat(MET), before=10**6, after=10**6, how="inner"),
     **COMMON,
 )
 
@@ -141,7 +147,7 @@ ENRICH = Entry(
             as_of="sold",
             valid_from="since",
             late_by=9,
-            grace=12,
+            allowed_lateness=12,
             ahead=None,
         )
     ),

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater.engine.event_time import BatchTime
+from headwater.engine.state_maintenance import states
 from headwater.operators import CorrectClock, Guard, Process
-from headwater.operators.keyed import BatchTime
-from headwater.operators.keyed.inspect import states
 from tests.operators.registry.entry import Entry, Rows, flat
 from tests.operators.registry.windows import ORDERED, ORDERS, orders
-from tests.operators.streaming import Stream
+from tests.operators.stream_runs import Stream
 
 # -- a step with two inputs ------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def guarded() -> tuple[list[int], list[int]]:
 
 
 def guard(rows: DataFrame) -> DataFrame:
-    operator = Guard(on="at", late_by=5, late="side", watermark="input", name="guard")
+    operator = Guard(on="at", late_by=5, late="side_output", watermark="input", name="guard")
     return rows.transform(operator).dropDuplicatesWithinWatermark(["_partition", "_offset"])
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from headwater.operators import AggregateTable, Branch, JoinTables, Merge, TopN, Tumbling, agg
-from tests.operators import test_join_tables
+from headwater.operators import AggregateTable, Branch, Merge, TableJoin, TopN, Tumbling, agg
+from tests.operators import test_table_join
 from tests.operators.batches import final_table
-from tests.operators.changing import Change, rows_of
 from tests.operators.registry.entry import SECOND, Entry, Rows, cut, flat
-from tests.operators.test_join_tables import CUSTOMERS, ORDERS, final
+from tests.operators.table_changes import Change, rows_of
+from tests.operators.test_table_join import CUSTOMERS, ORDERS, final
 
-by_sql = test_join_tables.by_sql
+by_sql = test_table_join.by_sql
 Changes = list[list[Change]]
 
 
@@ -65,27 +65,29 @@ SAME_KEY = """SELECT coalesce(o.id, r.id), o.customer, o.amount, r.customer, r.a
     ON o.id = r.id"""
 
 FOREIGN_KEY_JOIN = Entry(
-    name="join_tables",
-    operators=("JoinTables",),
+    name="table_join",
+    operators=("TableJoin",),
     topics={"orders": ORDERS_TOPIC, "customers": CUSTOMERS_TOPIC},
     batches=[
         {"orders": rows(one, ORDERS.names), "customers": rows(other, CUSTOMERS.names)}
         for one, other in zip(MINE, CUSTOMER, strict=True)
     ],
-    build=lambda left, right: left.transform(JoinTables(right, on=("customer", "id"), key="id", how="outer")),
+    build=lambda left, right: left.transform(TableJoin(right, on=("customer", "id"), key="id", how="outer")),
     seen=table_by("id", "customer"),
     wanted=lambda: by_sql(FOREIGN, orders=final(MINE, ORDERS), customers=final(CUSTOMER, CUSTOMERS)),
     options={"metadata": "all"},
 )
 SAME_KEY_JOIN = Entry(
     name="join_tables_of_one_key",
-    operators=("JoinTables",),
+    operators=("TableJoin",),
     topics={"orders": ORDERS_TOPIC, "others": ORDERS_TOPIC},
     batches=[
         {"orders": rows(one, ORDERS.names), "others": rows(other, ORDERS.names)}
         for one, other in zip(MINE, THEIRS, strict=True)
     ],
-    build=lambda left, right: left.transform(JoinTables(right, on="id", how="outer", suffix="_right", emit="each")),
+    build=lambda left, right: left.transform(
+        TableJoin(right, on="id", how="outer", suffix="_right", emit="every_change")
+    ),
     seen=table_by("id"),
     wanted=lambda: by_sql(SAME_KEY, orders=final(MINE, ORDERS), others=final(THEIRS, ORDERS)),
     options={"metadata": "all"},
@@ -112,7 +114,7 @@ FAVOURITES = """SELECT age, page, count(*) AS visits, 1 AS place FROM visits JOI
 
 def favourites(visits: DataFrame, users: DataFrame) -> DataFrame:
     return (
-        visits.transform(JoinTables(users, on="user", key="id"))
+        visits.transform(TableJoin(users, on="user", key="id"))
         .transform(AggregateTable(by=("age", "page"), compute={"visits": agg.count()}))
         .transform(TopN(n=1, by="age", order=[("visits", "desc")], key=("age", "page")))
     )
@@ -120,7 +122,7 @@ def favourites(visits: DataFrame, users: DataFrame) -> DataFrame:
 
 FAVOURITE_PAGES = Entry(
     name="join_aggregate_and_rank_tables",
-    operators=("JoinTables", "AggregateTable", "TopN"),
+    operators=("TableJoin", "AggregateTable", "TopN"),
     topics={
         "visits": topic({"id": "int64", "user": "string", "page": "string"}),
         "users": topic({"user": "string", "age": "int64"}),
@@ -135,7 +137,7 @@ FAVOURITE_PAGES = Entry(
     options={"metadata": "all"},
 )
 
-# -- trades: a window's result that is corrected is withdrawn from the ranking, and the aggregate behind follows -------------
+# -- trades: a window's result that is corrected is retracted from the ranking, and the aggregate behind follows -------------
 
 TRADES: dict[str, Any] = {"schema": {"symbol": "string", "volume": "int64", "at": "timestamp"}, "key": "symbol"}
 TRADE = pa.schema([("symbol", pa.string()), ("volume", pa.int64()), ("at", pa.int64())])
@@ -163,7 +165,7 @@ def trades_by_sql(query: str) -> list[tuple[Any, ...]]:
 def ranked_windows(trades: DataFrame) -> DataFrame:
     volumes = {"volume": agg.sum("volume")}
     windows = trades.transform(
-        Tumbling(size=20, on="at", by="symbol", compute=volumes, late_by=60, emit="net", ahead=None)
+        Tumbling(size=20, on="at", by="symbol", compute=volumes, late_by=60, emit="changes", ahead=None)
     ).drop("window_end")
     best = windows.transform(TopN(n=2, by="window_start", order=[("volume", "desc")], key=("window_start", "symbol")))
     return best.transform(AggregateTable(by="symbol", compute={"times": agg.count(), "best": agg.min("rank")}))
@@ -171,8 +173,8 @@ def ranked_windows(trades: DataFrame) -> DataFrame:
 
 def first_of_all(trades: DataFrame) -> DataFrame:
     """Totals per symbol in many partitions, and of those the first three in a single one, with every change."""
-    totals = trades.transform(AggregateTable(by="symbol", compute={"total": agg.sum("volume")}, emit="each"))
-    return totals.transform(TopN(n=3, order=[("total", "desc")], key="symbol", emit="each"))
+    totals = trades.transform(AggregateTable(by="symbol", compute={"total": agg.sum("volume")}, emit="every_change"))
+    return totals.transform(TopN(n=3, order=[("total", "desc")], key="symbol", emit="every_change"))
 
 
 TRADES_COMMON: dict[str, Any] = {"topics": {"trades": TRADES}, "batches": [{"trades": batch} for batch in TRADED]}

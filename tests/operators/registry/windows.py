@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from headwater.operators import CountWindow, Dedupe, Hopping, Panes, Session, Sliding, Tumbling
-from headwater.operators.panes import AfterProcessingTime, FirstOf, rows
-from tests.operators import test_count_windows, test_panes, test_sessions, test_sliding, test_windows
+from headwater.operators.trigger import AfterProcessingTime, FirstOf, rows
+from tests.operators import test_count_window, test_panes, test_session, test_sliding, test_windows
 from tests.operators.batches import final_table
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, in_utc
-from tests.operators.streaming import Batch, Stream
+from tests.operators.stream_runs import Batch, Stream
 
 ORDERS = {"orders": {"schema": {"user": "string", "amount": "int64", "at": "timestamp"}, "key": "user"}}
 LATE_BY = 7
@@ -63,7 +63,7 @@ def by_sql(batches: Sequence[Sequence[Row]], size: int, every: int) -> list[tupl
 TUMBLING = Entry(
     name="tumbling",
     operators=("Tumbling",),
-    build=lambda orders: orders.transform(Tumbling(size=15, emit="net", **WINDOW)),
+    build=lambda orders: orders.transform(Tumbling(size=15, emit="changes", **WINDOW)),
     seen=of_changing_windows,
     wanted=lambda: by_sql(ORDERED, 15, 15),
     is_core=True,
@@ -80,9 +80,9 @@ HOPPING = Entry(
 SESSION = Entry(
     name="session",
     operators=("Session",),
-    build=lambda orders: orders.transform(Session(gap=6, emit="net", **WINDOW)),
+    build=lambda orders: orders.transform(Session(gap=6, emit="changes", **WINDOW)),
     seen=of_changing_windows,
-    wanted=lambda: sorted(test_sessions.sessions(flat(ORDERED), 6)),
+    wanted=lambda: sorted(test_session.sessions(flat(ORDERED), 6)),
     **CHANGING,
 )
 SLIDING = Entry(
@@ -97,8 +97,8 @@ COUNT_WINDOW = Entry(
     name="count_window",
     operators=("CountWindow",),
     build=lambda orders: orders.transform(CountWindow(size=3, every=2, **WINDOW)),
-    seen=test_count_windows.results,
-    wanted=lambda: test_count_windows.windows(test_count_windows.in_time(flat(ORDERED)), 3, 2),
+    seen=test_count_window.results,
+    wanted=lambda: test_count_window.windows(test_count_window.in_time(flat(ORDERED)), 3, 2),
     **FINAL,
 )
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.operators import agg, sketches
-from tests.operators.sketches.making import in_pieces, whole
+from tests.operators.sketches.builders import in_pieces, whole
 
 TRIALS = 60
 
@@ -27,7 +27,7 @@ def test_distinct_values_are_within_the_bounds_in_95_of_100_cases(error: float) 
     for _ in range(TRIALS):
         count = int(10 ** random.uniform(0, 5))
         start = int(random.integers(0, 2**40))
-        (found,) = whole(agg.distinct_approx("v", error=error), pa.array(np.arange(start, start + count)))
+        (found,) = whole(agg.approx_count_distinct("v", error=error), pa.array(np.arange(start, start + count)))
         bounds.append((count, found["lower"], found["upper"]))
         off.append(found["estimate"] / count - 1)
     assert inside(bounds) >= 0.93
@@ -39,7 +39,7 @@ def test_a_few_distinct_values_are_counted_exactly() -> None:
     for count in (0, 1, 10, 100, 1_000):
         numbers = np.zeros(count + 1, np.int64)
         values = pa.array([*range(count), None], pa.int64())
-        (found,) = whole(agg.distinct_approx("v"), values, numbers)
+        (found,) = whole(agg.approx_count_distinct("v"), values, numbers)
         assert round(found["estimate"]) == count
         assert found["lower"] <= count <= found["upper"]
 
@@ -78,7 +78,7 @@ def test_quantiles_are_wrong_by_no_more_than_the_stated_rank(shape: str, pieces:
     random = np.random.default_rng(5)
     at = [0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0]
     values = SHAPES[shape](random, 60_000)
-    aggregate = agg.quantiles_approx("v", at, method=method)  # type: ignore[arg-type] # one of the two
+    aggregate = agg.approx_percentile("v", at, method=method)  # type: ignore[arg-type] # one of the two
     parts = np.sort(random.integers(0, pieces, len(values)))
     found = in_pieces(aggregate, pa.array(values), parts, by_two=pieces > 1)
     ordered = np.sort(values)
@@ -102,7 +102,7 @@ def test_the_commonest_values_are_certain_to_be_between_their_bounds(by_two: boo
     values = random.zipf(1.2, 50_000) % 10_000
     truth = np.bincount(values)
     found = in_pieces(
-        agg.top_approx("v", 20, tracked=200), pa.array(values), random.integers(0, 30, len(values)), by_two=by_two
+        agg.approx_top_k("v", 20, tracked=200), pa.array(values), random.integers(0, 30, len(values)), by_two=by_two
     )
     for one in found:
         assert one["lower"] <= truth[one["value"]] <= one["upper"]
@@ -144,6 +144,6 @@ def test_decay_halves_what_came_a_half_life_ago() -> None:
     assert whole(agg.decayed_count("v", half_life="1 second"), values) == [pytest.approx(1 / 8 + 1 / 4 + 1)]
     assert whole(agg.decayed_mean("v", half_life="1 second"), values) == [pytest.approx(4 / 1.375)]
     words = pa.array(["old"] * 10 + ["new"] * 4)
-    (found,) = whole(agg.top_approx("v", 1, half_life="1 second"), words)
+    (found,) = whole(agg.approx_top_k("v", 1, half_life="1 second"), words)
     assert found[0]["value"] == "new"
     assert found[0]["estimate"] == pytest.approx(1 + 1 / 2 + 1 / 4 + 1 / 8)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import SketchInvalid
 from headwater.operators import agg, sketches
-from headwater.operators.sketches.hashing import hashes_of
-from tests.operators.sketches.making import merged, whole
+from headwater.operators.errors import SketchInvalid
+from headwater.operators.sketches.murmur3 import hashes_of
+from tests.operators.sketches.builders import merged, whole
 
 SIZES = (0, 1, 2, 7, 8, 9, 100, 383, 384, 385, 3_000, 20_000)
 VALUES = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(min_size=1, max_size=70))

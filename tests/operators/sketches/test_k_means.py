@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import AggregateInvalid, ArgumentInvalid
+from headwater.engine.columns import ALL
+from headwater.engine.errors import AggregateInvalid
+from headwater.errors import ArgumentInvalid
 from headwater.operators import KMeans
-from headwater.operators.windowed.prepared import ALL
 from tests.laws import costly
 from tests.operators.batches import bounded, streamed
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.operators import agg, sketches
-from tests.operators.sketches.making import in_pieces, merged, whole
+from tests.operators.sketches.builders import in_pieces, merged, whole
 
 #: Of these the bytes, or the values, are a function of what came alone.
 EXACT = {
-    "distinct_approx": agg.distinct_approx("v", error=0.1),
+    "approx_count_distinct": agg.approx_count_distinct("v", error=0.1),
     "hll": agg.sketch.hll("v", lg_k=6),
     "hll, large": agg.sketch.hll("v", lg_k=12),
     "theta": agg.sketch.theta("v", lg_k=5),
     "count_min": agg.sketch.count_min("v", error=0.05),
     "counts": agg.count_min("v", [1, 2, 3], error=0.05),
     "sample": agg.sample("v", 3),
-    "top of few": agg.top_approx("v", 5, tracked=1_000),
+    "top of few": agg.approx_top_k("v", 5, tracked=1_000),
 }
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 300)), min_size=1, max_size=400)
 
@@ -54,7 +54,7 @@ def ranks(values: np.ndarray, found: list[dict[str, Any]]) -> np.ndarray:
 def test_quantiles_of_pieces_are_within_the_error(method: str, seed: int, pieces: int, by_two: bool) -> None:
     random = np.random.default_rng(seed)
     values = random.lognormal(size=5_000)
-    aggregate = agg.quantiles_approx("v", [0.01, 0.25, 0.5, 0.75, 0.99], method=method)  # type: ignore[arg-type]
+    aggregate = agg.approx_percentile("v", [0.01, 0.25, 0.5, 0.75, 0.99], method=method)  # type: ignore[arg-type]
     found = in_pieces(aggregate, pa.array(values), random.integers(0, pieces, len(values)), by_two=by_two)
     assert (ranks(values, found) <= 0.0133).all()
 
@@ -65,7 +65,7 @@ def test_the_commonest_of_pieces_are_within_certain_bounds(seed: int, pieces: in
     values = random.zipf(1.3, 2_000) % 500
     truth = np.bincount(values, minlength=500)
     found = in_pieces(
-        agg.top_approx("v", 10, tracked=20), pa.array(values), random.integers(0, pieces, 2_000), by_two=by_two
+        agg.approx_top_k("v", 10, tracked=20), pa.array(values), random.integers(0, pieces, 2_000), by_two=by_two
     )
     for one in found:
         assert one["lower"] <= truth[one["value"]] <= one["upper"] <= one["lower"] + 2_000 / 21
@@ -111,18 +111,18 @@ def test_nulls_among_sketches_are_left_out_and_of_nothing_the_result_is_null() -
 
 def test_nan_and_infinities_among_quantiles() -> None:
     values = pa.array([np.nan, 1.0, np.inf, 2.0, -np.inf, None])
-    (found,) = whole(agg.quantiles_approx("v", [0.0, 0.5, 1.0]), values)
+    (found,) = whole(agg.approx_percentile("v", [0.0, 0.5, 1.0]), values)
     assert [one["estimate"] for one in found] == [-np.inf, 1.0, np.inf]
-    (found,) = whole(agg.quantiles_approx("v", [0.0, 1.0], method="tdigest"), values)
+    (found,) = whole(agg.approx_percentile("v", [0.0, 1.0], method="tdigest"), values)
     assert [one["estimate"] for one in found] == [1.0, 2.0]
     for method in ("kll", "tdigest"):
-        assert whole(agg.quantiles_approx("v", [0.5], method=method), pa.array([np.nan, None])) == [None]
+        assert whole(agg.approx_percentile("v", [0.5], method=method), pa.array([np.nan, None])) == [None]
 
 
 def test_groups_without_values_have_empty_results() -> None:
     nothing = pa.array([None, None], pa.string())
-    assert whole(agg.distinct_approx("v"), nothing) == [{"estimate": 0.0, "lower": 0.0, "upper": 0.0}]
-    assert whole(agg.top_approx("v"), nothing) == [[]]
+    assert whole(agg.approx_count_distinct("v"), nothing) == [{"estimate": 0.0, "lower": 0.0, "upper": 0.0}]
+    assert whole(agg.approx_top_k("v"), nothing) == [[]]
     assert whole(agg.sample("v"), nothing) == [[]]
     assert whole(agg.count_min("v", ["x"]), nothing) == [[{"value": "x", "estimate": 0.0, "lower": 0.0, "upper": 0.0}]]
     for make in (agg.sketch.hll, agg.sketch.theta):
@@ -134,11 +134,11 @@ def test_groups_without_values_have_empty_results() -> None:
 
 
 ALL = {
-    "distinct_approx": agg.distinct_approx("v"),
-    "kll": agg.quantiles_approx("v", [0.5, 0.99]),
-    "tdigest": agg.quantiles_approx("v", [0.5, 0.99], method="tdigest"),
+    "approx_count_distinct": agg.approx_count_distinct("v"),
+    "kll": agg.approx_percentile("v", [0.5, 0.99]),
+    "tdigest": agg.approx_percentile("v", [0.5, 0.99], method="tdigest"),
     "theta": agg.sketch.theta("v"),
-    "top_approx": agg.top_approx("v"),
+    "approx_top_k": agg.approx_top_k("v"),
     "sample": agg.sample("v"),
     "decayed": agg.decayed_sum("v", half_life=60),
 }
@@ -148,7 +148,7 @@ ALL = {
 def test_one_group_of_a_million_values(name: str) -> None:
     values = np.random.default_rng(9).permutation(1_000_000)
     (found,) = whole(ALL[name], pa.array(values))
-    if name == "distinct_approx":
+    if name == "approx_count_distinct":
         assert found["lower"] <= 1_000_000 <= found["upper"]
     if name in ("kll", "tdigest"):
         assert [one["estimate"] for one in found] == [
@@ -165,11 +165,11 @@ def test_a_hundred_thousand_groups(name: str) -> None:
     values = np.tile([1, 2, 2], 100_000)
     found = whole(ALL[name], pa.array(values), numbers)
     assert len(found) == 100_000
-    if name == "distinct_approx":
+    if name == "approx_count_distinct":
         assert {round(one["estimate"]) for one in found} == {2}
     if name in ("kll", "tdigest"):
         assert {one[0]["estimate"] for one in found} == {2.0}
-    if name == "top_approx":
+    if name == "approx_top_k":
         assert all(one[0] == {"value": 2, "estimate": 2, "lower": 2, "upper": 2} for one in found)
 
 
@@ -190,10 +190,10 @@ def test_a_hundred_thousand_groups(name: str) -> None:
 )
 def test_columns_of_any_plain_type(values: pa.Array) -> None:
     different = 2 if values.null_count else 3
-    (found,) = whole(agg.distinct_approx("v"), values)
+    (found,) = whole(agg.approx_count_distinct("v"), values)
     assert round(found["estimate"]) == different
     assert round(sketches.estimate(whole(agg.sketch.theta("v"), values)[0]).estimate) == different
-    (top,) = whole(agg.top_approx("v", 1), values)
+    (top,) = whole(agg.approx_top_k("v", 1), values)
     assert top[0]["estimate"] == 2
     (sample,) = whole(agg.sample("v", 10), values)
     assert len(sample) == 4 - values.null_count

@@ -15,7 +15,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import SeenBefore
 from headwater.operators.seen_before import SHARD, SLICES, VALUE
 from headwater.operators.sketches.bloom import Bloom
-from headwater.operators.sketches.hashing import hashes_of
+from headwater.operators.sketches.murmur3 import hashes_of
 from tests.operators.batches import bounded, streamed
 
 SECOND = 1_000_000
@@ -165,7 +165,7 @@ def test_a_filter_never_forgets_what_it_was_given() -> None:
         ({"of": "v", "false_positives": 0}, "a share between 0 and 1"),
         ({"of": "v", "capacity": 0}, "1 or more"),
         ({"of": ()}, "the column or columns"),
-        ({"of": "v", "late": "keep"}, '"drop" or "side"'),
+        ({"of": "v", "late": "keep"}, '"drop" or "side_output"'),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(given_settings: dict[str, Any], says: str) -> None:

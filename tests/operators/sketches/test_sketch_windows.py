@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import AggregateInvalid, ArgumentInvalid
+from headwater.engine.errors import AggregateInvalid
+from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, Hopping, Session, Sliding, Tumbling, agg
-from headwater.operators.agg import Aggregate
+from headwater.operators.aggregates import Aggregate
 from tests.laws import costly
 from tests.operators.batches import bounded, streamed, with_arguments
 from tests.operators.test_windows import END_OF_TIME, Row, arrivals
@@ -20,12 +21,12 @@ from tests.operators.test_windows import table as rows_table
 
 #: What does not depend on the order in which partial results are merged.
 COMPUTE: dict[str, Aggregate] = {
-    "different": agg.distinct_approx("amount", error=0.2),
+    "different": agg.approx_count_distinct("amount", error=0.2),
     "set": agg.sketch.theta("amount", lg_k=4),
     "counts": agg.count_min("amount", [1, 2], error=0.1),
     "some": agg.sample("amount", 3),
-    "common": agg.top_approx("amount", 3, tracked=100),
-    "median": agg.quantiles_approx("amount", [0.5]),  # exact, as long as there are few
+    "common": agg.approx_top_k("amount", 3, tracked=100),
+    "median": agg.approx_percentile("amount", [0.5]),  # exact, as long as there are few
     "faded": agg.decayed_count(half_life=10),
 }
 
@@ -69,17 +70,17 @@ def test_a_stream_gives_what_the_batch_gives(kind: str, batches: list[list[Row]]
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: agg.distinct_approx("v", error=0), "a share between 0 and 1"),
-        (lambda: agg.distinct_approx("v", error=2.0), "a share between 0 and 1"),
-        (lambda: agg.quantiles_approx("v", []), "shares between 0 and 1"),
-        (lambda: agg.quantiles_approx("v", [1.5]), "shares between 0 and 1"),
+        (lambda: agg.approx_count_distinct("v", error=0), "a share between 0 and 1"),
+        (lambda: agg.approx_count_distinct("v", error=2.0), "a share between 0 and 1"),
+        (lambda: agg.approx_percentile("v", []), "shares between 0 and 1"),
+        (lambda: agg.approx_percentile("v", [1.5]), "shares between 0 and 1"),
         (
-            lambda: agg.quantiles_approx("v", [0.5], method="gk"),  # type: ignore[arg-type]
+            lambda: agg.approx_percentile("v", [0.5], method="gk"),  # type: ignore[arg-type]
             '"kll" or "tdigest"',
         ),
-        (lambda: agg.top_approx("v", 0), "1 or more"),
-        (lambda: agg.top_approx("v", 10, tracked=5), "at least k"),
-        (lambda: agg.top_approx("v", half_life=0), "longer than none"),
+        (lambda: agg.approx_top_k("v", 0), "1 or more"),
+        (lambda: agg.approx_top_k("v", 10, tracked=5), "at least n"),
+        (lambda: agg.approx_top_k("v", half_life=0), "longer than none"),
         (lambda: agg.count_min("v", []), "the values to be counted"),
         (lambda: agg.count_min("v", [1], confidence=1.0), "a share between 0 and 1"),
         (lambda: agg.sample("v", 0), "1 or more"),
@@ -96,9 +97,9 @@ def test_settings_that_cannot_be_meant_are_refused(make: Any, says: str) -> None
 @pytest.mark.parametrize(
     ("aggregate", "kind", "says"),
     [
-        (agg.distinct_approx("v"), pa.list_(pa.int64()), "agg.distinct_approx.*a plain type"),
-        (agg.quantiles_approx("v"), pa.string(), "agg.quantiles_approx.*a number"),
-        (agg.top_approx("v"), pa.struct([("a", pa.int64())]), "agg.top_approx.*a plain type"),
+        (agg.approx_count_distinct("v"), pa.list_(pa.int64()), "agg.approx_count_distinct.*a plain type"),
+        (agg.approx_percentile("v"), pa.string(), "agg.approx_percentile.*a number"),
+        (agg.approx_top_k("v"), pa.struct([("a", pa.int64())]), "agg.approx_top_k.*a plain type"),
         (agg.sketch.kll("v"), pa.string(), "agg.sketch.kll.*a number"),
         (agg.sketch.frequent("v"), pa.int64(), "agg.sketch.frequent.*text"),
         (agg.merge_sketches("v"), pa.string(), "agg.merge_sketches.*bytes"),
@@ -118,4 +119,4 @@ def test_what_is_asked_for_must_be_of_the_type_of_the_column() -> None:
 
 def test_a_table_that_takes_rows_back_refuses_sketches() -> None:
     with pytest.raises(ArgumentInvalid, match="a sketch cannot forget"):
-        AggregateTable(by="country", compute={"n": agg.distinct_approx("id")}, key="id")
+        AggregateTable(by="country", compute={"n": agg.approx_count_distinct("id")}, key="id")

@@ -37,7 +37,7 @@ def test_minutes_of_a_view_become_hours(spark: SparkSession) -> None:
             visitors = range(minute, minute + 30)  # ten of them come again
             test.feed("visits", [{"user": f"u{number}", "seconds": float(number), "at": at} for number in visitors])
         for later in (2, 3, 4, 5):
-            test.settle()
+            test.drain()
             test.feed("visits", [{"user": "later", "seconds": 0.0, "at": start + timedelta(hours=later)}])
         found = {row["minute"]: row for row in test.views["minutes"].rows()}
         assert round(sketches.estimate(bytes(found[start]["users"])).estimate) == 30

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import KMeans, SeenBefore, Tumbling, agg, sketches
-from headwater.operators.agg import Aggregate
+from headwater.operators.aggregates import Aggregate
 
 COUNT = 30_000
 

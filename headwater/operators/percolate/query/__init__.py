@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.operators.percolate.query.json import parse_json
-from headwater.operators.percolate.query.making import Making
-from headwater.operators.percolate.query.string import parse_string
+from headwater.operators.percolate.query.builder import QueryBuilder
+from headwater.operators.percolate.query.json_query import parse_json
+from headwater.operators.percolate.query.query_string import parse_string
 from headwater.operators.percolate.query.tree import Query
 
 
 # Any: a value of JSON.
-def parse(query: str | Mapping[str, Any], making: Making) -> Query:
+def parse(query: str | Mapping[str, Any], builder: QueryBuilder) -> Query:
     """A query in either language: what begins with a brace is JSON.
 
-    >>> from headwater.operators.percolate.fields import Fields, Text
-    >>> making = Making(Fields({"title": Text()}, default=("title",)))
-    >>> parse("streams", making) == parse('{"match": {"title": "streams"}}', making)
+    >>> from headwater.operators.percolate.query.fields import Fields, Text
+    >>> builder = QueryBuilder(Fields({"title": Text()}, default=("title",)))
+    >>> parse("streams", builder) == parse('{"match": {"title": "streams"}}', builder)
     True
     """
     if isinstance(query, str) and not query.lstrip().startswith("{"):
-        return parse_string(query, making)
-    return parse_json(query, making)
+        return parse_string(query, builder)
+    return parse_json(query, builder)
 
 
-__all__ = ["Making", "Query", "parse", "parse_json", "parse_string"]
+__all__ = ["Query", "QueryBuilder", "parse", "parse_json", "parse_string"]

@@ -1,0 +1,120 @@
+"""What rules measure in a log and its apps: those that this process runs, those that others run, and stopped ones.
+
+A query of an app that no process runs counts as stopped. So a rule on it fires when the process that ran it has died, as
+long as another process, such as `headwater serve`, watches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.alerts.time_limit import Stoppable
+from headwater.apps.errors import AppSilent, RunnerNotFound
+from headwater.errors import NotFound
+from headwater.log import Lag
+from headwater.log.dead_letters import SUFFIX, letter_topics
+from headwater.units import MINUTE
+from headwater.views.errors import StatementInvalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.apps.home import Home
+    from headwater.apps.status import QueryStatus
+    from headwater.apps.views import LogViews
+    from headwater.log import Log
+    from headwater.views import ViewKeeper
+
+#: How long an app that another process runs may take to say how it does.
+ASK_SECONDS_MAX = 5.0
+Statuses = Callable[[], Sequence["QueryStatus"]]
+
+
+class LogMeasures:
+    """How a log and its apps do. `app` is the one that this process runs, with its own statuses and views."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        app: str | None = None,
+        statuses: Statuses = tuple,
+        keeper: ViewKeeper | None = None,
+    ) -> None:
+        self._log = log
+        self._app = app
+        self._statuses = statuses
+        self._keeper = keeper
+
+    def now_us(self) -> int:
+        return self._log.clock.now_us()
+
+    def topics(self) -> Sequence[str]:
+        return self._log.topics()
+
+    def group_lags(self) -> Sequence[Lag]:
+        found: list[Lag] = []
+        for group in self._log.groups.names():
+            with contextlib.suppress(NotFound):  # forgotten while we looked, or its topic deleted
+                found += self._log.groups.lag(group)
+        return found
+
+    def dead_letters(self) -> Mapping[str, float]:
+        since_us = self.now_us() - round(MINUTE * 1e6)
+        counts: dict[str, float] = {}
+        for topic in letter_topics(self._log):
+            with contextlib.suppress(NotFound):  # deleted while we looked
+                starts, ends = self._log.offset_at(topic, since_us), self._log.end_offsets(topic)
+                counts[topic.removesuffix(SUFFIX)] = float(sum(ends[one] - starts[one] for one in ends))
+        return counts
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def query_statuses(self) -> Sequence[QueryStatus]:
+        from headwater.apps.home import homes
+
+        found = list(self._statuses())
+        for name, home in homes(self._log.home).items():
+            if name != self._app:
+                found += self._of_other(home)
+        return found
+
+    def _of_other(self, home: Home) -> list[QueryStatus]:
+        from headwater.apps.status import status_of
+        from headwater.apps.stopped_apps import stopped_queries
+
+        try:
+            with home.connected(seconds_max=ASK_SECONDS_MAX) as connection:
+                return [status_of(one) for one in connection.get("/queries", app=home.path.name)["queries"]]
+        except (RunnerNotFound, AppSilent):
+            return stopped_queries(home, self._log)
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
+        """The first rows of one SELECT over views and topics; no file of this machine can be read with it."""
+        from headwater.views.sql import Sql
+
+        text = statement.strip().rstrip(";")
+        with self._views() as views:
+            sql = Sql(self._log, views, files=False)
+            sql.topics(text)  # refuses what is no query, or names what is not there, in the words that were given
+            # Where one app has all views, a statement over them is run there; otherwise they are brought together.
+            if len(views.apps) > 1:
+                return sql.query(text, limit=rows_max, stoppable=stoppable)
+            try:
+                return sql.query(f"SELECT * FROM (\n{text}\n) LIMIT {rows_max}", stoppable=stoppable)
+            except StatementInvalid as error:
+                raise StatementInvalid(statement=text[:200], why=error.why) from error
+
+    @contextlib.contextmanager
+    def _views(self) -> Iterator[LogViews]:
+        from headwater.apps.views import views_of
+        from headwater.views.statement import SERVED, Bounds
+
+        kept = {} if self._app is None or self._keeper is None else {self._app: self._keeper}
+        # The caller that waits for a statement also stops it; its result is held in memory meanwhile.
+        with views_of(self._log, kept=kept, bounds=Bounds(memory_max=SERVED.memory_max)) as views:
+            yield views

@@ -1,0 +1,275 @@
+"""What a rule measures: one measurement for each of its subjects, with a sentence for people.
+
+`Measures` is the port: a log with its apps satisfies it, and so does a table of numbers in a test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.alerts.rule import Kind, Rule, is_pattern
+from headwater.alerts.state import Measurement
+from headwater.alerts.time_limit import Stoppable
+from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
+from headwater.log import Lag
+from headwater.units import format_seconds
+from headwater.views.errors import StatementInvalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.apps.status import QueryStatus
+
+
+#: Subjects of one rule; a statement that finds more rows is shown to be wrong.
+SUBJECTS_MAX = 1_000
+#: The subject of a statement whose rows are only counted.
+ROWS = "rows"
+_SAMPLE_LETTERS_MAX = 300
+_DOWN = ("failed", "restarting", "stopped")
+
+
+class Measures(Protocol):
+    """How things are now."""
+
+    def now_us(self) -> int: ...
+    def group_lags(self) -> Sequence[Lag]: ...
+    def query_statuses(self) -> Sequence[QueryStatus]: ...
+    def dead_letters(self) -> Mapping[str, float]:
+        """How many dead letters each topic had in the last minute, by the topic's own name."""
+        ...
+
+    def topics(self) -> Sequence[str]: ...
+    def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
+        """The first rows of a statement; `stoppable` is handed what ends it from another thread."""
+        ...
+
+
+class RunSql(Protocol):
+    """Runs a statement."""
+
+    def __call__(self, statement: str, *, rows_max: int) -> pa.Table: ...
+
+
+class Sample:
+    """Things as they are at one moment: what several rules ask for is found out once, and only if one asks."""
+
+    def __init__(self, measures: Measures, *, run_sql: RunSql | None = None) -> None:
+        """With `run_sql` statements are run by that, for example with a time limit."""
+        self._measures = measures
+        self._run_sql: RunSql = run_sql or measures.run_sql
+
+    @cached_property
+    def now_us(self) -> int:
+        return self._measures.now_us()
+
+    @cached_property
+    def group_lags(self) -> Sequence[Lag]:
+        return self._measures.group_lags()
+
+    @cached_property
+    def query_statuses(self) -> Sequence[QueryStatus]:
+        return self._measures.query_statuses()
+
+    @cached_property
+    def dead_letters(self) -> Mapping[str, float]:
+        return self._measures.dead_letters()
+
+    @cached_property
+    def topics(self) -> Sequence[str]:
+        return self._measures.topics()
+
+    def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
+        return self._run_sql(statement, rows_max=rows_max)
+
+
+def measurements(rule: Rule, sample: Sample) -> list[Measurement]:
+    """What a rule measures now. A name that is no pattern must exist; the error says what is missing."""
+    return _KINDS[rule.kind](rule, sample)
+
+
+# -- lag --------------------------------------------------------------------------------------------------------------
+
+
+def _lag(rule: Rule, sample: Sample) -> list[Measurement]:
+    return _query_lag(rule, sample) if rule.query is not None else _group_lag(rule, sample)
+
+
+def _group_lag(rule: Rule, sample: Sample) -> list[Measurement]:
+    behind: dict[tuple[str, str], float] = {}
+    for lag in sample.group_lags:
+        if rule.matches("group", lag.group) and rule.matches("topic", lag.topic):
+            before = behind.get((lag.group, lag.topic), 0.0)
+            # Rows of partitions add up; waiting is that of the partition that waits longest.
+            after = before + lag.rows if rule.unit == "rows" else max(before, lag.seconds)
+            behind[lag.group, lag.topic] = after
+    if not behind:
+        _need_group(rule, sample)
+    return [
+        _measurement(rule, f"{group}/{topic}", value, f"Group {group!r} is {{}} behind in topic {topic!r}")
+        for (group, topic), value in sorted(behind.items())
+    ]
+
+
+def _need_group(rule: Rule, sample: Sample) -> None:
+    known = sorted({lag.group for lag in sample.group_lags})
+    if rule.group is not None and not is_pattern(rule.group) and rule.group not in known:
+        raise NotFound(kind="consumer group", name=rule.group, near=did_you_mean(rule.group, known))
+    if rule.topic is not None and not is_pattern(rule.topic) and rule.topic not in sample.topics:
+        raise NotFound(kind="topic", name=rule.topic, near=did_you_mean(rule.topic, sample.topics))
+
+
+def _query_lag(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = []
+    for subject, status in _queries(rule, sample):
+        if status.lag_rows is not None:  # not known before its first batch
+            found.append(_measurement(rule, subject, status.lag_rows, f"Query {subject!r} is {{}} behind"))
+    return found
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _watermark_delay(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(
+            rule,
+            subject,
+            max(0.0, (sample.now_us - status.watermark_us) / 1e6),
+            f"The watermark of query {subject!r} is {{}} behind the clock",
+        )
+        for subject, status in _queries(rule, sample)
+        if status.watermark_us is not None
+    ]
+
+
+def _query_down(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = []
+    for subject, status in _queries(rule, sample):
+        is_down = status.state in _DOWN
+        why = f": {status.error}" if is_down and status.error else ""
+        message = f"Query {subject!r} is {status.state}{why}"
+        found.append(Measurement(subject=subject, value=float(is_down), is_over=is_down, message=message))
+    return found
+
+
+def _queries(rule: Rule, sample: Sample) -> Iterable[tuple[str, QueryStatus]]:
+    """The queries of a rule, each under a name of its own.
+
+    Its app stands before it where several apps have a query of this name; a version on trial has its number behind it.
+    """
+    chosen = [status for status in sample.query_statuses if rule.matches("query", status.name)]
+    if not chosen and rule.query is not None and not is_pattern(rule.query):
+        raise NotFound(
+            kind="query", name=rule.query, near=did_you_mean(rule.query, [one.name for one in sample.query_statuses])
+        )
+    apps: dict[str, set[str]] = {}
+    for status in chosen:
+        apps.setdefault(status.name, set()).add(status.app)
+    versions = Counter((status.app, status.name) for status in chosen)
+    return [
+        (_subject(one, alone=len(apps[one.name]) == 1, versions=versions[one.app, one.name]), one) for one in chosen
+    ]
+
+
+def _subject(status: QueryStatus, *, alone: bool, versions: int) -> str:
+    name = status.name if alone else f"{status.app}/{status.name}"
+    return name if versions == 1 else f"{name} v{status.version}"
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def _dead_letters(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = {topic: count for topic, count in sample.dead_letters.items() if rule.matches("topic", topic)}
+    if not found and rule.topic is not None and not is_pattern(rule.topic):
+        if rule.topic not in sample.topics:
+            raise NotFound(kind="topic", name=rule.topic, near=did_you_mean(rule.topic, sample.topics))
+        found = {rule.topic: 0.0}  # it never had any
+    return [
+        _measurement(rule, topic, count, f"Topic {topic!r} had {{}} in the last minute")
+        for topic, count in sorted(found.items())
+    ]
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+
+def _view(rule: Rule, sample: Sample) -> list[Measurement]:
+    table = sample.run_sql(rule.sql or "", rows_max=SUBJECTS_MAX + 1)
+    for name in rule.key:
+        if name not in table.column_names:
+            expected = f"columns of the statement's result, which has {', '.join(table.column_names)}"
+            raise ArgumentInvalid(name="key", value=name, expected=expected)
+    rows = table.to_pylist()
+    if rule.key:
+        return _keyed(rule, rows)
+    count = f"more than {SUBJECTS_MAX:,}" if len(rows) > SUBJECTS_MAX else f"{len(rows):,}"
+    example = f", such as {_shortened(rows[0])}" if rows else ""
+    message = f"The statement finds {count} {'row' if len(rows) == 1 else 'rows'}{example}"
+    return [
+        Measurement(subject=ROWS, value=float(len(rows)), is_over=len(rows) > rule.threshold, message=message),
+    ]
+
+
+# Any: rows of a statement hold values of any type.
+def _keyed(rule: Rule, rows: Sequence[dict[str, Any]]) -> list[Measurement]:
+    found: dict[str, Measurement] = {}
+    for row in rows:
+        subject = ", ".join(f"{name}={_text(row[name])}" for name in rule.key)[:_SAMPLE_LETTERS_MAX]
+        value = row.get("value")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        found[subject] = Measurement(
+            subject=subject,
+            value=float(value) if is_number and value is not None else 1.0,
+            is_over=True,
+            message=_shortened(row),
+        )
+    if len(found) > SUBJECTS_MAX:
+        why = f"it finds more than {SUBJECTS_MAX:,} keys, too many to tell of each"
+        raise StatementInvalid(statement=(rule.sql or "")[:200], why=why)
+    return list(found.values())
+
+
+def _shortened(row: dict[str, Any]) -> str:
+    text = ", ".join(f"{name} {_text(value)}" for name, value in row.items())
+    return text if len(text) <= _SAMPLE_LETTERS_MAX else text[: _SAMPLE_LETTERS_MAX - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def amount(rule: Rule, value: float) -> str:
+    """A value in the rule's own unit.
+
+    >>> amount(Rule(name="slow", kind="lag", group="billing"), 12_345), amount(Rule(name="l", kind="dead_letters", topic="a"), 1)
+    ('12,345 rows', '1 dead letter')
+    """
+    if rule.kind == "watermark_delay" or rule.unit == "seconds":
+        return format_seconds(round(value, 1))
+    unit = "dead letter" if rule.kind == "dead_letters" else "row"
+    return f"{value:,.0f} {unit}{'' if value == 1 else 's'}"
+
+
+def _measurement(rule: Rule, subject: str, value: float, words: str) -> Measurement:
+    is_over = value > rule.threshold
+    bound = f", more than {amount(rule, rule.threshold)}" if is_over and rule.threshold else ""
+    message = words.replace("{}", amount(rule, value), 1) + bound
+    return Measurement(subject=subject, value=float(value), is_over=is_over, message=message)
+
+
+_KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
+    "lag": _lag,
+    "watermark_delay": _watermark_delay,
+    "dead_letters": _dead_letters,
+    "query_down": _query_down,
+    "view": _view,
+}

@@ -1,0 +1,312 @@
+"""The alert store: rules, alert states, history and deliveries, kept in four internal topics of the log.
+
+    __alerts             compacted by name: the rules
+    __alert_states       compacted by rule and subject: the state of each subject; a tombstone is ok
+    __alert_history      one record for each change of a state
+    __alert_deliveries   notifications, to whom, and how that went
+
+An evaluation writes to the last three in one transaction. So what each process knows is what the log says: a process
+that dies forgets nothing, and the next one goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from headwater.alerts.delivery import Delivery, Outbox
+from headwater.alerts.rule import Rule
+from headwater.alerts.state import AlertState, Change
+from headwater.errors import HeadwaterError, NotFound, did_you_mean
+from headwater.log import Retention, Topic
+from headwater.log.embedded import local_log
+from headwater.schema import parse_schema
+from headwater.units import DAY, MIB
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.log import Log
+
+RULES_TOPIC = "__alerts"
+STATES_TOPIC = "__alert_states"
+HISTORY_TOPIC = "__alert_history"
+DELIVERIES_TOPIC = "__alert_deliveries"
+HISTORY_SECONDS_MAX = 90 * DAY
+#: Longer than a delivery is retried, so that no open delivery is ever forgotten.
+DELIVERIES_SECONDS_MAX = 30 * DAY
+
+_RULES: pa.Schema = parse_schema("name string not null, rule string not null, at timestamp not null")
+_STATES: pa.Schema = parse_schema(
+    "rule string not null, subject string not null, state string not null, since timestamp not null, "
+    "value float64 not null, threshold float64 not null, message string not null, is_told bool not null, "
+    "firing_id string not null"
+)
+_HISTORY: pa.Schema = parse_schema(
+    "id string not null, at timestamp not null, rule string not null, subject string not null, "
+    "state string not null, value float64 not null, threshold float64 not null, severity string not null, "
+    "message string not null, is_told bool not null, browser bool not null, firing_id string not null"
+)
+_DELIVERIES: pa.Schema = parse_schema(
+    "id string not null, at timestamp not null, change string not null, rule string not null, channel string not null, "
+    "target string not null, state string not null, attempts int32 not null, next_at timestamp not null, "
+    "error string, body string"
+)
+
+# Any: a row, whose values are of any type.
+Row = dict[str, Any]
+
+
+class AlertStore:
+    """What the log says of alerts: read up to the present when asked, and the only writer of it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.rules: dict[str, Rule] = {}
+        self.states: dict[tuple[str, str], AlertState] = {}
+        self.outbox = Outbox()
+        #: Rules that cannot be read any more: their name, and why.
+        self.broken: dict[str, str] = {}
+        self._next: dict[str, int] = {}
+        self._lock = threading.RLock()
+
+    def refresh(self) -> None:
+        """Catch up with what has been written since."""
+        with self._lock:
+            for topic, take in self._readers():
+                for rows in self._new_rows(topic):
+                    for row in rows:
+                        take(row)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def put(self, rule: Rule) -> None:
+        """Add a rule, or replace the one of its name."""
+        self._make()
+        at_us = self.log.clock.now_us()
+        self.log.append(RULES_TOPIC, [{"name": rule.name, "rule": rule.as_json(), "at": at_us}])
+        self.refresh()
+
+    def remove(self, name: str) -> Rule | None:
+        """Remove a rule; raise `NotFound` where there is none. Return None for one that could not be read."""
+        self.refresh()
+        found = None if name in self.broken else self.rule(name)
+        self.log.append(RULES_TOPIC, [{"name": name, "_tombstone": True}])
+        self.refresh()
+        return found
+
+    def rule(self, name: str) -> Rule:
+        if name not in self.rules:
+            raise NotFound(kind="alert rule", name=name, near=did_you_mean(name, self.rules))
+        return self.rules[name]
+
+    def write(
+        self,
+        *,
+        states: Iterable[AlertState | tuple[str, str]] = (),
+        changes: Sequence[Change] = (),
+        deliveries: Sequence[Delivery] = (),
+    ) -> None:
+        """Write what an evaluation has changed, all of it or nothing; a pair of names stands for what is ok again."""
+        given = {
+            STATES_TOPIC: [_state_row(one) for one in states],
+            HISTORY_TOPIC: [_history_row(one) for one in changes],
+            DELIVERIES_TOPIC: [_delivery_row(one) for one in deliveries],
+        }
+        if not any(given.values()):
+            return
+        self._make()
+        with self.log.transaction() as transaction:
+            for topic, rows in given.items():
+                if rows:
+                    transaction.append(topic, rows)
+        self.refresh()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def history(
+        self, *, rule: str | None = None, since_us: int | None = None, limit: int = 100, states: Sequence[str] = ()
+    ) -> list[Change]:
+        """The changes of states, newest first."""
+        if not self._exists(HISTORY_TOPIC):
+            return []
+        found: list[Change] = []
+        for batch in self._backwards(HISTORY_TOPIC):
+            for row in reversed(batch):
+                change = _change(row)
+                if since_us is not None and change.at_us < since_us:
+                    return found
+                if (rule is None or change.rule == rule) and (not states or change.state in states):
+                    found.append(change)
+                if len(found) >= limit:
+                    return found
+        return found
+
+    def changes(self, after: int, *, limit: int = 1_000) -> tuple[list[Change], int]:
+        """The changes from a place of the history on, oldest first, and the place behind them."""
+        if not self._exists(HISTORY_TOPIC):
+            return [], 0
+        start, end = self.log.start_offsets(HISTORY_TOPIC)[0], self.log.end_offsets(HISTORY_TOPIC)[0]
+        begin = min(max(after, start), end)
+        rows = self.log.read(HISTORY_TOPIC, start=begin, limit=limit).rows()
+        return [_change(row) for row in rows], rows[-1]["_offset"] + 1 if rows else begin
+
+    def wait(self, position: int, *, seconds: float) -> None:
+        """Sleep until the history goes on behind a place, for so long at most."""
+        if self._exists(HISTORY_TOPIC):
+            self.log.wait(HISTORY_TOPIC, after={0: position}, seconds=seconds)
+        else:
+            time.sleep(seconds)
+
+    def history_end(self) -> int:
+        return self.log.end_offsets(HISTORY_TOPIC)[0] if self._exists(HISTORY_TOPIC) else 0
+
+    def _backwards(self, topic: str, *, chunk: int = 1_000) -> Iterator[list[Row]]:
+        start, stop = self.log.start_offsets(topic)[0], self.log.end_offsets(topic)[0]
+        while stop > start:
+            begin = max(start, stop - chunk)
+            with contextlib.suppress(HeadwaterError):  # retention took the oldest as we looked
+                yield self.log.read(topic, start=begin, stop={0: stop}).rows()
+            stop = begin
+
+    # -- following the log --------------------------------------------------------------------------------------------
+
+    def _readers(self) -> list[tuple[str, Callable[[Row], None]]]:
+        return [
+            (RULES_TOPIC, self._take_rule),
+            (STATES_TOPIC, self._take_state),
+            (DELIVERIES_TOPIC, lambda row: self.outbox.take(_delivery(row))),
+        ]
+
+    def _new_rows(self, topic: str) -> Iterator[list[Row]]:
+        if not self._exists(topic):
+            return
+        start, end = self.log.start_offsets(topic)[0], self.log.end_offsets(topic)[0]
+        begin = max(self._next.get(topic, 0), start)
+        if begin > end:  # it was removed, and made again
+            begin = start
+        if begin == end:
+            return
+        for batch in self.log.read(topic, start=begin).batches():
+            yield batch.rows()
+            self._next[topic] = batch.offset_next
+
+    def _take_rule(self, row: Row) -> None:
+        name = row["name"]
+        if row["_tombstone"]:
+            self.rules.pop(name, None)
+            self.broken.pop(name, None)
+            return
+        try:
+            self.rules[name] = Rule.from_json(row["rule"])
+            self.broken.pop(name, None)
+        except (
+            HeadwaterError,
+            TypeError,
+            ValueError,
+        ) as error:  # written by another version; it must not stop the rest
+            self.broken[name] = str(error)
+            self.rules.pop(name, None)
+
+    def _take_state(self, row: Row) -> None:
+        place = (row["rule"], row["subject"])
+        if row["_tombstone"]:
+            self.states.pop(place, None)
+        else:
+            self.states[place] = _state(row)
+
+    def _exists(self, topic: str) -> bool:
+        return bool(self.log.topics(topic, internal=True))
+
+    def _make(self) -> None:
+        for topic in _topics(self.log.clock.now_us()):
+            local_log(self.log).create_internal(topic)
+
+
+def _topics(now_us: int) -> list[Topic]:
+    def one(number: int, name: str, schema: pa.Schema, **more: Any) -> Topic:
+        id = f"a1e27{number:02}" + "0" * 25
+        return Topic(name=name, id=id, schema=schema, created_us=now_us, segment_bytes_max=8 * MIB, **more)
+
+    return [
+        one(1, RULES_TOPIC, _RULES, key=("name",), compact=True),
+        one(2, STATES_TOPIC, _STATES, key=("rule", "subject"), compact=True),
+        one(3, HISTORY_TOPIC, _HISTORY, time="at", retention=Retention(seconds_max=HISTORY_SECONDS_MAX)),
+        one(4, DELIVERIES_TOPIC, _DELIVERIES, time="at", retention=Retention(seconds_max=DELIVERIES_SECONDS_MAX)),
+    ]
+
+
+# -- values as rows, and back -----------------------------------------------------------------------------------------
+
+
+def _state_row(given: AlertState | tuple[str, str]) -> Row:
+    if isinstance(given, tuple):
+        return {"rule": given[0], "subject": given[1], "_tombstone": True}
+    row = dict(vars(given))
+    row["since"] = row.pop("since_us")
+    return row
+
+
+def _state(row: Row) -> AlertState:
+    names = ("rule", "subject", "state", "value", "threshold", "message", "is_told", "firing_id")
+    return AlertState(since_us=_micros(row["since"]), **{name: row[name] for name in names})
+
+
+def _history_row(change: Change) -> Row:
+    row = dict(vars(change))
+    row["at"] = row.pop("at_us")
+    row.pop("offset")
+    return row
+
+
+def _change(row: Row) -> Change:
+    return Change(at_us=_micros(row["at"]), offset=row["_offset"], **{name: row[name] for name in _HISTORY_NAMES})
+
+
+_HISTORY_NAMES = [name for name in _HISTORY.names if name != "at"]
+
+
+def _delivery_row(delivery: Delivery) -> Row:
+    row = dict(vars(delivery))
+    row["at"], row["next_at"] = row.pop("at_us"), row.pop("next_us")
+    return row
+
+
+def _delivery(row: Row) -> Delivery:
+    names = [name for name in _DELIVERIES.names if name not in ("at", "next_at")]
+    given = {name: row[name] for name in names}
+    return Delivery(at_us=_micros(row["at"]), next_us=_micros(row["next_at"]), **given)
+
+
+def _micros(moment: datetime) -> int:
+    from headwater.clock import time_us as microseconds
+
+    return microseconds(moment)
+
+
+_LOOK_SECONDS = 1.0
+
+
+class Listener:
+    """A place in the history of alerts. It works in any process, whichever of them evaluates the rules."""
+
+    def __init__(self, book: AlertStore, position: int) -> None:
+        self._store = book
+        #: The first record that has not been heard.
+        self.position = position
+
+    def poll(self) -> list[Change]:
+        """The changes since the last call that browsers are to show; none where there are none."""
+        found, self.position = self._store.changes(self.position)
+        return [change for change in found if change.browser]
+
+    def wait(self, *, seconds: float) -> list[Change]:
+        """The same, but sleeps until there are some, for so long at most."""
+        deadline = time.monotonic() + seconds
+        while not (found := self.poll()) and (left := deadline - time.monotonic()) > 0:
+            self._store.wait(self.position, seconds=min(left, _LOOK_SECONDS))
+        return found

@@ -1,0 +1,289 @@
+"""An app: queries declared in one small file, run together as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from headwater.apps.declaration import InputTopic, Mode, Query, inputs_of, where_of
+from headwater.apps.errors import DeclarationInvalid
+from headwater.apps.status import Kind
+from headwater.config import Config
+from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
+from headwater.log.port import Rows
+from headwater.log.topic_rules import check_name
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from headwater.apps.interactive_query import Answer
+    from headwater.apps.views import AppViews
+    from headwater.sinks import Sink
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Names = str | Sequence[str] | None
+
+
+class App:
+    """Queries that belong together: their topics, views and sinks, the log they share, and the folder they live in.
+
+    An argument of a declared function names the topic or the view that it reads. Nothing runs until `headwater run
+    FILE` (or `app.run()`) checks the whole graph and starts it. Without `log` it is the log of the settings, as for
+    every command: that of `HEADWATER_LOG` or `headwater.toml`, and otherwise `./data`.
+
+    >>> app = App("shop", log="./data")
+    >>> _ = app.input("orders", {"id": "int64", "user": "string", "amount": "float64"}, key="user")
+    >>> @app.view(key="user")
+    ... def spend(orders):
+    ...     return orders.groupBy("user").sum("amount")
+    >>> [query.name for query in app.queries]
+    ['spend']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: str | Path | None = None,
+        home: str | Path | None = None,
+        master: str | None = None,
+        views: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_name("app", name)
+        self.name = name
+        self.log = Config.load().log if log is None else str(log)
+        self._home = home
+        self.master = master
+        if views is not None and not views.startswith(("postgres://", "postgresql://")):
+            raise ArgumentInvalid(name="views", value=views, expected="postgresql://…, or nothing for a file of DuckDB")
+        self.view_store = views
+        self.conf = dict(conf or {})
+        self.queries: list[Query] = []
+        self.inputs: list[InputTopic] = []
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
+
+    def _repr_html_(self) -> str:
+        from headwater.apps.notebook import app_html
+
+        return app_html(self)
+
+    @property
+    def home(self) -> Path:
+        """The folder of the app: checkpoints, state, views, and the address of the process that runs it."""
+        if self._home is not None:
+            return Path(self._home).absolute()
+        if "://" in self.log:
+            return Path(".headwater", "apps", self.name).absolute()
+        return Path(self.log).absolute() / "apps" / self.name
+
+    @property
+    def views(self) -> AppViews:
+        """The views by name, in whichever process the app runs: `app.views["spend"].get(card=42)`."""
+        from headwater.apps.views import AppViews
+
+        return AppViews(self)
+
+    # -- declarations -------------------------------------------------------------------------------------------------
+
+    # Any: whatever `Log.create` takes.
+    def input(self, name: str, schema: Any = None, **settings: Any) -> str:
+        """Declare a topic that other programs write. It is created if it is missing, so that the app can start first."""
+        check_name("topic", name)
+        for known in self.inputs:
+            if known.name == name:
+                raise _taken(name, first=known.where, second="app.input")
+        self.inputs.append(InputTopic(name=name, schema=schema, where="app.input", settings=settings))
+        return name
+
+    @overload
+    def topic(self, function: Function) -> Function: ...
+
+    @overload
+    def topic(
+        self,
+        *,
+        key: Names = None,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        sinks: Sequence[Sink] = (),
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+        late: str | None = None,
+        sides: Mapping[str, str] | None = None,
+        ask: bool = False,
+        **settings: Any,
+    ) -> Callable[[Function], Function]: ...
+
+    def topic(self, function: Any = None, **settings: Any) -> Any:
+        """Declare a derived topic: what the function makes of its inputs, exactly once.
+
+        `key`, and whatever else `Log.create` takes (`time`, `partitions`, `retention`, …), say how the topic is made.
+        `sinks` get the same rows, computed once. `trigger` is the time between batches, none for as soon as possible;
+        `rows_max` the most rows of a batch; `late` a topic for rows that came too late; `sides` topics for the other
+        side outputs of its operators, such as `{"timed_out": "payments.abandoned"}`; with `ask`, questions to its operators are
+        answered while it runs (`app.ask`).
+        """
+        return self._decorated(function, "topic", settings)
+
+    def view(
+        self,
+        *,
+        key: Names = None,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        sinks: Sequence[Sink] = (),
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+        late: str | None = None,
+        sides: Mapping[str, str] | None = None,
+        ask: bool = False,
+        **settings: Any,
+    ) -> Callable[[Function], Function]:
+        """Declare a materialised view: for each key the newest row, served, queried and subscribed to.
+
+        The truth is a compacted topic of the same name; a store for look-ups and SQL follows it.
+        """
+        options = {
+            "name": name,
+            "inputs": inputs,
+            "sinks": sinks,
+            "mode": mode,
+            "trigger": trigger,
+            "tick": tick,
+            "rows_max": rows_max,
+            "late": late,
+            "sides": sides,
+            "ask": ask or None,
+        }
+        given = {option: value for option, value in options.items() if value not in (None, ())}
+        decorate: Callable[[Function], Function] = self._decorated(None, "view", {"key": key, **given, **settings})
+        return decorate
+
+    def sink(
+        self,
+        *sinks: Sink,
+        name: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        mode: Mode | None = None,
+        trigger: str | None = None,
+        tick: str | None = None,
+        rows_max: int | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare rows that leave the platform: to a database, a cache, a lake, people. Several sinks share one computation."""
+        options = {
+            "name": name,
+            "inputs": inputs,
+            "mode": mode,
+            "trigger": trigger,
+            "tick": tick,
+            "rows_max": rows_max,
+        }
+        given = {option: value for option, value in options.items() if value is not None}
+        decorate: Callable[[Function], Function] = self._decorated(None, "sink", {"sinks": sinks, **given})
+        return decorate
+
+    def _decorated(self, function: Any, kind: Kind, settings: dict[str, Any]) -> Any:
+        def declare(chosen: Function) -> Function:
+            self._declare(chosen, kind, dict(settings))
+            return chosen
+
+        if function is None:
+            return declare
+        if not callable(function):
+            raise ArgumentInvalid(name=f"app.{kind}", value=function, expected="keyword arguments, or nothing")
+        return declare(function)
+
+    def _declare(self, function: Callable[..., Any], kind: Kind, settings: dict[str, Any]) -> None:
+        name = settings.pop("name", None) or function.__name__
+        check_name("query", name)
+        where = where_of(function)
+        taken = {one.name: one.where for one in self.inputs} | {one.name: one.where for one in self.queries}
+        if name in taken:
+            raise _taken(name, first=taken[name], second=where)
+        key = _names(settings.pop("key", None))
+        sinks = tuple(settings.pop("sinks", ()))
+        for period in ("trigger", "tick"):
+            if settings.get(period) is not None:
+                parse_seconds(settings[period])
+        if kind == "view" and not key:
+            why = "a view needs the columns that tell its rows apart, as `@app.view(key=…)`"
+            raise DeclarationInvalid(query=name, where=where, why=why)
+        if kind == "sink" and not sinks:
+            why = "it names no sink, as in `@app.sink(PostgresSink(…))`"
+            raise DeclarationInvalid(query=name, where=where, why=why)
+        inputs = inputs_of(function, settings.pop("inputs", None) or {}, query=name)
+        own = {
+            each: settings.pop(each)
+            for each in ("mode", "trigger", "tick", "rows_max", "late", "sides", "ask")
+            if each in settings
+        }
+        query = Query(
+            name=name, kind=kind, function=function, inputs=inputs, where=where, key=key, sinks=sinks,
+            topic=settings, **own,
+        )  # fmt: skip
+        self.queries.append(query)
+
+    def query(self, name: str) -> Query:
+        """Return the declared query of this name."""
+        return found(self.queries, name)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Run the app in this process until it is interrupted, or has caught up; `headwater run` does the same."""
+        from headwater.apps.runner import Runner
+
+        Runner(self, until_caught_up=until_caught_up).run()
+
+    # Any: a key's value, or its columns by name.
+    def ask(
+        self,
+        query: str,
+        *,
+        key: Any = None,
+        compute: Mapping[str, str | tuple[str, str]] | None = None,
+        operator: str | None = None,
+        rows_max: int = 10_000,
+        seconds: str | float = 30.0,
+    ) -> Answer:
+        """Run an interactive query: read the state of a query's operator, of one key, of all keys, or aggregated.
+
+        The query is declared with `ask=True` and runs, in this process or another. The question is answered from the
+        state after a definite batch, and the answer says which offsets of the inputs that reflects. `compute` is
+        evaluated where the rows are: `{"total": "sum(spent)"}`. Costs a small batch, and a look at the state.
+
+            app.ask("spend", key="anna").rows
+        """
+        from headwater.apps.interactive_query import ask
+
+        return ask(self, query, key=key, compute=compute, operator=operator, rows_max=rows_max, seconds=seconds)
+
+    def append(self, topic: str, rows: Rows) -> None:
+        """Append rows to a topic of the app's log, for scripts and notebooks."""
+        from headwater.log import open as open_log
+
+        with open_log(self.log) as log:
+            log.append(topic, rows)
+
+
+def found(queries: Sequence[Query], name: str) -> Query:
+    for query in queries:
+        if query.name == name:
+            return query
+    raise NotFound(kind="query", name=name, near=did_you_mean(name, [query.name for query in queries]))
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def _taken(name: str, *, first: str, second: str) -> DeclarationInvalid:
+    why = f"{name!r} is declared twice: at {first} and at {second}; give one of them another name, such as with `name=`"
+    return DeclarationInvalid(query=name, where=second, why=why)

@@ -1,0 +1,69 @@
+"""Ways in which an app, or one of its queries, fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.errors import LogError, NotFound, QueryError, UsageError
+
+
+@dataclass(eq=False, kw_only=True)
+class DeclarationInvalid(UsageError):
+    """A query of an app is declared in a way that cannot work."""
+
+    query: str
+    where: str
+    why: str
+    problem = "The query {query!r} ({where}) cannot run as it is declared: {why}."
+    remedy = "Correct the declaration; nothing was started."
+
+
+@dataclass(eq=False, kw_only=True)
+class AppFileInvalid(UsageError):
+    """A file does not hold an app that can be run."""
+
+    path: str
+    why: str
+    problem = "{path} cannot be run: {why}."
+    remedy = "A file to run makes one app, such as `app = headwater.App('fraud', log='./data')`."
+
+
+@dataclass(eq=False, kw_only=True)
+class RunnerNotFound(NotFound):
+    """No process runs this app now."""
+
+    kind: str = "process"
+    problem = "No {kind} runs app {name!r}.{near}"
+    remedy = "Start it with `headwater run FILE`."
+
+
+@dataclass(eq=False, kw_only=True)
+class AppSilent(LogError):
+    """An app runs, but does not answer, so that nothing can read its views."""
+
+    app: str
+    http_status: ClassVar[int] = 503
+    problem = "App {app!r} runs, but does not answer."
+    remedy = "See what keeps its process busy, or restart it. In SQL, `log.NAME` reads the topic of a view meanwhile."
+
+
+@dataclass(eq=False, kw_only=True)
+class OutputChanged(QueryError):
+    """What a query writes no longer fits the topic that its rows went to before."""
+
+    query: str
+    topic: str
+    why: str
+    problem = "The query {query!r} no longer fits its topic {topic!r}: {why}."
+    remedy = "Undo the change, or run it as a new version with `headwater replay {query} --as v2`. Nothing was written."
+
+
+@dataclass(eq=False, kw_only=True)
+class QueryFailed(QueryError):
+    """A query has stopped with an error."""
+
+    query: str
+    why: str
+    problem = "The query {query!r} has failed: {why}"
+    remedy = "Correct what it says and start again: the batch is done again from the beginning."

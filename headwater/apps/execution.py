@@ -1,0 +1,213 @@
+"""Run one version of a query: start it, write its output exactly once, stop it between two batches."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.apps.dead_letters import post_rejected
+from headwater.apps.declaration import Mode
+from headwater.apps.interactive_query import Parts, combined_parts
+from headwater.apps.plan import QueryPlan
+from headwater.engine.open_logs import shared_log
+from headwater.faults import reach
+from headwater.operators import SideOutputs
+from headwater.sinks import Fanout, TopicSink
+from headwater.spark.batch_offsets import driver_batch
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: How long a stop waits for the current batch; a batch that is not finished by then is repeated at the next start.
+STOP_SECONDS_MAX = 60.0
+
+
+class Stopped(Exception):
+    """A batch began after the stop; the next start runs it."""
+
+
+class Gate:
+    """Let batches pass until the gate is closed; then the next batch waits, so that none is interrupted."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._waiting = threading.Event()
+        self._open = threading.Event()
+
+    def enter(self) -> None:
+        if self._closed.is_set():
+            self._waiting.set()
+            self._open.wait(STOP_SECONDS_MAX)
+            raise Stopped
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def is_waiting(self) -> bool:
+        return self._waiting.is_set()
+
+    def release(self) -> None:
+        self._open.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Write the rows of a batch to the query's topic in one transaction, and to its sinks."""
+
+    planned: QueryPlan
+    log: str
+    state: Path
+    gate: Gate
+    answering: Parts | None = None
+    written: Callable[[], None] = field(default=lambda: None)
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        self.gate.enter()
+        reach("app.batch")
+        query, topic = self.planned.query, self.planned.version.topic
+        several = topic is not None and bool(query.sinks)
+        if several:
+            rows = rows.persist()
+        try:
+            if topic is not None:
+                TopicSink(log=self.log, topic=topic, extra_parts=combined_parts(*self._sides(), self.answering))(
+                    rows, batch_id
+                )
+                reach("app.topic_written")
+            if query.sinks:
+                told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
+                Fanout(sinks=tuple(told))(rows, batch_id)
+                reach("app.sinks_written")
+        finally:
+            if several:
+                rows.unpersist()
+        self._post_rejected(rows)
+        self.written()
+
+    def _post_rejected(self, rows: DataFrame) -> None:
+        """Write rows that operators could not use to the dead-letter topic of their input."""
+        batch = driver_batch(rows.sparkSession)
+        if batch is not None and self.planned.operators and not self._is_trial:
+            post_rejected(
+                shared_log(self.log),
+                state=self.state,
+                operators=[one.name for one in self.planned.operators],
+                inputs=self.planned.query.reads,
+                query=self.planned.query.name,
+                batch=batch,
+            )
+
+    @property
+    def _is_trial(self) -> bool:
+        """Whether the version is a trial beside the active one, which writes the same dead letters and side outputs."""
+        return self.planned.version.topic != self.planned.query.output
+
+    def _sides(self) -> list[SideOutputs]:
+        if self._is_trial:
+            return []
+        found = {side: self.planned.operator_of(side) for side in self.planned.query.aside}
+        return [
+            SideOutputs(state=self.state, operator=operator.name, topics={side: self.planned.query.aside[side]})
+            for side, operator in found.items()
+            if operator is not None
+        ]
+
+
+class RunningQuery:
+    """A started query. Its batches pass a gate, so that a stop never interrupts a batch."""
+
+    def __init__(
+        self,
+        planned: QueryPlan,
+        *,
+        log: str,
+        state: Path,
+        checkpoint: Path,
+        available_now: bool,
+        answering: Parts | None = None,
+    ) -> None:
+        self.planned = planned
+        self._gate = Gate()
+        output = Output(planned=planned, log=log, state=state, gate=self._gate, answering=answering)
+        self.query = _started(planned, output, checkpoint, available_now=available_now)
+        self.stopping = False
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    @property
+    def is_coming_up(self) -> bool:
+        """Whether Spark is still starting what the query needs: a process for each of its sources."""
+        return self.is_active and str(self.query.status["message"]).startswith("Initializing")
+
+    def error(self) -> Exception | None:
+        """Return why the query has failed; None if it runs or was stopped."""
+        if self.stopping:
+            return None
+        found: Exception | None = self.query.exception()
+        return found
+
+    def drain(self) -> None:
+        """Process all input that exists now; `error` has the failure, if there is one."""
+        from pyspark.errors import PySparkException
+
+        with contextlib.suppress(PySparkException):
+            self.query.processAllAvailable()
+
+    def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> None:
+        """Wait until the current batch is committed, then stop."""
+        self.stopping = True
+        self._gate.close()
+        deadline = time.monotonic() + seconds_max
+        while self.is_active and time.monotonic() < deadline and not self._gate.is_waiting():
+            if not self.query.status["isTriggerActive"]:
+                break
+            time.sleep(0.02)
+        stopper = threading.Thread(target=self._stop_query, daemon=True)
+        stopper.start()
+        stopper.join(
+            0.2
+        )  # Spark marks the query as ended first, so what the gate raises next is not taken for an error
+        self._gate.release()
+        stopper.join(seconds_max)
+
+    def _stop_query(self) -> None:
+        from pyspark.errors import PySparkException
+
+        with contextlib.suppress(PySparkException):
+            self.query.stop()
+
+
+def _started(planned: QueryPlan, output: Output, checkpoint: Path, *, available_now: bool) -> StreamingQuery:
+    """Start the query in its output mode; a view uses append mode if Spark cannot update it."""
+    from pyspark.errors import AnalysisException
+
+    query = planned.query
+    modes: list[Mode] = [query.mode] if query.mode is not None else ["append"]
+    if query.mode is None and query.kind == "view":
+        modes = ["update", "append"]
+    for mode in modes:
+        writer = (
+            planned.rows.writeStream.outputMode(mode)
+            .foreachBatch(output)
+            .queryName(f"{query.name}-v{planned.version.number}")
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif query.trigger is not None:
+            writer = writer.trigger(processingTime=f"{parse_seconds(query.trigger)} seconds")
+        try:
+            return writer.start()
+        except AnalysisException:
+            if mode == modes[-1]:
+                raise
+    raise AssertionError("a query has at least one mode")

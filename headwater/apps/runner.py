@@ -1,0 +1,430 @@
+"""The process that runs an app: it holds the app's lock, its Spark session, its queries, its views and its server."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.apps.app import App, found
+from headwater.apps.app_file import send_by_value
+from headwater.apps.declaration import Query
+from headwater.apps.errors import QueryFailed
+from headwater.apps.execution import RunningQuery
+from headwater.apps.failure import Trouble, told_of, trouble_of
+from headwater.apps.graph import ordered, picture
+from headwater.apps.home import Home, Version
+from headwater.apps.home import Runner as Announced
+from headwater.apps.interactive_query import AnswerWriter
+from headwater.apps.plan import Planner, QueryPlan, schemas_of
+from headwater.apps.query_progress import QueryProgress, listener
+from headwater.apps.replay import Replays
+from headwater.apps.status import Graph, QueryStatus
+from headwater.apps.supervision import SupervisedQuery
+from headwater.apps.view_maintenance import add_view, kept_views, rebuild
+from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound
+from headwater.log import Log
+from headwater.log import open as open_log
+from headwater.spark.session import is_lost, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+#: Serves an app while it runs.
+Served = Callable[..., contextlib.AbstractContextManager[Announced]]
+LOOK_SECONDS = 0.2
+#: Between the end of the JVM's connections and that of its process.
+LOST_SECONDS_MAX = 2.0
+#: How long a caller waits: a switch to a trial brings two versions to one offset first.
+ASK_SECONDS_MAX = 900.0
+#: How many queries start at a time: each starts processes, and Spark gives up on one that is not up in ten seconds.
+STARTS_MAX = 2
+#: After how many failures in a row of a query a bounded run fails.
+FAILURES_MAX = 3
+
+# Several queries share the cores; while no rows come, each polls less often than Spark's default.
+_CONF = {"spark.scheduler.mode": "FAIR", "spark.sql.streaming.pollingDelay": "25ms"}
+
+
+def _served_app(runner: Runner, *, port: int) -> contextlib.AbstractContextManager[Announced]:
+    """Serve an app and its log. The server is a layer above the apps, so it is imported by its name."""
+    served: Served = importlib.import_module("headwater.http.running").served_app
+    return served(runner, port=port)
+
+
+class Runner:
+    """Runs an app in this process."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        log: str | None = None,
+        master: str | None = None,
+        only: Sequence[str] = (),
+        start: str | None = None,
+        until_caught_up: bool = False,
+        standby: bool = False,
+        port: int = 0,
+        serve: bool = True,
+        served: Served | None = None,
+        spark: SparkSession | None = None,
+        clock: str = "system",
+        plan_first: bool = True,
+    ) -> None:
+        if log is not None:
+            app.log = log
+        self.app = app
+        self.home = Home(app.home)
+        self._master = master or app.master
+        self._start = start
+        self._until_caught_up = until_caught_up
+        self._standby = standby
+        self._port = port
+        self._serve = serve
+        self._served = served or _served_app
+        self._clock = clock
+        #: Whether all queries are planned before the first starts; otherwise each starts as soon as it is planned.
+        self._plan_first = plan_first
+        self._given = spark
+        self._stop = threading.Event()
+        # Any: a function, and its result.
+        self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._supervisor: int | None = None
+        self.spark: SparkSession | None = None
+        # Any: a listener of Spark's.
+        self._listener: Any = None
+        self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
+        self.supervised: dict[str, SupervisedQuery] = {}
+        self._progress: dict[str, QueryProgress] = {}
+        self.replays = Replays(self)
+        self._planned = False
+        self._prepared: dict[str, QueryPlan] = {}
+
+    # -- from start to end --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until stopped, or until all input is processed."""
+        with self.ready():
+            if self._until_caught_up:
+                self.catch_up()
+            else:
+                self.supervise()
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Runner]:
+        """Hold the app's lock, with its graph checked and its log open; release everything at the end."""
+        self._supervisor = threading.get_ident()
+        if self._standby and self.home.is_held():
+            self.start_spark()  # what takes longest is over when the other process dies
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.home.held(self.app.name, wait=self._standby))
+            self.log: Log = stack.enter_context(open_log(self.app.log))
+            self._declare_inputs()
+            self.queries = self._ordered()
+            self._check_start()
+            self.keeper = stack.enter_context(kept_views(self.app, self.home, self.log))
+            for query in self.queries:
+                self.supervise_version(query, self.home.versions(query.name, topic=query.output).active)
+            stack.callback(self._stop_queries)
+            if self._serve:
+                self.announced = stack.enter_context(self._served(self, port=self._port))
+            yield self
+
+    def _declare_inputs(self) -> None:
+        for topic in self.app.inputs:
+            if topic.name not in self.log.topics():
+                self.log.create(topic.name, topic.schema, **topic.settings)
+
+    def _ordered(self) -> list[Query]:
+        running = {query.name for query in self.queries}
+        every = ordered(self.app.name, self.app.queries, topics=self.log.topics())
+        return [query for query in every if query.name in running]
+
+    def _check_start(self) -> None:
+        if self._start is None:
+            return
+        for query in self.queries:
+            if self.home.query_id(query.name, self.home.versions(query.name, topic=query.output).active.number):
+                expected = (
+                    f"nothing, for {query.name!r} has begun already; `headwater replay` runs a second version beside it"
+                )
+                raise ArgumentInvalid(name="--from", value=self._start, expected=expected)
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def supervise_version(self, query: Query, version: Version) -> SupervisedQuery:
+        """Supervise a version of a query from now on."""
+        status = QueryStatus(
+            name=query.name,
+            kind=query.kind,
+            app=self.app.name,
+            version=version.number,
+            inputs=query.reads,
+            outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
+            aside=query.aside,
+        )
+        progress = QueryProgress(status, state=self.home.state)
+        one = SupervisedQuery(query=query, version=version, progress=progress, start=self.start_version)
+        self.supervised[one.name] = one
+        self._progress[one.name] = one.progress
+        return one
+
+    def forget_version(self, one: SupervisedQuery) -> None:
+        self.supervised.pop(one.name, None)
+        self._progress.pop(one.name, None)
+
+    def active(self, query: Query) -> SupervisedQuery:
+        return self.version(query, self.home.versions(query.name, topic=query.output).active)
+
+    def version(self, query: Query, version: Version) -> SupervisedQuery:
+        return self.supervised[f"{query.name}-v{version.number}"]
+
+    def start_version(self, query: Query, version: Version, *, stop: str | None = None) -> RunningQuery:
+        """Start a version now; with `stop`, only up to these offsets of its inputs."""
+        version = self._begun(version)
+        planned = self._prepared.pop(query.name, None)
+        if planned is None or planned.version != version or stop is not None:
+            planned = self._planner().plan(query, version, stop=stop)
+        if (progress := self._progress.get(f"{query.name}-v{version.number}")) is not None:
+            progress.combines = planned.combines
+        if version.topic == query.output:
+            found = [one.to_json() for one in planned.finders]
+            self.home.set_finders(query.name, reads=query.reads, topic=query.output, finders=found)
+        running = RunningQuery(
+            planned,
+            log=self.log.address,
+            state=self.home.state,
+            checkpoint=self.home.checkpoint(query.name, version.number),
+            available_now=self._until_caught_up or stop is not None,
+            answering=self._answering(planned),
+        )
+        if query.kind == "view" and version.topic == query.output:
+            add_view(self.keeper, self.log, query, producer=str(running.query.id))
+        return running
+
+    def _answering(self, planned: QueryPlan) -> AnswerWriter | None:
+        """Return the writer of answers, if the query answers interactive queries; a trial does not."""
+        query, version = planned.query, planned.version
+        if not query.ask or version.topic != query.output:
+            return None
+        return AnswerWriter(
+            app=self.app.name,
+            log=self.log.address,
+            state=self.home.state,
+            checkpoint=self.home.checkpoint(query.name, version.number),
+            operators=tuple(one.name for one in planned.operators),
+        )
+
+    def _begun(self, version: Version) -> Version:
+        """Return the version with the start position of this run, if one is given."""
+        return version if self._start is None or version.number > 1 else replace(version, start=self._start)
+
+    # -- Spark --------------------------------------------------------------------------------------------------------
+
+    def start_spark(self) -> SparkSession:
+        """Start the Spark session of this app. Everything else works before it is up."""
+        if self.spark is None:
+            send_by_value(self.app)
+            base = self._given or session(
+                self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
+            )
+            self._listener = listener(self._progress)
+            base.streams.addListener(self._listener)
+            self.spark = base
+        return self.spark
+
+    def _planner(self) -> Planner:
+        views = frozenset(query.name for query in self.app.queries if query.kind == "view")
+        spark = self.start_spark()
+        return Planner(
+            spark=spark,
+            log=self.log,
+            views=views,
+            state=str(self.home.state),
+            clock=self._clock,
+            app=self.app.name,
+        )
+
+    # -- continuous ---------------------------------------------------------------------------------------------------
+
+    def supervise(self) -> None:
+        """Run all queries until a stop is requested."""
+        self._supervisor = threading.get_ident()
+        if self._plan_first:
+            self._plan_all()
+        self.replays.resume()
+        while not self._stop.is_set():
+            try:
+                self._look_at_all()
+                self._run_requests()
+            except Exception as error:
+                if is_lost(self.spark, seconds=LOST_SECONDS_MAX):
+                    raise self._spark_lost() from error
+                raise
+            if is_lost(self.spark):  # queries that are about to be started would wait for it for ever
+                raise self._spark_lost()
+
+    def _spark_lost(self) -> QueryFailed:
+        why = "the JVM in which Spark runs has ended. A process with `--standby` takes over by itself."
+        return QueryFailed(query=self.app.name, why=why)
+
+    def _look_at_all(self) -> None:
+        coming_up = sum(one.running is not None and one.running.is_coming_up for one in self.supervised.values())
+        for one in list(self.supervised.values()):
+            if one.running is None and one.wanted:
+                if coming_up >= STARTS_MAX:
+                    continue
+                coming_up += 1
+            one.look()
+            self._follow_schemas(one)
+
+    def ask(self, act: Callable[[], T]) -> T:
+        """Call a function in the supervising thread: only one thread starts and stops queries."""
+        if threading.get_ident() == self._supervisor:
+            return act()
+        answer: Future[T] = Future()
+        self._requests.put((act, answer))
+        return answer.result(ASK_SECONDS_MAX)
+
+    def _run_requests(self, *, wait_seconds: float = LOOK_SECONDS) -> None:
+        with contextlib.suppress(queue.Empty):
+            act, answer = self._requests.get(timeout=wait_seconds)
+            try:
+                answer.set_result(act())
+            except Exception as error:  # raised in the caller
+                answer.set_exception(error)
+
+    def _follow_schemas(self, one: SupervisedQuery) -> None:
+        """Restart a query whose inputs have a new schema version; Spark itself reads schemas only at the start."""
+        if one.running is not None and one.running.is_active:
+            known = one.running.planned.schemas
+            if schemas_of(self.log, known) != known:
+                one.restart()
+
+    def _plan_all(self) -> None:
+        """Plan every query once before any of them starts, so that a mistake in one is raised before rows are read."""
+        if self._planned:
+            return
+        planner = self._planner()
+        for query in self.queries:
+            version = self._begun(self.home.versions(query.name, topic=query.output).active)
+            try:
+                self._prepared[query.name] = planner.plan(query, version)
+            except HeadwaterError:
+                raise
+            except Exception as error:  # the user's own function: its line is what people need
+                raise QueryFailed(query=query.name, why=told_of(trouble_of(error))) from error
+        self._planned = True
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def wait_for_stop(self, seconds: float) -> bool:
+        """Wait until a stop is requested or the time is over; return whether it was requested."""
+        return self._stop.wait(seconds)
+
+    def request_stop(self) -> None:
+        """Request a stop between two batches; may be called from a signal handler."""
+        self._stop.set()
+
+    def _stop_queries(self) -> None:
+        if is_lost(self.spark):  # its queries are gone with it
+            return
+        stoppers = [threading.Thread(target=one.stop) for one in self.supervised.values() if one.running is not None]
+        for stopper in stoppers:
+            stopper.start()
+        for stopper in stoppers:
+            stopper.join()
+        if self.spark is not None and self._listener is not None:
+            self.spark.streams.removeListener(self._listener)
+
+    # -- a bounded job ------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Process all input that exists now, each query after those it reads from."""
+        self._plan_all()
+        for query in self.queries:
+            one = next(each for each in self.supervised.values() if each.query is query)
+            one.restart()
+            while not one.ended and not self._stop.is_set():
+                one.look()
+                if one.failures >= FAILURES_MAX and one.trouble is not None:
+                    raise QueryFailed(query=query.name, why=told_of(one.trouble))
+                self._run_requests(wait_seconds=0.02)
+        self.keeper.catch_up()
+
+    def drain(self) -> None:
+        """Process all input that exists now with queries that go on afterwards; raise the first failure."""
+        self._plan_all()
+        for query in self.queries:
+            one = self.active(query)
+            one.look()
+            if one.running is not None:
+                one.running.drain()
+                one.look()
+            if one.trouble is not None and one.running is None:
+                raise QueryFailed(query=query.name, why=told_of(one.trouble))
+        self.keeper.catch_up()
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Return the last failure of each query that had one."""
+        return {one.name: one.trouble for one in list(self.supervised.values()) if one.trouble is not None}
+
+    # -- for the API ----------------------------------------------------------------------------------------------
+
+    def statuses(self) -> list[QueryStatus]:
+        return [one.progress.status() for one in list(self.supervised.values())]
+
+    def graph(self) -> Graph:
+        statuses = {one.query.name: one.progress.status() for one in self.supervised.values()}
+        return picture(self.app.name, self.app.queries, statuses=statuses, labels=self._columns())
+
+    def _columns(self) -> dict[str, str]:
+        """Return the columns of the existing topics that the app reads and writes."""
+        names = {name for query in self.app.queries for name in (*query.reads, query.output, *query.aside.values())}
+        found = {}
+        for name in sorted(name for name in names if name is not None):
+            with contextlib.suppress(NotFound):
+                found[name] = ", ".join(self.log.topic(name).schema.names)
+        return found
+
+    def trouble(self, name: str) -> Trouble | None:
+        """Return the last failure of a query; None if it had none."""
+        return self._of(name).trouble
+
+    def stop_query(self, name: str) -> None:
+        self.ask(lambda: self._of(name).stop())
+
+    def restart_query(self, name: str) -> None:
+        self.ask(lambda: self._of(name).restart())
+
+    def explain(self, name: str) -> str:
+        """Return Spark's plan of the last batch of a query."""
+        return self.ask(lambda: self._explained(self._of(name)))
+
+    def _explained(self, one: SupervisedQuery) -> str:
+        if one.running is None:
+            return "The query does not run now."
+        return str(one.running.query._jsq.explainInternal(False))
+
+    def rebuild_view(self, name: str) -> None:
+        """Rebuild the store's rows of a view from its topic, and switch to them when they have caught up."""
+        rebuild(self.keeper, name)
+
+    def drop_view(self, name: str) -> None:
+        """Drop the store's rows of a view that the app no longer declares. Its topic stays."""
+        if any(query.name == name and query.kind == "view" for query in self.app.queries):
+            expected = "a view that the app no longer declares; take it out of the file first"
+            raise ArgumentInvalid(name="view", value=name, expected=expected)
+        self.keeper.store.drop(name)
+
+    def _of(self, name: str) -> SupervisedQuery:
+        return self.active(found(self.queries, name))

@@ -1,0 +1,1 @@
+"""Consumer groups: their lag and their members, and where they go on."""

@@ -1,0 +1,46 @@
+"""A question before anything is changed: what will happen, and a way out."""
+
+from __future__ import annotations
+
+from html import escape
+from types import TracebackType
+from typing import Self
+
+from nicegui import ui
+
+from headwater.console.kit.layout import block, button
+
+
+class Question:
+    """A dialog that is filled inside `with`, and answered by one of two buttons."""
+
+    def __init__(self, title: str, *, yes: str, danger: bool = False) -> None:
+        self._dialog = ui.dialog().props(f'aria-label="{escape(title)}"')
+        with self._dialog, block("card narrow stack"):
+            ui.html(f"<h2>{escape(title)}</h2>", sanitize=False)
+            self._body = block("stack")
+            with block("row-flex end"):
+                button("Cancel", lambda: self._dialog.submit(False), kind="ghost")
+                self._yes = button(yes, lambda: self._dialog.submit(True), kind="danger" if danger else "primary")
+
+    def refuse(self, why: str) -> None:
+        """Say why it cannot be done now; it then cannot be answered with yes."""
+        with self._body, block("note bad").props('role="alert"'):
+            ui.label(why).classes("grow")
+        self._yes.disable()
+
+    async def answered(self) -> bool:
+        """Ask, and wait for the answer; whoever closes the dialog has said no."""
+        answer = await self._dialog
+        if not self._dialog.is_deleted:  # whoever leaves the page takes the dialog along
+            self._dialog.delete()
+        return bool(answer)
+
+    def __enter__(self) -> Self:
+        self._body.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._body.__exit__(kind, error, trace)

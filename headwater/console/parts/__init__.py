@@ -1,1 +1,0 @@
-"""What pages are made of: tables, tiles, charts, explanations, questions before anything is changed."""

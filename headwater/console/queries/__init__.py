@@ -1,0 +1,1 @@
+"""Queries of running apps, and their late rows."""

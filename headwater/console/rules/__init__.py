@@ -1,0 +1,1 @@
+"""Rules and stored searches, and what they match."""

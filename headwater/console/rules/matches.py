@@ -1,0 +1,334 @@
+"""Matches: where they lie, what they are, and which events made them.
+
+How the console knows which topics hold matches: an app writes down what its queries look for when it starts them
+(`finders.json` in its folder), so that `Match`, `MatchRules` and `Percolate` are known, with their key and time, whether
+the app runs or not. Topics of other origin are known by the columns that `MatchRules` and `Percolate` give their rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.apps.home import Home
+from headwater.console.kit.cells import rows_of
+from headwater.engine.finder import Finder, FinderKind
+from headwater.errors import HeadwaterError
+from headwater.log import Log
+from headwater.log.embedded import Punctuation, read_range
+
+#: The columns by which topics of unknown origin are known.
+RULES_COLUMNS = {"rule", "version", "match", "started_at", "ended_at", "measures"}
+SEARCHES_COLUMNS = {"query_id", "score", "highlights", "queries_version"}
+#: So many rows of a topic are looked at for the events of some matches; beyond, there is no time line.
+EVENTS_SCANNED_MAX = 200_000
+EVENTS_MAX = 200
+#: Rows are appended after they have happened; clocks may differ by this much.
+SKEW_US = 3_600_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A topic that holds matches, and what is known of who finds them."""
+
+    topic: str
+    kind: FinderKind
+    query: str = ""
+    app: str = ""
+    reads: tuple[str, ...] = ()
+    finder: Finder | None = field(default=None, repr=False)
+
+    def events_topic(self, log: Log) -> str | None:
+        """The topic whose rows are looked at: the one that the query reads besides its rules, with the key and the time."""
+        rules = None if self.finder is None else self.finder.rules
+        wanted = set() if self.finder is None else {*self.finder.by, *([self.finder.on] if self.finder.on else [])}
+        for name in self.reads:
+            with contextlib.suppress(HeadwaterError):
+                if name != rules and wanted <= set(log.topic(name).schema.names):
+                    return name
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One match: its row, and the times between which its events lie."""
+
+    source: Source
+    partition: int
+    offset: int
+    rule: str
+    key: dict[str, str]
+    # Any: values of the key as they are.
+    key_values: tuple[Any, ...]
+    values: dict[str, str]
+    appended_us: int
+    first_us: int | None
+    last_us: int | None
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.source.topic, self.partition, self.offset
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row that a match is made of. Any: a row."""
+
+    at_us: int
+    partition: int
+    offset: int
+    row: dict[str, Any]
+    texts: dict[str, str]
+
+
+def sources_of(log: Log, known: dict[str, FinderKind | None] | None = None) -> list[Source]:
+    """All topics that hold matches. With `known`, each topic is looked at once: there may be ten thousand."""
+    known = {} if known is None else known
+    found = {one.topic: one for one in _noted(log)}
+    for name in log.topics():
+        if name not in found:
+            if name not in known:
+                with contextlib.suppress(HeadwaterError):
+                    known[name] = kind_of(log.topic(name).schema)
+            if (kind := known.get(name)) is not None:
+                found[name] = Source(topic=name, kind=kind)
+    return sorted(found.values(), key=lambda one: one.topic)
+
+
+def kind_of(schema: pa.Schema) -> FinderKind | None:
+    """What kind of matches a topic holds, by its columns alone. The columns of `Match` are what its pattern says."""
+    names = set(schema.names)
+    return "rules" if names >= RULES_COLUMNS else "searches" if names >= SEARCHES_COLUMNS else None
+
+
+def noted(log: Log) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What apps have written down: app, query, and what it reads, writes and looks for."""
+    folder = log.home / "apps"
+    for home in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for query, body in Home(home).finders().items():
+            yield home.name, query, body
+
+
+def _noted(log: Log) -> Iterator[Source]:
+    topics = set(log.topics())
+    for app, query, body in noted(log):
+        if body["topic"] in topics and body["finders"]:
+            finder = Finder.from_json(body["finders"][0])
+            yield Source(
+                topic=body["topic"], kind=finder.kind, query=query, app=app, reads=tuple(body["reads"]), finder=finder
+            )
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def tail(log: Log, topic: str, *, rows: int) -> pa.Table:
+    """The last rows of each partition."""
+    ends, starts = log.end_offsets(topic), log.start_offsets(topic)
+    begin = {number: max(starts[number], end - rows) for number, end in ends.items()}
+    names = [*log.topic(topic).schema.names, "_partition", "_offset", "_appended_at"]
+    return log.read(topic, start=begin, stop=ends, columns=names).table()
+
+
+def matches_of(log: Log, source: Source, *, rows: int) -> list[Found]:
+    """The newest matches of a topic, the newest first."""
+    table = tail(log, source.topic, rows=rows)
+    if source.finder is None and kind_of(table.schema) != source.kind:  # another topic has its name now
+        return []
+    return sorted(matches_in(source, table), key=lambda one: -one.appended_us)[:rows]
+
+
+def match_at(log: Log, source: Source, partition: int, offset: int) -> Found | None:
+    """One match by its place."""
+    names = [*log.topic(source.topic).schema.names, "_partition", "_offset", "_appended_at"]
+    with contextlib.suppress(HeadwaterError):
+        table = log.read(
+            source.topic, start={partition: offset}, stop={partition: offset + 1}, partitions=[partition], columns=names
+        ).table()
+        return next(iter(matches_in(source, table)), None)
+    return None
+
+
+def matches_in(source: Source, table: pa.Table) -> list[Found]:
+    """Rows as matches."""
+    own = [one.name for one in table.schema if not one.name.startswith("_")]
+    by = _key(source, own)
+    texts = rows_of(table.select(own))
+    keys = table.select(list(by)).to_pylist() if by else [{}] * table.num_rows
+    times = [name for name in own if pa.types.is_timestamp(table.schema.field(name).type)]
+    moments = [_micros(table.column(name)) for name in times]
+    places = zip(*(table.column(name).to_pylist() for name in ("_partition", "_offset")), strict=True)
+    found = []
+    for at, (partition, offset) in enumerate(places):
+        known = [when for column in moments if (when := column[at]) is not None]
+        values = {name: "null" if text is None else text for name, text in zip(own, texts[at], strict=True)}
+        found.append(
+            Found(
+                source=source,
+                partition=partition,
+                offset=offset,
+                rule=_rule(source, values),
+                key={name: values[name] for name in by},
+                key_values=tuple(keys[at].values()),
+                values={name: value for name, value in values.items() if name not in by},
+                appended_us=round(table.column("_appended_at")[at].as_py().timestamp() * 1e6),
+                first_us=min(known, default=None),
+                last_us=max(known, default=None),
+            )
+        )
+    return found
+
+
+def _key(source: Source, names: Sequence[str]) -> tuple[str, ...]:
+    if source.finder is not None and source.finder.by:
+        return tuple(name for name in source.finder.by if name in names)
+    if source.kind == "rules":  # the columns between those that all rules have
+        return tuple(names[names.index("version") + 1 : names.index("match")]) if "match" in names else ()
+    return ()
+
+
+def _rule(source: Source, values: dict[str, str]) -> str:
+    return values.get({"rules": "rule", "searches": "query_id"}.get(source.kind, ""), source.query or source.topic)
+
+
+def _micros(column: pa.ChunkedArray) -> list[int | None]:
+    return list(pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist())
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def within_us(source: Source) -> int | None:
+    """How long a match of a pattern may last, where it says so."""
+    if source.finder is None or not source.finder.text:
+        return None
+    from headwater.operators.match.language import parse
+
+    with contextlib.suppress(HeadwaterError):
+        return parse(source.finder.text).within_us
+    return None
+
+
+def span_of(match: Found) -> tuple[int, int] | None:
+    """Between which event times the events of a match lie. One that names its end alone began at most WITHIN before."""
+    if match.first_us is None or match.last_us is None:
+        return None
+    if match.first_us < match.last_us:
+        return match.first_us, match.last_us
+    return match.last_us - (within_us(match.source) or 0), match.last_us
+
+
+def events_of(log: Log, matches: Iterable[Found]) -> dict[tuple[str, int, int], list[Event]]:
+    """The events of each match: the rows of its key, in the topic that its query reads, from its first time to its last.
+
+    A pattern of MATCH_RECOGNIZE is made of all rows of its key between its first and its last, so these are the events.
+    """
+    by_source: dict[str, list[Found]] = {}
+    for one in matches:
+        if one.source.finder is not None and one.source.kind != "searches" and one.key_values and span_of(one):
+            by_source.setdefault(one.source.topic, []).append(one)
+    found: dict[tuple[str, int, int], list[Event]] = {}
+    for group in by_source.values():
+        found |= _events(log, group)
+    return found
+
+
+def _events(log: Log, group: list[Found]) -> dict[tuple[str, int, int], list[Event]]:
+    source = group[0].source
+    topic, finder = source.events_topic(log), source.finder
+    if topic is None or finder is None or finder.on is None:
+        return {}
+    spans = {one.place: span for one in group if (span := span_of(one)) is not None}
+    since, until = min(first for first, _ in spans.values()), max(last for _, last in spans.values()) + 1
+    table = _scanned(log, topic, finder, since=since, until=until, keys={one.key_values for one in group})
+    if table is None:
+        return {}
+    by_key: dict[tuple[Any, ...], list[Event]] = {}
+    for event, key in as_events(table, finder):
+        by_key.setdefault(key, []).append(event)
+    return {
+        one.place: [
+            event
+            for event in by_key.get(one.key_values, ())
+            if spans[one.place][0] <= event.at_us <= spans[one.place][1]
+        ][:EVENTS_MAX]
+        for one in group
+    }
+
+
+def _scanned(
+    log: Log, topic: str, finder: Finder, *, since: int, until: int, keys: set[tuple[Any, ...]]
+) -> pa.Table | None:
+    """The rows of some keys in a range of event times; None where that would be to look at too many."""
+    names = [*log.topic(topic).schema.names, "_partition", "_offset"]
+    begin, ends = log.offset_at(topic, since - SKEW_US), log.end_offsets(topic)
+    wanted = {name: pa.array(sorted({key[at] for key in keys}, key=str)) for at, name in enumerate(finder.by)}
+    parts, seen = [], 0
+    for partition, end in ends.items():
+        start = min(begin.get(partition, 0), end)
+        pieces = read_range(log, topic, partition, start=start, stop=end, columns=names, since_us=since, until_us=until)
+        for piece in pieces:
+            if isinstance(piece, Punctuation):
+                continue
+            seen += piece.data.num_rows
+            if seen > EVENTS_SCANNED_MAX:
+                return None
+            rows = pa.Table.from_batches([piece.data])
+            for name, values in wanted.items():
+                rows = rows.filter(pc.is_in(rows.column(name), values.cast(rows.schema.field(name).type)))
+            parts.append(rows)
+    return pa.concat_tables(parts, promote_options="default") if parts else None
+
+
+def as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[Any, ...]]]:
+    own = [name for name in table.column_names if not name.startswith("_")]
+    texts, rows, times = rows_of(table.select(own)), table.to_pylist(), _micros(table.column(str(finder.on)))
+    order = sorted(range(table.num_rows), key=lambda at: (times[at] or 0, rows[at]["_partition"], rows[at]["_offset"]))
+    for at in order:
+        row, when = rows[at], times[at]
+        if when is not None:
+            told = {name: "null" if text is None else text for name, text in zip(own, texts[at], strict=True)}
+            event = Event(when, row["_partition"], row["_offset"], {name: row[name] for name in own}, told)
+            yield event, tuple(row[name] for name in finder.by)
+
+
+def drawn_column(source: Source, schema: pa.Schema) -> str | None:
+    """The column whose values are drawn as heights: the first number that the pattern speaks of, or else that there is."""
+    by = set() if source.finder is None else {*source.finder.by, source.finder.on}
+    numbers = [
+        one.name
+        for one in schema
+        if (pa.types.is_integer(one.type) or pa.types.is_floating(one.type) or pa.types.is_decimal(one.type))
+        and one.name not in by
+    ]
+    # What a pattern looks at stands in DEFINE; what it tells of a match, such as a number of the row, stands before.
+    _, _, conditions = ("" if source.finder is None else source.finder.text).rpartition("DEFINE")
+    spoken = [name for name in numbers if re.search(rf"\b{re.escape(name)}\b", conditions)]
+    spoken.sort(key=lambda name: (name.lower() == "id", numbers.index(name)))
+    numbers.sort(key=lambda name: name.lower() == "id")
+    return spoken[0] if spoken else numbers[0] if numbers else None
+
+
+def column_for(log: Log, source: Source) -> str | None:
+    """The column that is drawn of the events of a source."""
+    topic = source.events_topic(log)
+    with contextlib.suppress(HeadwaterError):
+        return None if topic is None else drawn_column(source, log.topic(topic).schema)
+    return None
+
+
+def points_of(events: list[Event], column: str | None) -> list[tuple[int, float | None, str]]:
+    """Events as a line of time has them: when, how high, and what is told of each."""
+    points = []
+    for event in events:
+        value = event.row.get(column) if column else None
+        told = ", ".join(f"{name} {text}" for name, text in event.texts.items())
+        points.append((event.at_us, float(value) if isinstance(value, int | float | Decimal) else None, told))
+    return points

@@ -1,0 +1,150 @@
+"""Tables of rules and of stored searches: where they are, what they hold and cost, and how that is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from headwater.apps.home import Home
+from headwater.console.rules.matches import Source, noted
+from headwater.engine.finder import Finder
+from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.log import Log
+
+Kind = Literal["rules", "searches"]
+#: The column that holds the text of a rule, by kind.
+TEXTS: dict[Kind, str] = {"rules": "text", "searches": "query"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleTable:
+    """A topic whose rows are rules, and who looks by them at what."""
+
+    topic: str
+    kind: Kind
+    columns: tuple[str, ...]
+    compact: bool
+    query: str = ""
+    app: str = ""
+    matches: str | None = None
+    events: str | None = None
+    finder: Finder | None = field(default=None, repr=False)
+
+    @property
+    def text_column(self) -> str:
+        return TEXTS[self.kind]
+
+    @property
+    def can_pause(self) -> bool:
+        return "enabled" in self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A rule as its table has it; `version` is the offset of its row. Any: its row."""
+
+    id: str
+    text: str
+    enabled: bool
+    version: int
+    appended_us: int
+    row: dict[str, Any] = field(repr=False)
+
+
+def tables_of(log: Log, known: dict[str, Kind | None] | None = None) -> list[RuleTable]:
+    """All tables of rules: those that apps have written down, and those that are known by their columns.
+
+    With `known`, each topic is looked at once: there may be ten thousand.
+    """
+    known = {} if known is None else known
+    found: dict[str, RuleTable] = {}
+    topics = set(log.topics())
+    for app, query, body in noted(log):
+        for each in body["finders"]:
+            finder = Finder.from_json(each)
+            if finder.rules is not None and finder.rules in topics and finder.kind != "pattern":
+                source = Source(topic=str(body["topic"]), kind=finder.kind, reads=tuple(body["reads"]), finder=finder)
+                found[finder.rules] = replace(
+                    _table(log, finder.rules, finder.kind),
+                    query=query,
+                    app=app,
+                    matches=body["topic"] if body["topic"] in topics else None,
+                    events=source.events_topic(log),
+                    finder=finder,
+                )
+    for name in topics - found.keys():
+        with contextlib.suppress(HeadwaterError):
+            if name not in known:
+                topic = log.topic(name)
+                known[name] = _kind(set(topic.schema.names)) if topic.key == ("id",) else None
+            if (kind := known[name]) is not None:
+                found[name] = _table(log, name, kind)
+    return sorted(found.values(), key=lambda one: one.topic)
+
+
+def _table(log: Log, name: str, kind: Kind) -> RuleTable:
+    topic = log.topic(name)
+    return RuleTable(topic=name, kind=kind, columns=tuple(topic.schema.names), compact=topic.compact)
+
+
+def _kind(names: set[str]) -> Kind | None:
+    return "rules" if {"id", "text", "enabled"} <= names else "searches" if {"id", "query"} <= names else None
+
+
+def stored_in(log: Log, table: RuleTable) -> dict[str, Stored]:
+    """The newest row of each rule; those that were removed are not there."""
+    columns = [*table.columns, "_offset", "_appended_at", "_tombstone"]
+    found: dict[str, Stored] = {}
+    for row in log.read(table.topic, columns=columns).table().to_pylist(maps_as_pydicts="strict"):
+        key, text = row["id"], row[table.text_column]
+        if key is None:
+            continue
+        found.pop(key, None)
+        if not row.pop("_tombstone") and text is not None:
+            offset, appended = row.pop("_offset"), row.pop("_appended_at")
+            found[key] = Stored(
+                id=key,
+                text=text,
+                enabled=row.get("enabled") is not False,
+                version=offset,
+                appended_us=round(appended.timestamp() * 1e6),
+                row=row,
+            )
+    return found
+
+
+def costs_of(log: Log, table: RuleTable) -> dict[str, tuple[int, float]]:
+    """Of stored searches: how many documents were tried with each, and the seconds that took."""
+    if table.kind != "searches" or table.finder is None:
+        return {}
+    from headwater.operators.percolate import costs
+
+    state = Home(log.home / "apps" / table.app).state
+    return {one.query_id: (one.candidates, one.seconds) for one in costs(state, table.finder.operator)}
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool, known: Stored | None) -> int:
+    """Put a rule into its table, and say its version. Refused if somebody has changed it since it was `known`."""
+    if not rule_id.strip():
+        raise ArgumentInvalid(name="id", value=rule_id, expected="a name for the rule")
+    row = {**({} if known is None else known.row), "id": rule_id, table.text_column: text}
+    if table.can_pause:
+        row["enabled"] = enabled
+    return _append(log, table, row, known)
+
+
+def remove(log: Log, table: RuleTable, known: Stored) -> int:
+    """Take a rule out of its table."""
+    return _append(log, table, {"id": known.id, "_tombstone": True}, known)
+
+
+def _append(log: Log, table: RuleTable, row: dict[str, Any], known: Stored | None) -> int:
+    expected = -1 if known is None else known.version
+    conditional = partial(log.append, table.topic, [row], expected_key_offset=expected)
+    appended = conditional() if log.topic(table.topic).key else log.append(table.topic, [row])
+    return max(appended.offsets_next.values()) - 1

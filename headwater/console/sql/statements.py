@@ -1,0 +1,158 @@
+"""Statements that visitors ask: bounded in rows and time, ended when nobody waits any more, and shown where they are wrong."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headwater.console.kit.live import read
+from headwater.console.threads import STATEMENTS
+from headwater.errors import HeadwaterError
+from headwater.services.sql import Sql
+from headwater.views.errors import StatementInvalid
+
+ROWS_MAX = 1_000
+SECONDS_MAX = 60.0
+_LINE = re.compile(r"LINE (\d+): (.*)\n( *)(\^+)")
+_QUOTED = re.compile(r'"([^"\n]+)"|with name (\w+) does|\'([^\'\n]+)\'')
+
+#: Those that run now.
+_running: set[Statement] = set()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a statement has found."""
+
+    table: pa.Table
+    seconds: float
+    is_cut: bool
+    """Whether there are more rows than were asked for."""
+
+
+class Leaving(Protocol):
+    """A page, as NiceGUI knows it."""
+
+    # Any: what NiceGUI takes as a handler.
+    def on_delete(self, handler: Callable[..., Any]) -> None: ...
+
+
+class Statement:
+    """One statement while it runs. `stop` ends it, from any thread; after `seconds_max` it ends by itself."""
+
+    def __init__(self, text: str, *, sql: Sql, rows_max: int = ROWS_MAX, seconds_max: float = SECONDS_MAX) -> None:
+        self.text, self._sql, self._rows_max, self._seconds_max = text, sql, rows_max, seconds_max
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self.stopped = ""
+        """Why it was ended, where it was."""
+
+    def run(self) -> Answer:
+        if self.stopped:  # while it waited for its place
+            raise StatementInvalid(statement=self.text, why=self.stopped)
+        timer = threading.Timer(self._seconds_max, self.stop, [f"It took longer than {self._seconds_max:.0f} s."])
+        timer.daemon = True
+        timer.start()
+        _running.add(self)
+        began = time.perf_counter()
+        try:
+            table = self._sql.query(self.text, limit=self._rows_max + 1, stoppable=self._stoppable)
+        finally:
+            timer.cancel()
+            _running.discard(self)
+        seconds = time.perf_counter() - began
+        return Answer(table.slice(0, self._rows_max), seconds, is_cut=table.num_rows > self._rows_max)
+
+    def stop(self, why: str = "You have stopped it.") -> None:
+        with self._lock:
+            self.stopped = self.stopped or why
+            if self._end is not None:
+                self._end()
+
+    def _stoppable(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            if self.stopped:
+                raise StatementInvalid(statement=self.text, why=self.stopped)
+            self._end = end
+
+
+class Asker:
+    """What one page asks: one statement at a time, which ends when the page is closed."""
+
+    def __init__(self, sql: Sql, client: Leaving) -> None:
+        self._sql = sql
+        self._asked: Statement | None = None
+        self.stopped = ""
+        self.is_gone = False
+        """Whether the page was closed."""
+        client.on_delete(self._leave)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._asked is not None
+
+    async def ask(self, text: str) -> Answer:
+        """The answer; where it was ended before, `stopped` says why."""
+        asked = self._asked = Statement(text, sql=self._sql)
+        try:
+            return await read(asked.run, pool=STATEMENTS)
+        finally:
+            self._asked, self.stopped = None, asked.stopped
+
+    def stop(self) -> None:
+        if self._asked is not None:
+            self._asked.stop()
+
+    def _leave(self) -> None:
+        self.is_gone = True
+        if self._asked is not None:
+            self._asked.stop("The page was closed.")
+
+
+def stop_all() -> None:
+    """End whatever runs: the server goes down."""
+    for one in list(_running):
+        one.stop("The server goes down.")
+
+
+def told(error: HeadwaterError) -> str:
+    """What is wrong with a statement, without the statement: the visitor has that before their eyes."""
+    return f"{error.why[:1].upper()}{error.why[1:]}." if isinstance(error, StatementInvalid) else str(error)
+
+
+def spot(text: str, error: HeadwaterError) -> tuple[int, int] | None:
+    """Where a statement is wrong, from the first letter to behind the last; None where nobody knows.
+
+    >>> spot("SELECT cardd FROM spend", StatementInvalid(statement="", why='Referenced column "cardd" not found'))
+    (7, 12)
+    """
+    cause = str(error.__cause__ or "")
+    if found := _LINE.search(cause):
+        return _of_line(text, int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: "), len(found[4]))
+    why = error.why if isinstance(error, StatementInvalid) else str(error)
+    for named in _QUOTED.finditer(cause or why):
+        word = next(part for part in named.groups() if part)
+        at = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
+        if at is not None:
+            return at.span()
+    return None
+
+
+def _of_line(text: str, number: int, drawn: str, column: int, width: int) -> tuple[int, int] | None:
+    """A place in one line, of which DuckDB may have drawn only a part."""
+    lines = text.split("\n")
+    if not 1 <= number <= len(lines):
+        return None
+    line, begin = lines[number - 1], sum(len(one) + 1 for one in lines[: number - 1])
+    if drawn.startswith("..."):
+        column -= 3
+        part = drawn.strip(".")
+        column += max(0, line.find(part))
+    start = min(begin + max(0, column), len(text))
+    return start, min(max(start + width, start + 1), max(len(text), start + 1))

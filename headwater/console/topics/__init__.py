@@ -1,0 +1,1 @@
+"""Topics and their rows: listed, browsed, followed, searched, produced."""

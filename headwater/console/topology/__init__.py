@@ -1,0 +1,1 @@
+"""The graph of topics, queries, views and sinks."""

@@ -1,0 +1,1 @@
+"""Materialised views: their rows as they change."""

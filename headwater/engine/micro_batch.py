@@ -1,0 +1,114 @@
+"""What a task may know of the micro-batch it works for, and what it may decide once for all tasks of that batch.
+
+Spark tells tasks the query's id and the batch's number. Whatever else must be the same in every task and on every
+retry (the processing time, the version of a rules table) is written once into the query's state folder by the
+first task, and read by all others. So a replayed batch computes what it computed the first time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBatch:
+    """A batch of a streaming query, as one of its tasks sees it."""
+
+    query: str
+    number: int
+    partition: int = 0
+    attempt: int = 0
+    run: str = ""
+    """The id of this run of the query: a restart from the same checkpoint has another."""
+
+
+def current_batch() -> MicroBatch | None:
+    """The batch that this task works for; None outside of a streaming query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query = context.getLocalProperty(QUERY_ID)
+    number = context.getLocalProperty(BATCH_ID)
+    if query is None or number is None:
+        return None
+    return MicroBatch(
+        query=query,
+        number=int(number),
+        partition=context.partitionId(),
+        attempt=context.taskAttemptId(),
+        run=context.getLocalProperty(RUN_ID) or "",
+    )
+
+
+def record_once(folder: Path, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Write a small record unless one of this name exists; return what is there. Atomic among all tasks.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> record_once(folder, "time-7", {"at_us": 1})
+    {'at_us': 1}
+    >>> record_once(folder, "time-7", {"at_us": 2})
+    {'at_us': 1}
+    """
+    found = recorded(folder, name)
+    if found is not None:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{uuid.uuid4().hex}.tmp"
+    with temporary.open("w") as file:
+        json.dump(body, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, folder / f"{name}.json")  # fails where another task was first, unlike a rename
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()
+    found = recorded(folder, name)
+    return body if found is None else found
+
+
+def recorded(folder: Path, name: str) -> dict[str, Any] | None:
+    """The record of this name, if anybody has written one."""
+    try:
+        text = (folder / f"{name}.json").read_text()
+    except FileNotFoundError:
+        return None
+    body: dict[str, Any] = json.loads(text)
+    return body
+
+
+def time_folder(state: Path, query: str) -> Path:
+    """Where sources record the processing time of each batch: `time-<batch>-<source>.json` with `at_us`."""
+    return state / query / "batches"
+
+
+def questions_of(state: Path, batch: MicroBatch) -> dict[str, Any] | None:
+    """Which questions belong to this batch: `log`, `topic`, the `query` they name, and offsets from `start` to `stop`."""
+    folder = time_folder(state, batch.query)
+    for path in sorted(folder.glob(f"asked-{batch.number}-*.json")):
+        return recorded(folder, path.stem)
+    return None
+
+
+def batch_time_us(state: Path, batch: MicroBatch) -> int | None:
+    """The processing time that the sources of this batch have recorded, the latest where there are several."""
+    folder = time_folder(state, batch.query)
+    times = [
+        recorded_time["at_us"]
+        for path in folder.glob(f"time-{batch.number}-*.json")
+        if (recorded_time := recorded(folder, path.stem)) is not None
+    ]
+    return max(times) if times else None

@@ -1,0 +1,277 @@
+"""From DataFrames to the engine: inputs are tagged and joined, rows go to the partition of their key, one call does all.
+
+inputs ──(combine)──► tagged union ──► hash of the key ──► repartition ──► mapInArrow: engine over one partition
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.engine.columns import HASH, INPUT, SLOT
+from headwater.engine.contract import Broadcast, Contract
+from headwater.engine.errors import StateFolderUnknown, StateMissing
+from headwater.engine.micro_batch import (
+    MicroBatch,
+    batch_time_us,
+    current_batch,
+    questions_of,
+    record_once,
+    recorded,
+    time_folder,
+)
+from headwater.engine.open_logs import shared_log
+from headwater.engine.packed_rows import unpacked
+from headwater.engine.questions import read_questions
+from headwater.engine.reader_protocol import direct_read, read_with
+from headwater.engine.state_folder import open_folder
+from headwater.engine.step import PartitionEngine, run_bounded
+from headwater.errors import ColumnUnknown, NotPossible
+from headwater.workers import freeze_modules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STATE_SETTING = "spark.headwater.state"
+#: `<query>:<batch>` while state is being rebuilt: bounded rows are then taken for those of that batch.
+REBUILD_SETTING = "spark.headwater.rebuild"
+Combine = Callable[[pa.Table], pa.Table]
+_applied: ContextVar[list[Contract] | None] = ContextVar("applied", default=None)
+
+
+@contextmanager
+def applied_operators() -> Iterator[list[Contract]]:
+    """Collect the operators that are applied inside of the block."""
+    found: list[Contract] = []
+    token = _applied.set(found)
+    try:
+        yield found
+    finally:
+        _applied.reset(token)
+
+
+def note_applied(contract: Contract) -> None:
+    """Register an operator with the block of `applied_operators` around it."""
+    collected = _applied.get()
+    if collected is not None:
+        collected.append(contract)
+
+
+def apply(
+    contract: Callable[[pa.Schema], Contract],
+    *inputs: DataFrame,
+    combine: tuple[Combine, pa.Schema] | None = None,
+    packed: pa.Schema | None = None,
+    partitions: int | None = None,
+    side: str | None = None,
+) -> DataFrame:
+    """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
+
+    With `side`, the rows of that side are the result instead of the output; for bounded input only. `packed` is the
+    schema of rows that come packed for their partitions, as many as `partitions_of` says.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    spark = inputs[0].sparkSession
+    frames = [_combined(frame, *combine) for frame in inputs] if combine is not None else list(inputs)
+    rows = frames[0] if len(frames) == 1 else _union(frames)
+    count = partitions_of(rows, partitions)
+    schema = to_arrow_schema(rows.schema, timezone="UTC") if packed is None else packed
+    made = replace(contract(schema), partitions=count, packed=packed is not None)
+    _check_columns(made)
+    if packed is None and (found := _packed(rows, made)) is not None:
+        rows, made = found, replace(made, packed=True)
+    note_applied(made)
+    state = spark.conf.get(STATE_SETTING, None)
+    streaming = rows.isStreaming
+    if streaming and state is None:
+        raise StateFolderUnknown(operator=made.name)
+    task = Task(
+        contract=made,
+        state=state or "",
+        streaming=streaming,
+        side=side,
+        rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
+    )
+    placed = rows.repartitionById(count, SLOT) if made.packed else _placed(rows, made)
+    output = made.output if side is None else made.side_outputs[side]
+    return placed.mapInArrow(task.run, from_arrow_schema(output))
+
+
+def partitions_of(rows: DataFrame, partitions: int | None) -> int:
+    """How many partitions an operator over these rows has: as many as it says, else as a shuffle."""
+    return partitions or int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
+
+
+def rebuilding(setting: str | None) -> MicroBatch | None:
+    """The batch whose state is being rebuilt, by the setting that says so."""
+    if not setting:
+        return None
+    query, _, number = setting.rpartition(":")
+    return MicroBatch(query=query, number=int(number))
+
+
+def _combined(frame: DataFrame, combine: Combine, schema: pa.Schema) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if found:
+            yield from combine(pa.Table.from_batches(found)).cast(schema).to_batches()
+
+    return frame.mapInArrow(run, from_arrow_schema(schema))
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+    tagged = [frame.withColumn(INPUT, F.lit(number)) for number, frame in enumerate(frames)]
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
+
+
+def _packed(rows: DataFrame, contract: Contract) -> DataFrame | None:
+    """The rows as their reader packs them, where the operator sits directly on a topic."""
+    direct = direct_read(rows)
+    if direct is None:
+        return None
+    pack = direct.pack(contract.name, rows=contract.rows, keys=contract.key, partitions=contract.partitions)
+    return None if pack is None else read_with(rows, pack, direct.options)
+
+
+def _placed(rows: DataFrame, contract: Contract) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    hashed = rows.withColumn(HASH, F.xxhash64(*contract.key))
+    slotted = hashed.withColumn(SLOT, F.pmod(HASH, F.lit(contract.partitions)).cast("int"))
+    return slotted.repartitionById(contract.partitions, SLOT)
+
+
+def _check_columns(contract: Contract) -> None:
+    for name in (*contract.key, *([contract.time] if contract.time is not None else [])):
+        if name not in contract.rows.names:
+            raise ColumnUnknown(topic=contract.name, column=name, columns=", ".join(contract.rows.names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What travels to the workers: everything needed to run one partition of one batch."""
+
+    contract: Contract
+    state: str
+    streaming: bool
+    side: str | None = None
+    rebuilding: MicroBatch | None = None
+    #: Of which call of `apply` this is: no two have the same.
+    plan: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
+        found = list(batches)
+        rows = self._rows(found)
+        batch = current_batch() if self.streaming else self._rebuilt_batch()
+        if batch is None:
+            output, sides = run_bounded(self.contract, rows, self._broadcast(None))
+            table = (
+                output
+                if self.side is None
+                else sides.get(self.side, self.contract.side_outputs[self.side].empty_table())
+            )
+        else:
+            table = self._run_batch(rows, batch)
+        yield from table.to_batches()
+
+    def _rebuilt_batch(self) -> MicroBatch | None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if self.rebuilding is None or context is None:
+            return None
+        return replace(self.rebuilding, partition=context.partitionId())
+
+    def _run_batch(self, rows: pa.Table, batch: MicroBatch) -> pa.Table:
+        folder = open_folder(self.state).within(batch.query).within(self.contract.name)
+        records = Path(self.state) / batch.query / "operators"
+        self._check_known(records, batch)
+        self._check_alone(records, batch)
+        slot = self._slot(rows, batch, records)
+        engine = PartitionEngine(self.contract, folder, slot=slot)
+        output = engine.run(
+            rows,
+            batch=batch.number,
+            processing_us=batch_time_us(Path(self.state), batch),
+            broadcast=self._broadcast(batch),
+        )
+        asked = questions_of(Path(self.state), batch)
+        if asked is not None:
+            engine.answer(read_questions(shared_log(asked["log"]), asked), batch=batch.number)
+        return output
+
+    def _rows(self, found: list[pa.RecordBatch]) -> pa.Table:
+        if found:
+            return unpacked(found) if self.contract.packed else pa.Table.from_batches(found)
+        return pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())]).empty_table()
+
+    def _check_known(self, records: Path, batch: MicroBatch) -> None:
+        """Never begin with empty state where there should be some."""
+        if recorded(records, self.contract.name) is None:
+            if batch.number > 0 and self.rebuilding is None:
+                raise StateMissing(operator=self.contract.name, batch=batch.number)
+            about = {"first_batch": batch.number, "key": list(self.contract.key)}
+            record_once(records, self.contract.name, about)
+
+    def _check_alone(self, records: Path, batch: MicroBatch) -> None:
+        """Two operators of one name in one query would write the same state, and each undo what the other did."""
+        if not batch.run:
+            return
+        name = f"{self.contract.name}-run-{batch.run}"
+        if recorded(records, name) is None:
+            for earlier in records.glob(f"{self.contract.name}-run-*.json"):
+                if earlier.name != f"{name}.json":
+                    earlier.unlink(missing_ok=True)
+        if record_once(records, name, {"plan": self.plan})["plan"] != self.plan:
+            why = (
+                f"Two operators of this query are called {self.contract.name!r}, and would overwrite each other's state"
+            )
+            raise NotPossible(why=why, instead="Give one of them another name: `name=…`")
+
+    def _slot(self, rows: pa.Table, batch: MicroBatch, records: Path) -> int:
+        """Which partition of the operator this task has. Rows say it; a task without rows goes by its own number.
+
+        Behind a union, Spark numbers the tasks of one branch after those of the other. The first task with rows
+        writes down by how much.
+        """
+        if rows.num_rows:
+            slot: int = rows.column(SLOT)[0].as_py()
+            record_once(records, f"{self.contract.name}-base", {"base": batch.partition - slot})
+            return slot
+        known = recorded(records, f"{self.contract.name}-base")
+        return (batch.partition - (known["base"] if known is not None else 0)) % self.contract.partitions
+
+    def _broadcast(self, batch: MicroBatch | None) -> Mapping[str, pa.Table]:
+        return {name: self._read(name, table, batch) for name, table in self.contract.broadcast.items()}
+
+    def _read(self, name: str, table: Broadcast, batch: MicroBatch | None) -> pa.Table:
+        log = shared_log(table.log)
+        ends = {str(partition): offset for partition, offset in log.end_offsets(table.topic).items()}
+        if batch is not None:
+            # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
+            folder = time_folder(Path(self.state), batch.query)
+            ends = record_once(folder, f"table-{batch.number}-{self.contract.name}-{name}", ends)
+        stop = {int(partition): offset for partition, offset in ends.items()}
+        found: pa.Table = log.read(table.topic, stop=stop).table()
+        return found
+
+
+def default_name(operator: object) -> str:
+    """A name for an operator that was given none: its kind, and a mark of its settings."""
+    mark = hashlib.sha256(repr(operator).encode()).hexdigest()[:8]
+    return f"{type(operator).__name__.lower()}-{mark}"

@@ -1,0 +1,363 @@
+"""Settings that windowed operators share, and how they become a contract of the engine.
+
+`WindowOperator` is for windows that time cuts (tumbling, hopping), `RowWindowOperator` for windows whose ends depend on the rows of a
+key (session, sliding, count).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pyarrow as pa
+
+from headwater.engine.aggregation import ARGUMENT, Aggregate, Computation, arguments, check_arguments, check_compute
+from headwater.engine.columns import ALL, PLACES, ROWS
+from headwater.engine.contract import Contract, Step
+from headwater.engine.event_time import (
+    LATE_SAMPLE_ROWS,
+    Late,
+    Scope,
+    WatermarkStrategy,
+    check_late,
+    late_schema,
+    watermark_strategy,
+)
+from headwater.engine.key_watermark import per_key
+from headwater.engine.reader_protocol import DirectRead, direct_read, read_with
+from headwater.engine.spark_plan import apply, default_name, partitions_of
+from headwater.engine.window_combine import CHUNK, POSITION, Combine, can_push
+from headwater.engine.window_completeness import COMPLETENESS, with_completeness
+from headwater.engine.window_spans import Spans
+from headwater.engine.window_step import (
+    END,
+    PROCESSED,
+    SLICE,
+    START,
+    Emit,
+    ProcessingStep,
+    WindowStep,
+    output_fields,
+    processing_state,
+    state_schema,
+    without_time,
+)
+from headwater.errors import ArgumentInvalid, ColumnUnknown
+from headwater.units import parse_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+EMITS = ("final", "changes", "every_change")
+#: Which time windows are made of: the one in the rows, or the one at which their batch was taken.
+Time = Literal["event", "processing"]
+
+
+def keys_of(by: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of a key; of no column, the one that is the same for all rows."""
+    return (by,) if isinstance(by, str) else tuple(by) or (ALL,)
+
+
+def check_columns(operator: str, rows: DataFrame, *names: str) -> None:
+    """Refuse columns that the rows do not have."""
+    for name in names:
+        if name not in rows.columns and name != ALL:
+            raise ColumnUnknown(topic=operator, column=name, columns=", ".join(rows.columns))
+
+
+def check_time(operator: str, rows: DataFrame, on: str) -> None:
+    """Refuse a time that is none."""
+    check_columns(operator, rows, on)
+    time_kind("on", rows, on)
+
+
+def time_kind(setting: str, rows: DataFrame, column: str) -> str:
+    """The type of a column of timestamps, by its name in Spark; another is refused."""
+    kind: str = rows.schema[column].dataType.typeName()
+    if kind not in ("timestamp", "timestamp_ntz"):
+        raise ArgumentInvalid(name=setting, value=f"{column} ({kind})", expected="a column of timestamps")
+    return kind
+
+
+def prepared(
+    operator: str,
+    rows: DataFrame,
+    *,
+    on: str,
+    by: str | tuple[str, ...],
+    compute: Mapping[str, Aggregate],
+    taken: tuple[str, ...] = (),
+    whole: bool = False,
+) -> DataFrame:
+    """The rows with their key, time, place and the arguments of the aggregates; with `whole`, everything else too."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+    keys = keys_of(by)
+    check_time(operator, rows, on)
+    check_columns(operator, rows, *keys)
+    check_compute(compute, taken=(*keys, *taken))
+    check_arguments(operator, compute, rows)
+    needed = [name for name in (*keys, on, *PLACES) if name in rows.columns]
+    kept = rows.columns if whole else list(dict.fromkeys(needed))
+    more = {ALL: F.lit(0)} if ALL in keys else {}
+    columns = {**more, **arguments(compute)}
+    return rows.select(*(F.col(f"`{name}`") for name in kept), *(one.alias(name) for name, one in columns.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOperator(ABC):
+    """Aggregation per key and window."""
+
+    on: str = ""
+    by: str | tuple[str, ...] = ()
+    compute: Mapping[str, Aggregate] | None = None
+    late_by: str | float = 0.0
+    allowed_lateness: str | float = 0.0
+    late: Late = "drop"
+    time: Time = "event"
+    emit: Emit = "final"
+    idle: str | float | None = None
+    ahead: str | float | None = "1 day"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
+    completeness: bool = False
+    combine: bool = True
+    partitions: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.emit not in EMITS:
+            raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "changes" or "every_change"')
+        check_late(self.late)
+        self._strategy()
+        self._check_which_time()
+        self._check_completeness()
+        self.spans()
+
+    def _strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(
+            time=None if self.time == "processing" else self.on,
+            late_by=self.late_by,
+            idle=self.idle,
+            ahead=self.ahead,
+            watermark=self.watermark,
+            quiet=self.quiet,
+        )
+
+    def _check_which_time(self) -> None:
+        if self.time not in ("event", "processing"):
+            raise ArgumentInvalid(name="time", value=self.time, expected='"event" or "processing"')
+        if self.time == "event" and not self.on:
+            raise ArgumentInvalid(name="on", value=self.on, expected="the column of event time")
+        if self.time == "processing":
+            for name in ("on", "late_by", "allowed_lateness"):
+                if getattr(self, name):
+                    expected = 'none beside time="processing", in which nothing is late'
+                    raise ArgumentInvalid(name=name, value=getattr(self, name), expected=expected)
+
+    def _check_completeness(self) -> None:
+        if not self.completeness:
+            return
+        if self.emit == "final":
+            expected = 'none with emit="final", whose results are complete; say emit="changes"'
+            raise ArgumentInvalid(name="completeness", value=True, expected=expected)
+        if self.watermark == "key" or self.time == "processing":
+            expected = "none where time is that of keys, or of processing"
+            raise ArgumentInvalid(name="completeness", value=True, expected=expected)
+        if COMPLETENESS in (self.compute or {}):
+            raise ArgumentInvalid(name="compute", value=COMPLETENESS, expected="names that are free")
+
+    @abstractmethod
+    def spans(self) -> Spans:
+        """How time is cut."""
+
+    @abstractmethod
+    def column(self) -> Column:
+        """The window as a column, for Spark's own grouping."""
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Aggregate; without `compute`, only add the column `window`, for `groupBy` and everything else of Spark's."""
+        called = self.name or type(self).__name__
+        if self.time == "processing":
+            return self._by_processing_time(called, rows)
+        if self.compute is None:
+            check_time(called, rows, self.on)
+            late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
+            return rows.withWatermark(self.on, late_by).withColumn("window", self.column())
+        if self.can_combine and rows.isStreaming and can_push(rows, self.compute):
+            direct = direct_read(rows)
+            if direct is not None and all(name == of for name, of in direct.columns.items()):
+                return self._pushed(called, rows, direct)
+        made = prepared(
+            called,
+            rows,
+            on=self.on,
+            by=self.by,
+            compute=self.compute,
+            taken=(START, END),
+            whole=self.late == "side_output",
+        )
+        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+
+    def _by_processing_time(self, called: str, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+
+        if not rows.isStreaming:
+            raise without_time()
+        # Which time that is the step learns from the batch: here is only the place for it.
+        timed = rows.withColumn(PROCESSED, F.lit(None).cast("timestamp"))
+        made = prepared(called, timed, on=PROCESSED, by=self.by, compute=self.compute or {}, taken=(START, END))
+        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+
+    @property
+    def can_combine(self) -> bool:
+        """Whether rows may be combined before they come: not where each of them is looked at by itself."""
+        each_row = (
+            self.emit == "every_change" or self.late == "side_output" or self.watermark == "key" or self.completeness
+        )
+        return self.combine and not each_row
+
+    def _pushed(self, called: str, rows: DataFrame, direct: DirectRead) -> DataFrame:
+        """Let the source do the first half, where the operator sits directly on a topic."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        compute = self.compute or {}
+        made = prepared(called, rows, on=self.on, by=self.by, compute=compute, taken=(START, END))
+        arguments = {name: str(one.of) for name, one in compute.items() if one.of is not None}
+        needed = dict.fromkeys((*keys_of(self.by), self.on, *arguments.values(), *POSITION))
+        read = rows.select(*(name for name in needed if name != ALL))
+        combine = Combine(
+            name=self.name or default_name(self),
+            on=self.on,
+            keys=keys_of(self.by),
+            spans=self.spans(),
+            computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
+            rows=to_arrow_schema(read.schema, timezone="UTC"),
+            arguments=arguments,
+            partitions=partitions_of(rows, self.partitions if self.by else 1),
+        )
+        contract = partial(self.contract, combine=combine)
+        packed = combine.partials if combine.packs else None
+        return apply(contract, read_with(rows, combine, direct.options), packed=packed, partitions=combine.partitions)
+
+    def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
+        keys = keys_of(self.by)
+        computation = combine.computation if combine is not None else Computation.over(self.compute or {}, rows)
+        shown = [rows.field(name) for name in keys if name != ALL]
+        processing = self.time == "processing"
+        step = WindowStep(
+            on=PROCESSED if processing else self.on,
+            spans=self.spans(),
+            computation=computation,
+            allowed_lateness_us=round(parse_seconds(self.allowed_lateness) * 1e6),
+            emit=self.emit,
+            combined=combine is not None,
+        )
+        contract = Contract(
+            name=self.name or default_name(self),
+            step=ProcessingStep(step) if processing else step,
+            key=keys,
+            rows=rows,
+            state=processing_state(state_schema(computation)) if processing else state_schema(computation),
+            side_outputs={"late": late_schema(rows)},
+            output=pa.schema([*shown, *output_fields(computation, self.emit)]),
+            event_time=self._strategy(),
+            late="step",
+            order=(SLICE, "_partition", CHUNK) if combine is not None else (),
+            hidden=tuple(
+                name
+                for name in rows.names
+                if name.startswith(ARGUMENT) or name in (ALL, PROCESSED, ROWS, SLICE, *computation.partials.names)
+            ),
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
+        )
+        return with_completeness(contract, step) if self.completeness else per_key(contract)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWindowOperator(ABC):
+    """Aggregation per key over windows whose ends depend on the rows of the key."""
+
+    on: str
+    by: str | tuple[str, ...] = ()
+    compute: Mapping[str, Aggregate] | None = None
+    late_by: str | float = 0.0
+    allowed_lateness: str | float = 0.0
+    late: Late = "drop"
+    emit: Emit = "final"
+    idle: str | float | None = None
+    ahead: str | float | None = "1 day"
+    watermark: Scope = "partition"
+    quiet: str | float | None = None
+    partitions: int | None = None
+    name: str | None = None
+
+    #: Names that results have already.
+    taken: ClassVar[tuple[str, ...]] = (START, END)
+
+    def __post_init__(self) -> None:
+        if self.emit not in EMITS:
+            raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "changes" or "every_change"')
+        if self.late not in ("drop", "side_output"):
+            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side_output"')
+        self.strategy()
+
+    def strategy(self) -> WatermarkStrategy:
+        return watermark_strategy(
+            time=self.on,
+            late_by=self.late_by,
+            idle=self.idle,
+            ahead=self.ahead,
+            watermark=self.watermark,
+            quiet=self.quiet,
+        )
+
+    @abstractmethod
+    def step(self, computation: Computation) -> Step:
+        """What happens to a batch."""
+
+    @abstractmethod
+    def state(self, computation: Computation) -> pa.Schema:
+        """What is kept of a key."""
+
+    def fields(self, computation: Computation) -> list[pa.Field]:
+        """The columns of a result beside its key."""
+        return output_fields(computation, self.emit)
+
+    @property
+    def allowed_lateness_us(self) -> int:
+        return round(parse_seconds(self.allowed_lateness) * 1e6)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        made = prepared(
+            self.name or type(self).__name__,
+            rows,
+            on=self.on,
+            by=self.by,
+            compute=self.compute or {},
+            taken=self.taken,
+            whole=self.late == "side_output",
+        )
+        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+
+    def contract(self, rows: pa.Schema) -> Contract:
+        keys = keys_of(self.by)
+        computation = Computation.over(self.compute or {}, rows)
+        shown = [rows.field(name) for name in keys if name != ALL]
+        contract = Contract(
+            name=self.name or default_name(self),
+            step=self.step(computation),
+            key=keys,
+            rows=rows,
+            state=self.state(computation),
+            side_outputs={"late": late_schema(rows)},
+            output=pa.schema([*shown, *self.fields(computation)]),
+            event_time=self.strategy(),
+            late="step",
+            hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
+            late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
+        )
+        return per_key(contract)

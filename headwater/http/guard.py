@@ -1,0 +1,242 @@
+"""What stands in front of every path: who asks, from where, how often, and how much they send.
+
+A request is refused before its body is read, and before any code that answers requests has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from headwater.errors import HeadwaterError
+from headwater.http.errors import BodyTooLarge, HostUnknown, OriginRefused, TooManyRequests
+from headwater.http.problems import answer
+from headwater.services.audit import Audit
+from headwater.services.callers import ANYBODY, LOCAL, Caller
+from headwater.services.settings import Settings
+from headwater.services.tokens import TokenInvalid, Tokens
+from headwater.units import MIB
+
+# Any: the shapes of ASGI.
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Paths that say nothing but that the server lives; a load balancer has no token.
+OPEN_PATHS = ("/livez", "/readyz")
+CLIENTS_MAX = 10_000
+#: Of a body that is too large so much more is read, and for so long, before the answer is sent.
+DRAINED_BYTES_MAX = 256 * MIB
+DRAINED_SECONDS_MAX = 10.0
+#: What these paths do is in the log anyhow, or changes nothing.
+_NOT_AUDITED = re.compile(
+    r"/api/v1/(topics/[^/]+/(rows|punctuate|flush)|wait|sql|producers/.*|transactions.*"
+    r"|groups/[^/]+/members.*|groups/[^/]+/offsets|views/[^/]+/(get|rows))"
+    r"|/v1/(sql|views/[^/]+/(get|rows))|/compatibility/.*|/subjects/[^/]+"
+)
+
+logger = logging.getLogger("headwater.http")
+
+
+class Buckets:
+    """So many events per second and client, with a burst of as many as a second brings."""
+
+    def __init__(self, per_second: float, *, burst: float | None = None) -> None:
+        self._rate = per_second
+        self._burst = max(1.0, per_second if burst is None else burst)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_seconds(self, client: str) -> float:
+        """How long a client must wait before its next event; 0 where it may go on, and then the event is counted."""
+        now = time.monotonic()
+        left, since = self._left.get(client, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._rate)
+        if left < 1.0:
+            return (1.0 - left) / self._rate
+        self._left[client] = (left - 1.0, now)
+        self._left.move_to_end(client)
+        if len(self._left) > CLIENTS_MAX:
+            self._left.popitem(last=False)
+        return 0.0
+
+
+@dataclass
+class Guard:
+    """An ASGI application around another: lets through what may pass."""
+
+    app: App
+    _: KW_ONLY
+    tokens: Tokens
+    settings: Settings
+    audit: Audit | None
+    #: The name under which the server was started; "" where any name will do, for then a token is asked for.
+    host: str = ""
+    #: A token that is good for everything, and is not kept: that of a running app.
+    master: str = ""
+    #: Whether a token is asked for also where none has been made: other machines can reach the server.
+    guarded: bool = False
+    #: Paths, with all below them, that ask callers by themselves who they are.
+    public: tuple[str, ...] = ()
+    _requests: Buckets = field(init=False)
+    _failures: Buckets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._requests = Buckets(self.settings.requests_per_second_max)
+        per_minute = self.settings.failures_per_minute_max
+        self._failures = Buckets(per_minute / 60, burst=per_minute)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = self._admit(scope)
+        except HeadwaterError as error:
+            self._tell_refused(scope, error)
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                if isinstance(error, BodyTooLarge):
+                    await _drain(receive, Headers(scope=scope))
+                await answer(error)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        if scope["type"] == "websocket":
+            await self.app(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send, caller)
+
+    def _admit(self, scope: Scope) -> Caller:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        self._check_origin(headers)
+        address = (scope.get("client") or ("unknown", 0))[0]
+        caller = ANYBODY if self._is_public(scope["path"]) else self._identify(headers, address)
+        client = address if caller in (LOCAL, ANYBODY) else f"token {caller.name}"
+        if seconds := self._requests.wait_seconds(client):
+            raise TooManyRequests(seconds=seconds)
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:18]) > self.settings.body_bytes_max:
+            raise BodyTooLarge(size_max=self.settings.body_bytes_max)
+        return caller
+
+    def _is_public(self, path: str) -> bool:
+        return path in OPEN_PATHS or any(path == one or path.startswith(f"{one}/") for one in self.public)
+
+    def _identify(self, headers: Headers, address: str) -> Caller:
+        scheme, _, text = headers.get("authorization", "").partition(" ")
+        given = text.strip() if scheme.lower() == "bearer" else ""
+        if self.master and given and hmac.compare_digest(given.encode(), self.master.encode()):
+            return LOCAL
+        # Once asked for, tokens stay asked for: whoever revokes the last one does not mean to let everybody in.
+        self.guarded = self.guarded or bool(self.master) or bool(self.tokens)
+        if not self.guarded:
+            return LOCAL
+        try:
+            return self.tokens.check(given)
+        except TokenInvalid:
+            # Only those who are wrong are slowed down: others may share their address, behind a proxy.
+            if seconds := self._failures.wait_seconds(address):
+                raise TooManyRequests(seconds=seconds) from None
+            raise
+
+    def _check_host(self, headers: Headers) -> None:
+        if not self.host:
+            return
+        given = _name_of(headers.get("host", ""))
+        if given not in (*LOOPBACK, self.host, *self.settings.hosts):
+            raise HostUnknown(host=given[:200])
+
+    def _check_origin(self, headers: Headers) -> None:
+        origin = headers.get("origin")
+        if origin is None:
+            return
+        try:
+            own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:
+            own = False
+        if not own or origin == "null":
+            raise OriginRefused(origin=origin[:200])
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
+        async def note(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                if scope["state"].get("body_too_large") and scope["state"]["body_goes_on"]:
+                    await _drain(receive, Headers(scope=scope))
+                # Before the answer: whoever has it can find the change in the audit topic.
+                await self._write_down(scope, caller, message["status"])
+            await send(message)
+
+        await self.app(scope, self._bounded(scope, receive), note)
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        left = self.settings.body_bytes_max
+
+        async def read() -> MutableMapping[str, Any]:
+            nonlocal left
+            message = await receive()
+            if message["type"] == "http.request":
+                left -= len(message.get("body", b""))
+                if left < 0:
+                    scope["state"]["body_too_large"] = self.settings.body_bytes_max
+                    scope["state"]["body_goes_on"] = message.get("more_body", False)
+                    raise BodyTooLarge(size_max=self.settings.body_bytes_max)
+            return message
+
+        return read
+
+    async def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
+        # Neither headers nor what follows the path: both may hold secrets.
+        logger.info("%s %s %s %s", caller.name, scope["method"], scope["path"], status)
+        if self.audit is None or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return
+        if scope["state"].get("is_audited"):  # by the service that did it
+            return
+        if scope["method"] == "POST" and _NOT_AUDITED.fullmatch(scope["path"]):
+            return
+        address = (scope.get("client") or ("unknown", 0))[0]
+        target = "/".join(filter(None, [scope["path"], scope["state"].get("target")]))
+        record = partial(self.audit.record, caller=caller, address=address, action=scope["method"], target=target)
+        await asyncio.to_thread(record, status=status)
+
+    def _tell_refused(self, scope: Scope, error: HeadwaterError) -> None:
+        logger.warning("refused %s %s: %s", scope.get("method", "WS"), scope["path"], type(error).__name__)
+
+
+async def _drain(receive: Receive, headers: Headers) -> None:
+    """Read what a client still sends, up to a bound: most read the answer only then, and a closed connection hides it."""
+    if "expect" in headers:  # it waits to be told to send
+        return
+    left = DRAINED_BYTES_MAX
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAINED_SECONDS_MAX):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without its port.
+
+    >>> _name_of("localhost:8080"), _name_of("[::1]:8080"), _name_of("127.0.0.1")
+    ('localhost', '::1', '127.0.0.1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

@@ -1,0 +1,99 @@
+"""Errors as answers: problem details (RFC 9457) made from the one tree of errors.
+
+`error` and `facts` let a client raise the same class again. The status follows the exit code of the error's branch,
+and for some classes what HTTP has a word of its own for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound
+from headwater.http.errors import BodyTooLarge, TooManyRequests
+from headwater.log.errors import ServerUnreachable
+from headwater.log.remote.wire import error_to_json
+from headwater.services.callers import EVERY
+from headwater.services.host import ServerFull, caller_of
+from headwater.services.tokens import TokenInvalid
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+    from starlette.responses import Response
+
+PROBLEM = "application/problem+json"
+
+
+# Any: JSON.
+def problem(error: HeadwaterError, *, status: int | None = None) -> dict[str, Any]:
+    """What an answer says of an error. `message` is `detail` once more, for clients that know that name."""
+    about = (type(error).__doc__ or "").partition("\n")[0]
+    told = {
+        "type": f"/api/v1/problems/{type(error).__name__}",
+        "title": about.rstrip("."),
+        "status": error.http_status if status is None else status,
+        "detail": str(error),
+        "message": str(error),
+    }
+    return told | error_to_json(error)
+
+
+def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
+    from starlette.responses import Response
+
+    body = problem(error, status=status)
+    headers = {}
+    if isinstance(error, TooManyRequests | ServerFull):
+        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    if isinstance(error, TokenInvalid):
+        headers["WWW-Authenticate"] = 'Bearer realm="headwater"'
+    return Response(_json(body), body["status"], headers=headers, media_type=PROBLEM)
+
+
+# Any: JSON.
+def _json(body: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # a fact that is no text, which plain JSON escapes
+        return json.dumps(body).encode()
+
+
+def handle(app: FastAPI) -> None:
+    """Let an application tell every error in this form."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    @app.exception_handler(HeadwaterError)
+    async def refused(request: Request, error: HeadwaterError) -> Response:
+        # A name that is near to the one asked for is a hint for those who may see it.
+        if getattr(error, "near", "") and not caller_of(request).sees(EVERY):
+            error = type(error)(**{**error.facts(), "near": ""})
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first.get("loc", ())[1:]) or "body"
+        value = first.get("input")
+        shown = value if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+        expected = str(first.get("msg", "another value")).partition("Value error, ")[2] or str(first.get("msg"))
+        return answer(ArgumentInvalid(name=where, value=shown, expected=expected), status=422)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        if getattr(request.state, "body_too_large", None):
+            return answer(BodyTooLarge(size_max=request.state.body_too_large))
+        if error.status_code == 404:
+            return answer(NotFound(kind="path", name=request.url.path))
+        told = ArgumentInvalid(name="request", value=f"{request.method} {request.url.path}", expected=str(error.detail))
+        response = answer(told, status=error.status_code)
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        # The text of an unforeseen error may hold what a caller should not see: it goes to the server's own log only.
+        told = ServerUnreachable(address="this server", why=f"it failed with {type(error).__name__}")
+        return answer(told, status=500)

@@ -1,0 +1,111 @@
+"""Consumer groups as every kind of log shows them, and a consumer's part in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from headwater.log.port import Cursor, Lag, Place, Start
+
+#: What a watch has seen: new rows, topics made or deleted, a change of the group, or one of its members gone.
+Sign = Literal["rows", "topics", "state", "members"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberInfo:
+    """A member of a group as others see it."""
+
+    id: str
+    pid: int
+    host: str
+    static: bool
+    alive: bool
+    topics: tuple[str, ...]
+    assignment: dict[str, list[int]]
+    joined_us: int
+    heartbeat_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupInfo:
+    """A group with its members and, for each partition, how far it has come."""
+
+    group: str
+    generation: int
+    members: list[MemberInfo]
+    partitions: list[Lag]
+
+    @property
+    def rows(self) -> int:
+        """The lag of the whole group."""
+        return sum(lag.rows for lag in self.partitions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeekStep:
+    """What a seek does in one partition.
+
+    >>> SeekStep(group="billing", topic="orders", partition=0, current=100, new=40).rows
+    60
+    """
+
+    group: str
+    topic: str
+    partition: int
+    current: int | None
+    new: int
+    offset_start: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows will be read again; less than 0 where rows will be passed over."""
+        return max(self.current or 0, self.offset_start) - self.new
+
+
+class Groups(Protocol):
+    """All consumer groups of a log."""
+
+    def names(self) -> list[str]: ...
+    def topics(self, group: str) -> set[str]: ...
+    def describe(self, group: str) -> GroupInfo: ...
+    def lag(self, group: str | None = None) -> list[Lag]: ...
+    def seek(self, group: str, topic: str, to: Start, *, dry_run: bool = False) -> list[SeekStep]: ...
+    def delete(self, group: str) -> None: ...
+
+
+class Membership(Protocol):
+    """One consumer's part in its group: the partitions that it owns, and those that it must release."""
+
+    id: str
+    static: bool
+    owned: set[Place]
+    releasing: set[Place]
+
+    def join(self, begin: Callable[[set[str]], None]) -> None: ...
+    def refresh(self, *, look: bool = False) -> None: ...
+    def notice(self) -> None: ...
+    def release(self, places: set[Place]) -> None: ...
+    def commit(self, offsets: Mapping[Place, int] | Iterable[Place], record: Callable[[], None]) -> None: ...
+    def beat(self) -> None: ...
+    def leave(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Waits for rows of topics, for new topics, and for changes of a group."""
+
+    def add_topics(self) -> None: ...
+    def add_group(self, group: str) -> None: ...
+    def add_rows(self, topic: str) -> None: ...
+    def forget_rows(self, topic: str) -> None: ...
+    def wait(self, *, seconds: float, cursors: Mapping[Place, Cursor]) -> set[Sign]: ...
+    def close(self) -> None: ...
+
+
+def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    """Partitions, by topic and in order."""
+    found: dict[str, list[int]] = {}
+    for place in sorted(places):
+        found.setdefault(place.topic, []).append(place.partition)
+    return found

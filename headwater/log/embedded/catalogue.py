@@ -1,0 +1,322 @@
+"""The catalogue of topics: one folder each. Topics are made, changed, listed and deleted here."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import shutil
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.config import Config
+from headwater.errors import Closed, NotFound, StorageError, did_you_mean
+from headwater.filelock import SECONDS_MAX, FileLock, wait_for_lock
+from headwater.log.embedded.faults import reach
+from headwater.log.embedded.files import (
+    FILES_EACH,
+    files_max,
+    make_folders,
+    replace_file,
+    storage_error,
+    storage_errors,
+    sync_folder,
+)
+from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.state import DELETED, StateFile
+from headwater.log.embedded.topic import Recent, TopicHandle, dump_topic, load_topic
+from headwater.log.errors import FileCorrupt, ReadOnly, TopicExists
+from headwater.log.port import Topic, TopicChanges, TopicConfig, TopicSettings, parsed_settings
+from headwater.log.topic_rules import INTERNAL, check_alter, check_columns, check_key_types, check_name
+from headwater.schema import evolve, parse_schema
+
+
+class Catalogue:
+    """All topics of a log."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        log_id: str,
+        clock: Clock,
+        is_committed: Callable[[int], bool],
+        read_only: bool,
+        archive: Path,
+        open_partitions_max: int,
+        lock_seconds_max: float = SECONDS_MAX,
+    ) -> None:
+        self._lock_seconds_max = lock_seconds_max
+        self._root = root
+        self._folder = root / "topics"
+        self._log_id = log_id
+        self._clock = clock
+        self._is_committed = is_committed
+        self._read_only = read_only
+        self._archive = archive
+        self._handles: weakref.WeakValueDictionary[str, TopicHandle] = weakref.WeakValueDictionary()
+        open_max = min(open_partitions_max, max(1, files_max() // FILES_EACH))
+        self._recent_handles: Recent[TopicHandle] = Recent(open_max)
+        self._recent_partitions: Recent[Partition] = Recent(open_max)
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def get(self, name: str) -> TopicHandle:
+        handle = self._handles.get(name)
+        if handle is None or handle.deleted:
+            with self._lock:
+                handle = self._handles.get(name)
+                if handle is not None and handle.deleted:
+                    del self._handles[name]
+                    handle = None
+                if handle is None:
+                    handle = self._handles[name] = self._open(name)
+        self._recent_handles.keep(handle)
+        return handle
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a topic; unlike `names` it costs the same however many there are."""
+        return (self._folder / name).exists()
+
+    def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
+        try:
+            found = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return sorted(
+            name
+            for name in found
+            if not name.startswith(".")
+            and fnmatch.fnmatchcase(name, pattern)
+            and (internal or not name.startswith(INTERNAL))
+        )
+
+    def declare(self, name: str, schema: Any, *, exist_ok: bool, settings: TopicSettings, config: Config) -> Topic:
+        """Make a topic from what users write, or return the one that exists and is the same."""
+        check_name("topic", name)
+        if schema is None and settings.get("key") is None:
+            settings["key"] = "key"
+        columns = parse_schema(schema)
+        given = TopicConfig.of(settings, config)
+        check_columns(name, columns, key=given.key, time=given.time)
+        wanted = Topic(
+            name=name,
+            id=uuid.uuid4().hex,
+            schema=columns,
+            schemaless=schema is None,
+            created_us=self._clock.now_us(),
+            **vars(given),
+        )
+        if not self.has(name):
+            try:
+                return self.create(wanted).topic
+            except TopicExists:  # another process was faster
+                pass
+        found = self.get(name).current()
+        if not exist_ok:
+            raise TopicExists(topic=name, why="made earlier")
+        if not found.schema.equals(wanted.schema) or found.key != wanted.key or found.partitions != wanted.partitions:
+            raise TopicExists(topic=name, why="with another schema, key or number of partitions")
+        return found
+
+    def ensure(self, topic: Topic) -> None:
+        """Make a topic unless it exists."""
+        if not self.has(topic.name):
+            with contextlib.suppress(TopicExists):
+                self.create(topic)
+
+    def create(self, topic: Topic) -> TopicHandle:
+        """Make the topic under a hidden name, then rename: it is there whole, or not at all."""
+        check_name("topic", topic.name, internal=True)
+        self._writable()
+        folder = self._folder / f".new-{uuid.uuid4().hex}"
+        try:
+            make_folders(folder)
+            # Whatever its rows are promised, a topic itself survives a power cut: half of one could not be opened.
+            replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=True)
+            if topic.durability != "memory":
+                StateFile.make(folder / "state", partitions=topic.partitions)
+            reach("topic.made")
+            os.rename(folder, self._folder / topic.name)
+            with storage_errors(self._folder):
+                sync_folder(self._folder)
+        except (OSError, StorageError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, StorageError):
+                raise
+            if (self._folder / topic.name).exists():
+                raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
+            raise storage_error(error, self._folder / topic.name) from error
+        reach("topic.published")
+        return self.get(topic.name)
+
+    def alter(self, name: str, *, schema: Any, force: bool, changes: TopicChanges) -> Topic:
+        settings = parsed_settings(changes)
+
+        def change(old: Topic, schemas: dict[int, pa.Schema]) -> tuple[Topic, dict[int, pa.Schema]]:
+            new = replace(old, **settings)
+            check_alter(old, new)
+            if schema is None:
+                return new, schemas
+            parsed = parse_schema(schema)
+            if evolve(name, old.schema, parsed, force=force):
+                check_columns(name, parsed, key=old.key, time=old.time)
+                check_key_types(name, old.key, old.schema, parsed)
+                return with_schema(new, schemas, parsed)
+            return new, schemas
+
+        return self._alter(name, change)
+
+    def _alter(
+        self, name: str, change: Callable[[Topic, dict[int, pa.Schema]], tuple[Topic, dict[int, pa.Schema]]]
+    ) -> Topic:
+        """Replace `topic.json` by what `change` makes of it; every process sees it at its next call."""
+        self._writable()
+        handle = self.get(name)
+        lock = FileLock(handle.folder / "topic.lock", seconds_max=self._lock_seconds_max)
+        try:
+            with lock:
+                handle.reload()
+                topic, schemas = change(handle.topic, dict(handle.schemas))
+                if topic.partitions > handle.topic.partitions:
+                    handle.state.grow(topic.partitions)
+                with storage_errors(handle.folder):
+                    replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
+                handle.state.set_counters(handle.state.counters()[0] + 1, 0)
+        finally:
+            lock.close()
+        return handle.current()
+
+    def delete(self, name: str) -> None:
+        """Mark first, so that writers elsewhere stop; then rename, so that the name is free; then remove.
+
+        Killed in between, the mark stands, and whoever opens the topic next finishes what was begun.
+        """
+        self._writable()
+        handle = self.get(name)
+        partitions = [partition for partition in handle.partitions() if partition.folder.is_dir()]
+        with contextlib.ExitStack() as locks:
+            for partition in partitions:
+                locks.enter_context(partition.append_lock)
+            handle.state.set_counters(handle.state.counters()[0] + 1, DELETED)
+            reach("topic.marked")
+            grave = self._bury(handle.folder, handle.topic.id)
+        with self._lock:
+            self._handles.pop(name, None)
+        reach("topic.buried")
+        if handle.storage != handle.folder:
+            shutil.rmtree(handle.storage, ignore_errors=True)
+        handle.close()
+        shutil.rmtree(grave, ignore_errors=True)
+
+    def _bury(self, folder: Path, topic_id: str) -> Path:
+        """Take a deleted topic's name away, unless somebody was quicker; a topic made anew under that name stays.
+
+        A name becomes free only here, one at a time: so what was looked at is what is renamed.
+        """
+        grave = self._folder / f".deleted-{uuid.uuid4().hex}"
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            wait_for_lock(descriptor, self._folder, seconds_max=self._lock_seconds_max)
+            if _id_of(folder) == topic_id:
+                os.rename(folder, grave)
+        finally:
+            os.close(descriptor)
+        # Durable before the first file goes: a power cut must not bring back a topic without its rows.
+        sync_folder(self._folder)
+        return grave
+
+    def leftovers(self) -> list[Path]:
+        """Folders of topics that were half made or half deleted when a process died."""
+        return sorted(self._folder.glob(".new-*")) + sorted(self._folder.glob(".deleted-*"))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for handle in list(self._handles.values()):
+                handle.close()
+            self._handles.clear()
+            self._recent_handles.clear()
+            self._recent_partitions.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's files, whoever still refers to them."""
+        for handle in list(self._handles.values()):
+            handle.abandon()
+
+    def _open(self, name: str) -> TopicHandle:
+        if self._closed:
+            raise Closed(what="log")
+        check_name("topic", name, internal=True)
+        folder = self._folder / name
+        if not (folder / "topic.json").exists():
+            if _has_lost_its_description(folder):
+                raise FileCorrupt(path=str(folder / "topic.json"), why="it is gone, but rows of the topic are there")
+            raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
+        try:
+            handle = self._handle_of(folder)
+        except FileNotFoundError:  # it was deleted while we looked, and perhaps made anew
+            if not (folder / "topic.json").exists():
+                raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names())) from None
+            handle = self._handle_of(folder)
+        if handle.deleted:  # marked by a process that died, or that is about to rename it
+            handle.close()
+            if not self._read_only:
+                shutil.rmtree(self._bury(folder, handle.topic.id), ignore_errors=True)
+            raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
+        return handle
+
+    def _handle_of(self, folder: Path) -> TopicHandle:
+        return TopicHandle(
+            folder,
+            recent=self._recent_partitions,
+            archive=self._archive,
+            clock=self._clock,
+            is_committed=self._is_committed,
+            root=self._root,
+            log_id=self._log_id,
+            read_only=self._read_only,
+            lock_seconds_max=self._lock_seconds_max,
+        )
+
+    def _writable(self) -> None:
+        if self._read_only:
+            raise ReadOnly(path=str(self._root))
+
+
+def _id_of(folder: Path) -> str | None:
+    try:
+        return load_topic(folder)[0].id
+    except NotFound:
+        return None
+
+
+def _has_lost_its_description(folder: Path) -> bool:
+    """Whether there are rows of a topic without its `topic.json`, and nobody is just deleting it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not used again
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        if not any(folder.glob("*/*.log")) or (folder / "topic.json").exists():
+            return False
+        # A deletion renames the folder before it removes anything.
+        return "topic.json" not in os.listdir(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def with_schema(topic: Topic, schemas: dict[int, pa.Schema], schema: pa.Schema) -> tuple[Topic, dict[int, pa.Schema]]:
+    """The topic under its next schema version."""
+    version = max(schemas) + 1
+    return replace(topic, schema=schema, schema_version=version), {**schemas, version: schema}

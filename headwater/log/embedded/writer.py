@@ -1,0 +1,310 @@
+"""Appending to the embedded log: rows are split by partition, cut into frames, written and synced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.clock import Clock, time_us
+from headwater.config import Config
+from headwater.errors import ArgumentInvalid, NotFound, StorageError
+from headwater.log.embedded.catalogue import Catalogue
+from headwater.log.embedded.files import storage_error
+from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
+from headwater.log.embedded.keys import key_of_rows
+from headwater.log.embedded.partition import Identity, Partition, append_together
+from headwater.log.embedded.producers import Registry, producer_id
+from headwater.log.embedded.state import Tail
+from headwater.log.embedded.tidy import Tidier
+from headwater.log.embedded.topic import TopicHandle
+from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge, partition_not_found
+from headwater.log.port import Appended, Rows, Topic
+from headwater.log.topic_rules import check_name
+from headwater.schema import RowBatch, partition_of, to_batches
+from headwater.schema.rows import with_headers
+
+#: Raises where the end of a partition is not as the caller of an append expects.
+Condition = Callable[[Tail], None]
+
+
+class Writer:
+    """Appends rows to the partitions of topics."""
+
+    def __init__(
+        self, catalogue: Catalogue, registry: Registry, tidier: Tidier, *, config: Config, clock: Clock
+    ) -> None:
+        self._catalogue = catalogue
+        self._registry = registry
+        self._tidier = tidier
+        self._config = config
+        self._clock = clock
+        self._maintained = config.upkeep == "auto"
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def append(
+        self,
+        handle: TopicHandle,
+        rows: Rows,
+        *,
+        partition: int | None,
+        headers: Any,
+        expected_offset: int | None,
+        expected_key_offset: int | None,
+        identity: tuple[str, int | None, int | None] | None,
+        sent_at_us: int | None,
+        durable: bool,
+    ) -> Appended:
+        """Append rows. An `identity` is the name of an idempotent producer, its sequence and its epoch."""
+        if expected_key_offset is not None and not isinstance(rows, (list, Mapping, pa.Table, pa.RecordBatch)):
+            rows = list(rows)  # looked at twice: once for the frames, once for the key
+        known = None if identity is None else self._identity(handle, *identity)
+        topic = handle.current()
+        if known is not None and partition is None and not topic.key:
+            # Taking turns would send a retried batch to a partition that does not know it.
+            partition = known.sequence % topic.partitions
+        drafts = self.draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
+        condition = None
+        if expected_offset is not None or expected_key_offset is not None:
+            condition = _condition(handle, rows, drafts, expected_offset, expected_key_offset)
+        return self._append(handle, drafts, known, condition, durable)
+
+    @property
+    def frame_rows_max(self) -> int:
+        return self._config.frame_rows_max
+
+    def flush(self, handle: TopicHandle) -> None:
+        waits = []
+        for partition in handle.partitions():
+            written = partition.state.written(partition.number)
+            if written is not None and partition.synced and partition.visible().offset < written.offset:
+                waits.append((partition, written.offset))
+        self._sync(waits)
+
+    def punctuate(
+        self, handle: TopicHandle, time: datetime | int, *, producer: str | None, partition: int | None
+    ) -> None:
+        current = handle.current()
+        now_us = self._clock.now_us()
+        draft = draft_punctuation(time_us(time), schema_version=current.schema_version, sent_at_us=now_us)
+        identity = None
+        if producer is not None:
+            check_name("producer", producer)
+            identity = Identity(producer_id(producer), self._registry.epoch(producer), 0, producer)
+        numbers = range(current.partitions) if partition is None else [partition]
+        for number in numbers:
+            where = handle.partition(number)
+            where.append_punctuation(draft, identity)
+
+    def open_producer(self, name: str, *, holder: str | None) -> int:
+        check_name("producer", name)
+        return self._registry.open(name, holder=holder)
+
+    def last_sequence(self, handle: TopicHandle, producer: str) -> int:
+        found = -1
+        for partition in handle.partitions():
+            if partition.folder.is_dir():
+                with partition.append_lock:
+                    producers = partition.producers(partition.tail())
+                    found = max(found, producers.last_sequence(producer_id(producer)))
+        return found
+
+    def draft(
+        self,
+        handle: TopicHandle,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
+    ) -> dict[int, list[Draft]]:
+        """The frames of `rows`, by partition."""
+        topic, config = handle.current(), self._config
+        if partition is not None and not 0 <= partition < topic.partitions:
+            raise partition_not_found(topic=topic.name, partition=partition, partitions=topic.partitions)
+        sent = self._clock.now_us() if sent_at_us is None else sent_at_us
+        batches = to_batches(rows, topic.schema, topic=topic.name, rows_max=config.frame_rows_max, key=topic.key)
+        if headers is not None:
+            batches = with_headers(batches, headers)
+        if topic.compact and topic.schemaless:
+            batches = [_with_null_values_as_tombstones(batch) for batch in batches]
+        drafts: dict[int, list[Draft]] = {}
+        for batch in batches:
+            for number, part in _split(handle, topic, batch, partition):
+                drafts.setdefault(number, []).extend(_frames(topic, part, sent, config.frame_bytes_max))
+        return drafts
+
+    def draft_for(
+        self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
+    ) -> dict[int, list[Draft]]:
+        """The frames of `rows`, by partition of the topic of this name."""
+        return self.draft(self._catalogue.get(topic), rows, partition=partition, headers=headers)
+
+    def maintain(self, appended: Iterable[Appended]) -> None:
+        """Tell maintenance what a transaction has written, as an append does."""
+        for one in appended if self._maintained else ():
+            handle = self._catalogue.get(one.topic)
+            for number, (start, stop) in one.ranges.items():
+                written = handle.partition(number).state.written(number)
+                if written is not None and start <= written.segment < stop:
+                    self._tidier.rolled(handle, handle.partition(number))
+            if handle.topic.retention.seconds_max is not None:
+                self._tidier.appended(handle)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def _append(
+        self,
+        handle: TopicHandle,
+        drafts: dict[int, list[Draft]],
+        identity: Identity | None,
+        condition: Condition | None,
+        durable: bool,
+    ) -> Appended:
+        ranges: dict[int, tuple[int, int]] = {}
+        waits: list[tuple[Partition, int]] = []
+        duplicates = 0
+        places = [(handle.partition(number), drafts[number]) for number in sorted(drafts)]
+        try:
+            if len(places) == 1:
+                results = [places[0][0].append(places[0][1], identity=identity, condition=condition)]
+            else:
+                results = append_together(places, identity)
+        except (OSError, StorageError) as error:
+            if handle.deleted:  # by another process, while this one was about to append
+                raise NotFound(kind="topic", name=handle.topic.name) from error
+            if isinstance(error, StorageError):
+                raise
+            raise storage_error(error, handle.folder) from error
+        for (partition, _), written in zip(places, results, strict=True):
+            number = partition.number
+            ranges[number] = (written.offset, written.offset_next)
+            if written.tail is None:
+                duplicates += 1
+            waits.append((partition, written.offset_next))
+            if written.rolled and self._maintained:
+                self._tidier.rolled(handle, partition)
+        if handle.topic.retention.seconds_max is not None and self._maintained:
+            self._tidier.appended(handle)
+        if durable and handle.topic.durability == "fsync":
+            self._sync(waits)
+        return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
+
+    def _sync(self, waits: list[tuple[Partition, int]]) -> None:
+        if len(waits) <= 1:
+            for partition, offset in waits:
+                partition.sync_to(offset)
+            return
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-sync")
+        list(self._pool.map(lambda wait: wait[0].sync_to(wait[1]), waits))
+
+    def _identity(self, handle: TopicHandle, producer: str, sequence: int | None, epoch: int | None) -> Identity:
+        check_name("producer", producer)
+        current = self._registry.epoch(producer)
+        if epoch is not None and epoch < current:
+            raise ProducerFenced(producer=producer, epoch=epoch, current=current)
+        if sequence is None:
+            sequence = self.last_sequence(handle, producer) + 1
+        if sequence < 0:
+            raise ArgumentInvalid(
+                name="sequence", value=sequence, expected="a number that is not negative and only grows"
+            )
+        return Identity(producer_id(producer), current if epoch is None else epoch, sequence, producer)
+
+
+def _condition(
+    handle: TopicHandle,
+    rows: Rows,
+    drafts: dict[int, list[Draft]],
+    expected_offset: int | None,
+    expected_key_offset: int | None,
+) -> Condition:
+    if len(drafts) != 1:
+        raise ArgumentInvalid(name="rows", value=f"rows for {len(drafts)} partitions", expected="rows of one partition")
+    topic = handle.current()
+    number = next(iter(drafts))
+    key = key_of_rows(topic, rows) if expected_key_offset is not None else None
+
+    def check(tail: Tail) -> None:
+        if expected_offset is not None and tail.offset != expected_offset:
+            raise OffsetConflict(topic=topic.name, partition=number, expected=expected_offset, actual=tail.offset)
+        if key is not None and expected_key_offset is not None:
+            last = handle.last_offset_of(number, key, tail)
+            if last > expected_key_offset:
+                shown = str(key[0]) if len(key) == 1 else str(key)
+                raise KeyConflict(
+                    topic=topic.name, partition=number, key=shown, expected=expected_key_offset, actual=last
+                )
+
+    return check
+
+
+def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> list[Draft]:
+    """One frame, or several where one would be too large to hand around."""
+    made = draft_rows(
+        part.data,
+        schema_version=topic.schema_version,
+        codec=topic.codec,
+        time=topic.time,
+        sent_at_us=sent_at_us,
+        headers=part.headers,
+        tombstones=part.tombstones,
+    )
+    if made.size <= bytes_max:
+        return [made]
+    if made.rows == 1:
+        raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
+    rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
+    starts = range(0, made.rows, rows)
+    return [frame for start in starts for frame in _frames(topic, _sliced(part, start, rows), sent_at_us, bytes_max)]
+
+
+def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
+    if batch.data.num_rows == 0:
+        return []
+    if partition is not None or topic.partitions == 1:
+        return [(partition or 0, batch)]
+    if not topic.key:
+        handle.turn += 1
+        return [(handle.turn % topic.partitions, batch)]
+    numbers = partition_of([batch.data.column(column) for column in topic.key], topic.partitions)
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    ends = [*starts[1:], len(order)]
+    return [
+        (int(number), _taken(batch, pa.array(order[start:end])))
+        for number, start, end in zip(present, starts, ends, strict=True)
+    ]
+
+
+def _taken(batch: RowBatch, rows: pa.Array) -> RowBatch:
+    return RowBatch(
+        data=batch.data.take(rows),
+        headers=None if batch.headers is None else batch.headers.take(rows),
+        tombstones=None if batch.tombstones is None else batch.tombstones.take(rows),
+    )
+
+
+def _sliced(batch: RowBatch, start: int, rows: int) -> RowBatch:
+    return RowBatch(
+        data=batch.data.slice(start, rows),
+        headers=None if batch.headers is None else batch.headers.slice(start, rows),
+        tombstones=None if batch.tombstones is None else batch.tombstones.slice(start, rows),
+    )
+
+
+def _with_null_values_as_tombstones(batch: RowBatch) -> RowBatch:
+    values = batch.data.column("value")
+    if batch.tombstones is not None or not values.null_count:
+        return batch
+    return RowBatch(batch.data, batch.headers, values.is_null())

@@ -1,0 +1,262 @@
+"""Ways in which a log fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.errors import Conflict, LogError, NotFound, StorageError, UsageError
+
+
+@dataclass(eq=False, kw_only=True)
+class NameInvalid(UsageError):
+    """A name would not be safe as the name of a topic, group or producer."""
+
+    kind: str
+    name: str
+    why: str
+    problem = "{name!r} cannot name a {kind}: {why}."
+    remedy = "Use 1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit."
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicExists(Conflict):
+    """A topic of this name exists already, and is not the same."""
+
+    topic: str
+    why: str
+    problem = "Topic {topic!r} exists already, {why}."
+    remedy = "Use it as it is, alter it, or choose another name."
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetConflict(Conflict):
+    """A conditional append found rows that its decision did not know of."""
+
+    topic: str
+    partition: int
+    expected: int
+    actual: int
+    problem = "Partition {topic}/{partition} ends at offset {actual}, not at {expected}: rows were appended in between."
+    remedy = "Read from {expected}, decide again, and append with `expected_offset={actual}`. Nothing was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyConflict(Conflict):
+    """A conditional append found newer rows of its key."""
+
+    topic: str
+    partition: int
+    key: str
+    expected: int
+    actual: int
+    problem = "Key {key} in {topic}/{partition} was last written at offset {actual}, after {expected}."
+    remedy = "Read the key again, decide again, and append with the newer offset. Nothing was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class ProducerFenced(Conflict):
+    """A newer producer of the same name has taken over."""
+
+    producer: str
+    epoch: int
+    current: int
+    problem = "Producer {producer!r} with epoch {epoch} has been replaced by epoch {current}."
+    remedy = "Stop this process: its successor is at work. Nothing of this call was appended."
+
+
+@dataclass(eq=False, kw_only=True)
+class MemberFenced(Conflict):
+    """A consumer group has given this member's partitions to others."""
+
+    group: str
+    member: str
+    why: str
+    problem = "Member {member!r} of group {group!r} no longer owns what it commits: {why}."
+    remedy = "Poll again to get a new assignment; rows since the last commit will be read again by their new owner."
+
+
+@dataclass(eq=False, kw_only=True)
+class TransactionFinished(Conflict):
+    """The transaction has been committed or rolled back already."""
+
+    transaction: str
+    outcome: str
+    problem = "Transaction {transaction!r} is {outcome}."
+    remedy = "Begin a new transaction for further rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupActive(Conflict):
+    """A group cannot be moved or deleted while members read for it."""
+
+    group: str
+    members: int
+    problem = "Group {group!r} has {members} live members."
+    remedy = "Stop them first, or use the consumer's own `seek`."
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetExpired(LogError):
+    """A reader asked for records that retention has already deleted."""
+
+    partition: str
+    asked: int
+    oldest: int
+    http_status: ClassVar[int] = 410
+    problem = "Partition {partition} now begins at offset {oldest}, but a reader asked for {asked}."
+    remedy = "Restart the reader from 'earliest', read with `archived=True`, or raise the topic's retention."
+
+
+@dataclass(eq=False, kw_only=True)
+class OffsetAhead(LogError):
+    """A reader asked for an offset that the partition has never given out."""
+
+    partition: str
+    asked: int
+    end: int
+    http_status: ClassVar[int] = 416
+    problem = "Partition {partition} ends at offset {end}, but a reader asked for {asked}."
+    remedy = "Restart the reader from 'latest' or 'earliest'; the topic may have been deleted and made again."
+
+
+@dataclass(eq=False, kw_only=True)
+class ProducerOverloaded(LogError):
+    """A producer reached its limit and was told not to wait any longer."""
+
+    topic: str
+    limit: str
+    waited: float
+    http_status: ClassVar[int] = 503
+    problem = "The producer of {topic!r} waited {waited:.1f} s at its limit ({limit})."
+    remedy = "Add consumers, raise the limit, or choose `overload='drop'` if rows may be lost."
+
+
+@dataclass(eq=False, kw_only=True)
+class ServerUnreachable(LogError):
+    """The server of a log does not answer, or not in a way that can be understood."""
+
+    address: str
+    why: str
+    problem = "The log at {address} cannot be reached: {why}."
+    remedy = "Start it with `headwater serve`, or correct the address; whether the last change was made is not known."
+
+
+@dataclass(eq=False, kw_only=True)
+class FrameCorrupt(StorageError):
+    """Bytes that were once acknowledged are no longer what was written."""
+
+    path: str
+    position: int
+    offset: int
+    why: str
+    problem = "The frame at byte {position} of {path} (offset {offset}) is damaged: {why}."
+    remedy = (
+        "Run `headwater log verify`; restore the segment from a copy, or `headwater log repair` sets the bytes aside."
+    )
+
+
+@dataclass(eq=False, kw_only=True)
+class SegmentMissing(StorageError):
+    """A segment that must exist is gone."""
+
+    partition: str
+    offset: int
+    problem = "Partition {partition} has lost the segment that held offset {offset}."
+    remedy = "Restore the file from a copy, or run `headwater log repair` to continue without these rows."
+
+
+@dataclass(eq=False, kw_only=True)
+class FileCorrupt(StorageError):
+    """A small file that describes the log or a topic is damaged or gone. It holds no rows."""
+
+    path: str
+    why: str
+    problem = "The file {path} cannot be used: {why}."
+    remedy = "Restore it from a copy; no row was changed. docs/reference/log-format.md says what stands in it."
+
+
+@dataclass(eq=False, kw_only=True)
+class CommitLogCorrupt(StorageError):
+    """The record of committed transactions is no longer what was written."""
+
+    path: str
+    position: int
+    why: str
+    problem = (
+        "The commit log {path} is damaged at byte {position}: {why}. Which transactions were committed is not known."
+    )
+    remedy = (
+        "Restore the file from a copy, or run `headwater log repair`, which sets it aside and rebuilds it from"
+        " `commits.copy` and the partitions. Until then nothing is committed; settled rows can be read."
+    )
+
+
+@dataclass(eq=False, kw_only=True)
+class FormatUnknown(StorageError):
+    """The files were written by a release with another format."""
+
+    path: str
+    found: str
+    known: str
+    problem = "{path} has format {found}; this release reads {known}."
+    remedy = "Use a release of Headwater that knows format {found}. Nothing was changed."
+
+
+@dataclass(eq=False, kw_only=True)
+class DiskFull(StorageError):
+    """There is no room for more rows."""
+
+    path: str
+    http_status: ClassVar[int] = 507
+    problem = "The disk that holds {path} is full; nothing of this call was appended."
+    remedy = "Free some space or lower the retention; the log stays readable, and appends work again by themselves."
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadOnly(StorageError):
+    """The folder cannot be written."""
+
+    path: str
+    exit_code: ClassVar[int] = 4
+    problem = "{path} cannot be written by this user."
+    remedy = "Open it with `read_only=True` to read, or change the folder's permissions."
+
+
+@dataclass(eq=False, kw_only=True)
+class FolderUnsafe(StorageError):
+    """Another user could read or change rows that are kept in memory."""
+
+    path: str
+    why: str
+    exit_code: ClassVar[int] = 4
+    problem = "{path} is not safe for the rows of a topic in memory: {why}."
+    remedy = "Have the folder removed, by its owner or an administrator, and open the topic again, which makes it."
+
+
+@dataclass(eq=False, kw_only=True)
+class SyncFailed(StorageError):
+    """The disk did not confirm that bytes are safe."""
+
+    path: str
+    why: str
+    problem = "The disk did not confirm the bytes of {path}: {why}."
+    remedy = "Check the disk; rows of this call are not acknowledged and may or may not be there after a repair."
+
+
+@dataclass(eq=False, kw_only=True)
+class RowTooLarge(StorageError):
+    """One row alone is larger than a frame may be."""
+
+    topic: str
+    size: int
+    size_max: int
+    http_status: ClassVar[int] = 413
+    problem = "A row for topic {topic!r} takes {size} bytes; a frame holds at most {size_max}."
+    remedy = "Store the body elsewhere and append its address. Nothing of this call was appended."
+
+
+def partition_not_found(*, topic: str, partition: int, partitions: int) -> NotFound:
+    """The error for a partition that a topic does not have."""
+    near = f" Topic {topic!r} has {partitions} partitions, numbered from 0."
+    return NotFound(kind="partition", name=f"{topic}/{partition}", near=near)

@@ -1,0 +1,1 @@
+"""What of a rule is computed where, and the program that the kernel runs."""

@@ -1,0 +1,1 @@
+"""The operators `Match` and `MatchRules`: their steps, their state, and their outputs."""

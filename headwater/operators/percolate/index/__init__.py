@@ -1,0 +1,1 @@
+"""The index of stored queries: queries as arrays, found by terms and ranges, matched against batches of documents."""

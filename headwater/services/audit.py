@@ -1,0 +1,92 @@
+"""Who changed what, as rows of an internal topic of the same log: `__audit`. Rows of topics are not repeated there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.errors import HeadwaterError, NotFound
+from headwater.log.embedded import local_log
+from headwater.log.port import Retention, Topic
+from headwater.services.callers import ANYBODY, Caller
+from headwater.units import GIB
+
+if TYPE_CHECKING:
+    from headwater.log import Log
+
+AUDIT_TOPIC = "__audit"
+#: A year of changes, and no more than a disk can spare.
+RETENTION = Retention(seconds_max=365 * 86_400.0, bytes_max=GIB)
+AUDIT_SCHEMA = pa.schema(
+    [
+        pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("caller", pa.string(), nullable=False),
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("status", pa.int32(), nullable=False),
+    ]
+)
+
+
+#: Calls that asked for what does not exist or makes no sense: they changed nothing, and are no news to an auditor.
+_NOT_RECORDED = (400, 404, 405, 422)
+
+logger = logging.getLogger("headwater.audit")
+
+
+class Audit:
+    """Records each change that a service was asked for, and each one that it refused."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._made = False
+        #: Refused calls of callers without a name, by status: counted, because such callers could fill the disk.
+        self.unrecorded: Counter[int] = Counter()
+
+    def record(self, *, caller: Caller, address: str, action: str, target: str, status: int) -> None:
+        """Append one row. A disk that is full must not undo a change that has happened: that is logged instead."""
+        if status in _NOT_RECORDED:
+            return
+        if caller is ANYBODY and status >= 400:
+            self.unrecorded[status] += 1
+            return
+        target = target[:1_000].encode("utf-8", "replace").decode()  # a name that was refused may be no text
+        try:
+            self._append(caller=caller.name, address=address, action=action, target=target, status=status)
+        except HeadwaterError as error:
+            logger.error("the audit topic could not be written: %s", error)
+
+    def _append(self, *, caller: str, address: str, action: str, target: str, status: int) -> None:
+        self._make()
+        now_us = self._log.clock.now_us()
+        row = {"at": now_us, "caller": caller, "address": address, "action": action, "target": target, "status": status}
+        try:
+            self._log.append(AUDIT_TOPIC, [row])
+        except NotFound:  # somebody has removed its folder
+            self._made = False
+            self._make()
+            self._log.append(AUDIT_TOPIC, [row])
+
+    def _make(self) -> None:
+        with self._lock:
+            if not self._made:
+                local_log(self._log).create_internal(
+                    Topic(
+                        name=AUDIT_TOPIC,
+                        id="a0d17" + "0" * 27,
+                        schema=AUDIT_SCHEMA,
+                        time="at",
+                        retention=RETENTION,
+                        created_us=self._log.clock.now_us(),
+                    )
+                )
+                # One that was made before there was a bound gets it now; what somebody has set is left as it is.
+                if self._log.topic(AUDIT_TOPIC).retention == Retention():
+                    self._log.alter(AUDIT_TOPIC, retention=RETENTION)
+                self._made = True

@@ -1,0 +1,108 @@
+"""One thread that sleeps on files for everybody who waits, so that a thousand tails cost one thread and no polling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headwater.log.clients.groups import Sign
+from headwater.log.embedded.watch import Watch
+
+#: A writer that was killed sends no signal: what it left is looked at this often.
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class Waiter:
+    """Somebody who waits for some files; woken in the event loop that made it."""
+
+    def __init__(self, paths: Mapping[Path, Sign]) -> None:
+        self.paths = dict(paths)
+        self._event = asyncio.Event()
+        self._signs: set[Sign] = set()
+
+    def ring(self, touched: set[Path] | None) -> None:
+        signs = {sign for path, sign in self.paths.items() if touched is None or path in touched}
+        if signs:
+            self._signs |= signs
+            self._event.set()
+
+    async def wait(self, *, seconds: float) -> set[Sign]:
+        """Sleep until something has happened since the last call, and say what; nothing after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        self._event.clear()
+        found, self._signs = self._signs, set()
+        return found
+
+
+class Bell:
+    """Wakes those who wait in an event loop when files change."""
+
+    def __init__(self) -> None:
+        self._watch = Watch()
+        self._lock = threading.Lock()
+        self._waiters: dict[asyncio.AbstractEventLoop, set[Waiter]] = {}
+        self._uses: dict[Path, int] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    @contextlib.contextmanager
+    def waiting(self, paths: Mapping[Path, Sign]) -> Iterator[Waiter]:
+        """Listen while the block runs. What happens after the block has begun is never missed."""
+        loop, waiter = asyncio.get_running_loop(), Waiter(paths)
+        with self._lock:
+            for path, sign in paths.items():
+                self._uses[path] = self._uses.get(path, 0) + 1
+                if self._uses[path] == 1:
+                    self._watch.add(path, sign)
+            self._waiters.setdefault(loop, set()).add(waiter)
+            self._start()
+        try:
+            yield waiter
+        finally:
+            with self._lock:
+                self._waiters[loop].discard(waiter)
+                if not self._waiters[loop]:
+                    del self._waiters[loop]
+                for path in paths:
+                    self._uses[path] -= 1
+                    if not self._uses[path]:
+                        del self._uses[path]
+                        self._watch.forget(path)
+
+    def ring(self) -> None:
+        """Wake all that wait, as if all files had changed."""
+        with self._lock:
+            loops = list(self._waiters)
+        for loop in loops:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._ring, loop, None)
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread is not None:
+            self._watch.wake()
+            self._thread.join(2 * LOOK_AGAIN_SECONDS)
+        self._watch.close()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="headwater-bell", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            touched = self._watch.touched(seconds=LOOK_AGAIN_SECONDS)
+            if touched is None or touched:
+                with self._lock:
+                    loops = list(self._waiters)
+                for loop in loops:
+                    with contextlib.suppress(RuntimeError):  # the loop has ended
+                        loop.call_soon_threadsafe(self._ring, loop, touched)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop, touched: set[Path] | None) -> None:
+        for waiter in list(self._waiters.get(loop, ())):
+            waiter.ring(touched)

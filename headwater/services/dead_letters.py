@@ -1,0 +1,223 @@
+"""Dead letters: counted by reason, listed, redriven to their topics, and parked."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from headwater.errors import ArgumentInvalid, HeadwaterError, InUse, NotFound
+from headwater.log.dead_letters import SUFFIX, Found, Selection, letter_topic, letter_topics
+from headwater.log.port import Topic
+from headwater.log.redrive import Outcome, park, redrive
+from headwater.services.callers import Action
+from headwater.services.dead_letter_index import DeadLetterIndex, Reason, Timeline
+from headwater.services.service import Service, route
+
+PAGE_MAX = 1_000
+WAIT_SECONDS_MAX = 60.0
+ALL = Selection()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterPage:
+    """Some dead letters of a topic, and how many the selection has in all."""
+
+    topic: str
+    total: int
+    dead_letters: list[Found] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Redrive:
+    """A redrive: what it has done so far, or what it would do."""
+
+    topic: str
+    to: str | None = None
+    caller: str = ""
+    state: str = "running"
+    """`dry run`, `running`, `done`, `stopped` or `failed`."""
+    total: int = 0
+    """How many dead letters it set out to change."""
+    outcome: Outcome = field(default_factory=Outcome)
+    error: str = ""
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def share(self) -> float:
+        """The part that is done, from 0 to 1."""
+        return 1.0 if not self.total else min(1.0, self.outcome.changed / self.total)
+
+
+class DeadLetters(Service):
+    """What can be done with dead letters. The name of a topic also means its dead-letter topic."""
+
+    @route("GET", "/dead-letters")
+    def topics(self) -> list[str]:
+        """List the dead-letter topics that the caller may read."""
+        return [name for name in letter_topics(self.log) if self.caller.may("read", name)]
+
+    @route("GET", "/dead-letters/{topic}")
+    def page(
+        self,
+        topic: str,
+        selection: Selection = ALL,
+        *,
+        order: Literal["newest", "oldest"] = "newest",
+        skip: int = 0,
+        limit: int = 100,
+    ) -> DeadLetterPage:
+        """Read dead letters of a topic: where the row stood, why it failed, and the row itself."""
+        if skip < 0 or not 0 <= limit <= PAGE_MAX:
+            raise ArgumentInvalid(name="limit", value=limit, expected=f"at most {PAGE_MAX:,}, and nothing negative")
+        index = self._index(self._allowed(topic, "read"))
+        places = index.places(selection)
+        places = places if order == "newest" else places[::-1]
+        return DeadLetterPage(
+            topic=index.topic.name, total=len(places), dead_letters=index.read(places[skip : skip + limit])
+        )
+
+    @route("GET", "/dead-letters/{topic}/reasons")
+    def reasons(self, topic: str) -> list[Reason]:
+        """Count the dead letters of a topic by reason and state, those with the most open ones first."""
+        return self._index(self._allowed(topic, "read")).reasons()
+
+    @route("GET", "/dead-letters/{topic}/timeline")
+    def timeline(self, topic: str) -> Timeline:
+        """Count the dead letters of a topic over time, by reason."""
+        return self._index(self._allowed(topic, "read")).timeline()
+
+    @route("POST", "/dead-letters/{topic}/redrive")
+    def redrive(
+        self,
+        topic: str,
+        selection: Selection = ALL,
+        *,
+        to: str | None = None,
+        attempts_max: int | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+        wait_seconds: float = 20.0,
+    ) -> Redrive:
+        """Append the rows of open dead letters to their topic again, each of them once.
+
+        The work goes on in the background; the answer comes when it has ended, or after `wait_seconds`.
+        """
+        source = self._allowed(topic, "read" if dry_run else "admin")
+        if to is not None:
+            self.caller.require("write", to)
+        work = partial(
+            redrive,
+            self.log,
+            source.name,
+            selection,
+            to=to,
+            attempts_max=attempts_max,
+            rate=rate,
+            # A caller who may only read is shown what an admin's redrive would do.
+            may_write=partial(self.caller.may, "write") if self.caller.may("admin", source.name) else None,
+        )
+        tried = work(dry_run=True)
+        made = Redrive(topic=source.name, to=to, caller=self.caller.name, total=tried.changed, outcome=tried)
+        if dry_run:
+            return replace(made, state="dry run")
+        return self._jobs.begin(replace(made, outcome=Outcome()), work).waited(wait_seconds)
+
+    @route("GET", "/dead-letters/{topic}/redrive")
+    def redrive_progress(self, topic: str, *, wait_seconds: float = 0.0) -> Redrive | None:
+        """How far the last redrive of a topic is; null where there was none since the server started."""
+        job = self._jobs.of(self._allowed(topic, "read").name)
+        return None if job is None else job.waited(wait_seconds)
+
+    @route("DELETE", "/dead-letters/{topic}/redrive")
+    def stop_redrive(self, topic: str) -> None:
+        """Stop a redrive after the rows that are on their way. What was redriven stays so."""
+        job = self._jobs.of(self._allowed(topic, "admin").name)
+        if job is not None:
+            job.stop.set()
+
+    @route("POST", "/dead-letters/{topic}/park")
+    def park(self, topic: str, selection: Selection = ALL, *, undo: bool = False, dry_run: bool = False) -> Outcome:
+        """Park open dead letters, so that a redrive leaves them alone; with `undo`, open parked ones again."""
+        source = self._allowed(topic, "read" if dry_run else "admin")
+        return park(self.log, source.name, selection, undo=undo, dry_run=dry_run)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _allowed(self, topic: str, action: Action) -> Topic:
+        """The dead-letter topic that is meant. A caller without the scope does not learn whether it exists."""
+        self.caller.require(action, topic if topic.endswith(SUFFIX) else topic + SUFFIX)
+        try:
+            return letter_topic(self.log, topic)
+        except NotFound:
+            self.log.topic(topic)  # a name that is nowhere is the mistake, not that it has no dead letters
+            raise
+
+    def _index(self, topic: Topic) -> DeadLetterIndex:
+        return self.host.share(f"dead letters {topic.id}", lambda: DeadLetterIndex(self.log, topic))
+
+    @property
+    def _jobs(self) -> _Jobs:
+        return self.host.share("redrives", _Jobs)
+
+
+class _Stopped(Exception):
+    """A redrive is to end."""
+
+
+class _Job:
+    """A redrive in a thread of its own."""
+
+    def __init__(self, told: Redrive, work: partial[Outcome]) -> None:
+        self.told = told
+        self.stop = threading.Event()
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name="headwater-redrive", daemon=True)
+        self._thread.start()
+
+    def waited(self, seconds: float) -> Redrive:
+        """The state after so many seconds, or at its end."""
+        if seconds > 0:
+            self._thread.join(min(seconds, WAIT_SECONDS_MAX))
+        return replace(self.told)
+
+    def _run(self) -> None:
+        try:
+            self.told.outcome = self._work(tell=self._tell, pause=self._pause)
+            self.told.state = "done"
+        except _Stopped:
+            self.told.state = "stopped"
+        except HeadwaterError as error:
+            self.told.error, self.told.state = str(error), "failed"
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.told.outcome = outcome
+        self._pause(0)
+
+    def _pause(self, seconds: float) -> None:
+        if self.stop.wait(seconds):
+            raise _Stopped
+
+
+class _Jobs:
+    """The last redrive of each dead-letter topic; one runs at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+
+    def of(self, topic: str) -> _Job | None:
+        return self._jobs.get(topic)
+
+    def begin(self, told: Redrive, work: partial[Outcome]) -> _Job:
+        with self._lock:
+            job = self._jobs.get(told.topic)
+            if job is not None and job.told.running:
+                instead = "Wait until that redrive ends, or stop it"
+                raise InUse(what=f"The dead-letter topic {told.topic!r}", by="another redrive", instead=instead)
+            self._jobs[told.topic] = _Job(told, work)
+            return self._jobs[told.topic]

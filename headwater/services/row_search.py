@@ -1,0 +1,282 @@
+"""Searching a topic a little at a time, from either end, always saying how far the search has come.
+
+Rows are matched by a text, by a regular expression (RE2: linear time), or by a condition in SQL. What is searched is what
+is shown: the key and the value as text, and each header as `name: value`.
+
+A scan is over the rows that were there when it began. It may be stopped after any row and go on from there; over all
+its steps it sees each row once. Rows that retention deletes before the scan comes to them are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import ArgumentInvalid
+from headwater.log.errors import OffsetExpired
+from headwater.log.port import Log, Topic
+from headwater.services.row_pages import joined
+from headwater.services.row_text import PARTS, Part, Row, headers_of, keys_of, lines_of, rows_of
+from headwater.services.statements import Asked, Statements
+from headwater.units import MIB
+from headwater.views.conditions import offsets_where
+from headwater.views.errors import StatementExceeded, StatementInvalid
+from headwater.views.statement import Bounds
+
+Mask = npt.NDArray[np.bool_]
+#: One batch may take so long; a condition that counts to infinity is stopped.
+CONDITION_SECONDS_MAX = 5.0
+#: What DuckDB counts. What it does not count is bounded by the process that a condition runs in.
+CONDITION_MEMORY_MAX = 512 * MIB
+#: Rows, and bytes of them, that are looked at before the clock is.
+WINDOW_ROWS_MAX = 16_384
+WINDOW_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Scan:
+    """One search: what it has seen, and where it goes on."""
+
+    def __init__(
+        self,
+        log: Log,
+        topic: str,
+        matcher: Matcher,
+        *,
+        newest_first: bool = True,
+        partition: int | None = None,
+        window_rows: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log, self._topic, self._matcher, self._clock = log, log.topic(topic), matcher, clock
+        self.newest_first = newest_first
+        described = log.describe(topic)
+        each = described.bytes / max(1, described.rows)
+        self._window = window_rows or max(16, min(WINDOW_ROWS_MAX, int(WINDOW_BYTES_MAX / max(1.0, each))))
+        wanted = [one for one in described.partitions if partition in (None, one.partition)]
+        #: What is left of each partition: the first offset, and the one behind the last.
+        self._left = {one.partition: (one.offset_start, one.offset_next) for one in wanted}
+        #: The append time that each partition has been seen up to; None before its first window.
+        self._reached: dict[int, int | None] = dict.fromkeys(self._left)
+        self._cancelled = threading.Event()
+        self.total = sum(stop - start for start, stop in self._left.values())
+        self.found = 0
+        self.expired = 0
+        self.from_us: int | None = None
+        self.to_us: int | None = None
+
+    @property
+    def scanned(self) -> int:
+        """How many offsets it has come past."""
+        return self.total - sum(stop - start for start, stop in self._left.values())
+
+    @property
+    def is_done(self) -> bool:
+        return self.scanned == self.total
+
+    def cancel(self) -> None:
+        """End the step that runs, soon; the next one goes on where it ended."""
+        self._cancelled.set()
+        self._matcher.cancel()
+
+    def step(self, *, seconds: float, found_max: int) -> list[Row]:
+        """Go on for so long, or until so many rows are found; at least one batch is looked at."""
+        self._cancelled.clear()
+        until, found = self._clock() + seconds, list[Row]()
+        while not self.is_done and len(found) < found_max:
+            number = self._next_partition()
+            try:
+                found += self._look(number, found_max - len(found))
+            except ArgumentInvalid:  # also of a condition that was ended: its window is looked at again
+                if not self._cancelled.is_set():
+                    raise
+            if self._clock() >= until or self._cancelled.is_set():
+                break
+        self.found += len(found)
+        return found
+
+    def _next_partition(self) -> int:
+        """The partition whose next rows are likely to be the newest, or the oldest."""
+        open_ones = [number for number, (start, stop) in self._left.items() if start < stop]
+        unseen = [number for number in open_ones if self._reached[number] is None]
+        if unseen:
+            return unseen[0]
+        choose = max if self.newest_first else min
+        return choose(open_ones, key=lambda number: self._reached[number] or 0)
+
+    def _look(self, number: int, room: int) -> list[Row]:
+        """Look at one window of a partition, up to the last row that there is room for."""
+        start, stop = self._left[number]
+        begin = self._log.start_offsets(self._topic.name)[number]
+        if begin > start:  # retention was quicker
+            self.expired += min(begin, stop) - start
+            start = min(begin, stop)
+            self._left[number] = (start, stop)
+        low, high = (
+            (max(start, stop - self._window), stop) if self.newest_first else (start, min(stop, start + self._window))
+        )
+        found, edge = self._matches(number, low, high, room)
+        if self.newest_first:
+            self._left[number] = (start, low if edge is None else edge)
+        else:
+            self._left[number] = (high if edge is None else edge + 1, stop)
+        if self._left[number][0] >= self._left[number][1]:
+            self._left[number] = (stop, stop)
+        return found
+
+    def _matches(self, number: int, low: int, high: int, room: int) -> tuple[list[Row], int | None]:
+        """Rows of a window that fit, in the order of the scan, and the offset of the last one if there is no more room."""
+        batches: list[pa.RecordBatch] = []
+        if low < high:
+            with contextlib.suppress(OffsetExpired):
+                batches = joined(
+                    self._log.read(self._topic.name, start={number: low}, stop={number: high}, partitions=[number])
+                )
+        found: list[Row] = []
+        for data in reversed(batches) if self.newest_first else batches:
+            fits = np.flatnonzero(self._matcher.mask(self._topic, data))
+            taken = (fits[::-1] if self.newest_first else fits)[: room - len(found)]
+            found += rows_of(self._topic, data.take(pa.array(taken, pa.int64()))) if len(taken) else []
+            is_full = len(found) == room and len(taken) > 0
+            self._note_times(number, data, int(taken[-1]) if is_full else None)
+            if is_full:
+                return found, found[-1].offset
+        return found, None
+
+    def _note_times(self, number: int, data: pa.RecordBatch, last: int | None) -> None:
+        times = data.column("_appended_at").cast(pa.int64())
+        ends = (0, len(times) - 1) if last is None else ((last, len(times) - 1) if self.newest_first else (0, last))
+        first_us, last_us = int(times[ends[0]].as_py()), int(times[ends[1]].as_py())
+        self.from_us = first_us if self.from_us is None else min(self.from_us, first_us)
+        self.to_us = last_us if self.to_us is None else max(self.to_us, last_us)
+        self._reached[number] = first_us if self.newest_first else last_us
+
+
+# -- which rows are meant ---------------------------------------------------------------------------------------------
+
+
+class Matcher(Protocol):
+    """Says which rows of a batch are meant."""
+
+    def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask: ...
+    def cancel(self) -> None: ...
+
+
+class TextMatcher:
+    """Rows that hold a text, or fit a pattern, in one of some parts."""
+
+    def __init__(
+        self, text: str, *, is_pattern: bool = False, match_case: bool = False, parts: Sequence[Part] = PARTS
+    ) -> None:
+        if not text:
+            raise ArgumentInvalid(name="text", value=text, expected="something to look for")
+        if not parts:
+            raise ArgumentInvalid(name="where", value="nowhere", expected="the key, the value or the headers")
+        self._text, self._is_pattern, self._ignore_case = text, is_pattern, not match_case
+        self._parts = tuple(parts)
+        self._fits(pa.array([""]))  # a pattern that is wrong is refused here
+
+    def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask:
+        found = np.zeros(data.num_rows, dtype=np.bool_)
+        own = data.select([name for name in topic.schema.names if name in data.schema.names])
+        for part in self._parts:
+            texts = self._texts(part, topic, own, data)
+            if texts is not None:
+                found |= self._fits(texts)
+        return found
+
+    def cancel(self) -> None:
+        """Nothing to interrupt: a batch takes no longer than its length."""
+
+    def _texts(self, part: Part, topic: Topic, own: pa.RecordBatch, data: pa.RecordBatch) -> pa.Array | None:
+        if part == "value":
+            return pa.array(lines_of(topic, own), pa.large_string())
+        if part == "key":
+            if not topic.schemaless and not topic.key:
+                return None
+            return pa.array(keys_of(topic, own), pa.large_string())
+        headers = data.column("_headers")
+        if headers.null_count == len(headers):
+            return None
+        lines = ["\n".join(f"{name}: {text}" for name, text in headers_of(pairs)) for pairs in headers.to_pylist()]
+        return pa.array(lines, pa.large_string())
+
+    def _fits(self, texts: pa.Array) -> Mask:
+        try:
+            find = pc.match_substring_regex if self._is_pattern else pc.match_substring
+            found = find(texts, self._text, ignore_case=self._ignore_case)
+        except pa.ArrowInvalid as error:
+            why = str(error).split(": ", 1)[-1]
+            expected = f"a regular expression as RE2 reads them ({why})"
+            raise ArgumentInvalid(name="pattern", value=self._text, expected=expected) from error
+        return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+class ConditionMatcher:
+    """Rows for which a condition in SQL is true. It sees the row's columns, `_partition`, `_offset` and the others.
+
+    It runs in a process of `statements`, which the kernel bounds; in this one where there are none.
+    """
+
+    def __init__(self, topic: Topic, condition: str, *, statements: Statements | None = None) -> None:
+        if not condition.strip():
+            raise ArgumentInvalid(name="condition", value=condition, expected="SQL, such as amount > 100")
+        self._condition, self._statements = condition, statements
+        self._stop: Callable[[], None] | None = None
+        self.mask(topic, _empty(topic))  # a condition that is wrong is refused here
+
+    def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask:
+        rows = pa.Table.from_batches([_readable(topic, data)])
+        bounds = Bounds(seconds_max=CONDITION_SECONDS_MAX, memory_max=CONDITION_MEMORY_MAX, threads_max=1)
+        try:
+            if self._statements is None:
+                found = offsets_where(rows, self._condition, bounds=bounds, stoppable=self._stoppable)
+            else:
+                asked = Asked(rows=rows, where=self._condition, bounds=bounds)
+                found = self._statements.query(asked, stoppable=self._stoppable)
+        except StatementExceeded as error:
+            is_late = error.bound.endswith("seconds")
+            raise self._refused("it takes too long" if is_late else f"it takes more than {error.bound}") from error
+        except StatementInvalid as error:
+            raise self._refused(error.why) from error
+        return np.isin(np.asarray(data.column("_offset")), np.asarray(found.column(0)))
+
+    def cancel(self) -> None:
+        if self._stop is not None:
+            self._stop()
+
+    def _stoppable(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def _refused(self, why: str) -> ArgumentInvalid:
+        return ArgumentInvalid(
+            name="condition", value=self._condition, expected=f"SQL that is true or false for a row ({why})"
+        )
+
+
+def _readable(topic: Topic, data: pa.RecordBatch) -> pa.RecordBatch:
+    """Bytes without a schema as text, so that a condition can be written about them."""
+    if not topic.schemaless:
+        return data
+    texts: dict[str, Any] = {
+        "key": pa.array(keys_of(topic, data), pa.large_string()),
+        "value": pa.array(lines_of(topic, data), pa.large_string()),
+    }
+    names = data.schema.names
+    return pa.RecordBatch.from_arrays(
+        [texts.get(name, data.column(at)) for at, name in enumerate(names)], names=list(names)
+    )
+
+
+def _empty(topic: Topic) -> pa.RecordBatch:
+    from headwater.log.embedded.partition_reader import Projection
+
+    schema = Projection.of(topic, None).output
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

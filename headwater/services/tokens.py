@@ -1,0 +1,232 @@
+"""Tokens: how callers of a server prove who they are. A token is shown once, when it is made.
+
+    <log>/server/tokens.json     names, scopes, times and hashes; only its user may read it
+
+A token reads `hw_<id>_<secret>`. The secret has 256 random bits, so that a plain SHA-256 of it cannot be guessed back,
+and checking it costs a request next to nothing. The log's folder keeps only the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import ArgumentInvalid, NotAllowed, NotFound
+from headwater.filelock import LeaderLock
+from headwater.log.errors import NameInvalid
+from headwater.services.callers import ANYBODY, LOCAL, Caller, Scope
+from headwater.services.service import LOCAL_ONLY, Service, route
+
+#: The id has no underscore; the secret may.
+_TOKEN = re.compile(r"hw_([0-9a-f]+)_([A-Za-z0-9_-]+)")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@dataclass(eq=False, kw_only=True)
+class TokenInvalid(NotAllowed):
+    """A request has no token, or one that is wrong, expired or revoked."""
+
+    why: str = "missing"
+    http_status: ClassVar[int] = 401
+    problem = "The token is {why}."
+    remedy = "Send `Authorization: Bearer …` with a token that `headwater token create` has made."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A token as it is kept: everything but its secret."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_us: int
+    expires_us: int | None = None
+    hash: str = field(repr=False)
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(name=self.name, scopes=tuple(Scope.parse(text) for text in self.scopes))
+
+
+class Tokens:
+    """The tokens of a log. What another process changes is seen by the next request."""
+
+    def __init__(self, log: str | Path, *, clock: Clock | None = None) -> None:
+        self._folder = Path(log) / "server"
+        self._path = self._folder / "tokens.json"
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._known: dict[str, Token] = {}
+
+    def create(self, name: str, scopes: Sequence[str] = ("admin:*",), *, seconds: float | None = None) -> str:
+        """Make a token, and give its text: nobody can show it again."""
+        if not name or len(name) > 200 or not set(name) <= _LETTERS:
+            raise NameInvalid(kind="token", name=name, why="it has a letter that is not allowed, or none at all")
+        if name in (LOCAL.name, ANYBODY.name):
+            raise NameInvalid(kind="token", name=name, why="it means those who have no token")
+        if not scopes:
+            raise ArgumentInvalid(name="scope", value=[], expected="at least one scope, such as read:orders.*")
+        parsed = tuple(str(Scope.parse(text)) for text in scopes)
+        identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        now_us = self._clock.now_us()
+        with LeaderLock(self._folder / "lock").held():
+            known = self._load()
+            if any(token.name == name for token in known.values()):
+                raise ArgumentInvalid(name="name", value=name, expected="a name that no token has")
+            expires = None if seconds is None else now_us + round(seconds * 1e6)
+            known[identity] = Token(
+                id=identity, name=name, scopes=parsed, created_us=now_us, expires_us=expires, hash=_hash(secret)
+            )
+            self._store(known)
+        return f"hw_{identity}_{secret}"
+
+    def list(self) -> list[Token]:
+        """All tokens, oldest first."""
+        return sorted(self._current().values(), key=lambda token: (token.created_us, token.name))
+
+    def revoke(self, name: str) -> Token:
+        """Forget a token, by its name or its id: from the next request on it is worth nothing."""
+        with LeaderLock(self._folder / "lock").held():
+            known = self._load()
+            found = next((token for token in known.values() if name in (token.name, token.id)), None)
+            if found is None:
+                raise NotFound(kind="token", name=name)
+            del known[found.id]
+            self._store(known)
+        return found
+
+    def __bool__(self) -> bool:
+        return bool(self._current())
+
+    def check(self, text: str) -> Caller:
+        """Who has this token; `TokenInvalid` for one that is wrong, expired or revoked."""
+        if not text:
+            raise TokenInvalid
+        shape = _TOKEN.fullmatch(text)
+        identity, secret = shape.groups() if shape is not None else ("", "")
+        found = self._current().get(identity)
+        # Compared also where there is no such token, so that the time taken tells nothing.
+        same = hmac.compare_digest(_hash(secret).encode(), (found.hash if found else _hash("")).encode())
+        if found is None or not same:
+            raise TokenInvalid(why="wrong")
+        if found.expires_us is not None and found.expires_us <= self._clock.now_us():
+            raise TokenInvalid(why="expired")
+        return found.caller
+
+    def holder(self, identity: str) -> Caller | None:
+        """Who has the token of this id; None once it is revoked or has expired."""
+        found = self._current().get(identity)
+        if found is None or (found.expires_us is not None and found.expires_us <= self._clock.now_us()):
+            return None
+        return found.caller
+
+    @staticmethod
+    def id_of(text: str) -> str:
+        """The part of a token that may be remembered: who it is, without the secret.
+
+        >>> Tokens.id_of("hw_0123456789abcdef_secret")
+        '0123456789abcdef'
+        """
+        shape = _TOKEN.fullmatch(text)
+        return shape[1] if shape is not None else ""
+
+    # -- the file -----------------------------------------------------------------------------------------------------
+
+    def _current(self) -> dict[str, Token]:
+        with self._lock:
+            signature = self._signature()
+            if signature != self._seen:
+                self._known, self._seen = self._load(), signature
+            return self._known
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def _load(self) -> dict[str, Token]:
+        try:
+            body = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return {one["id"]: Token(**{**one, "scopes": tuple(one["scopes"])}) for one in body["tokens"]}
+
+    def _store(self, known: dict[str, Token]) -> None:
+        temporary = self._folder / f".tokens.{os.getpid()}.tmp"
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"format": 1, "tokens": [asdict(token) for token in known.values()]}, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenInfo:
+    """A token without what makes it good."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_us: int
+    expires_us: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewToken(TokenInfo):
+    """A token that was just made, with its text."""
+
+    token: str
+
+
+class TokenService(Service):
+    """Tokens of a log, for the user of its folder. None of this is reachable over HTTP."""
+
+    @route(LOCAL_ONLY, "{name}", scope="admin:*")
+    def create(self, name: str, scopes: tuple[str, ...] = ("admin:*",), *, seconds: float | None = None) -> NewToken:
+        """Make a token. Its text is in the answer, and nowhere else."""
+        text = self._store.create(name, scopes, seconds=seconds)
+        made = next(token for token in self._store.list() if token.name == name)
+        return NewToken(token=text, **vars(_info(made)))
+
+    @route(LOCAL_ONLY, "", scope="admin:*", audited=False)
+    def list(self) -> list[TokenInfo]:
+        """List all tokens, oldest first."""
+        return [_info(token) for token in self._store.list()]
+
+    @route(LOCAL_ONLY, "{name}", scope="admin:*")
+    def revoke(self, name: str) -> TokenInfo:
+        """Revoke a token, by its name or its id: the next request with it is refused."""
+        return _info(self._store.revoke(name))
+
+    @property
+    def _store(self) -> Tokens:
+        return Tokens(self.host.log.home, clock=self.host.log.clock)
+
+
+def _info(token: Token) -> TokenInfo:
+    return TokenInfo(
+        id=token.id,
+        name=token.name,
+        scopes=token.scopes,
+        created_us=token.created_us,
+        expires_us=token.expires_us,
+    )
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

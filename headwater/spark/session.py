@@ -1,0 +1,212 @@
+"""A Spark session with everything registered: sources, sinks, and settings that suit streams on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.spark.java import Archive, find_java, launcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STATE = "spark.headwater.state"
+LOG = "spark.headwater.log"
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+#: Jobs, stages, tasks and SQL executions whose plans, graphs and metrics the JVM keeps; Spark's own bounds are a thousand,
+#: and a hundred thousand tasks, which a query of small batches reaches within minutes.
+_RETAINED = {
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "40",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def session(
+    name: str = "headwater",
+    *,
+    master: str | None = None,
+    log: str | Path | None = None,
+    state: str | Path | None = None,
+    conf: Mapping[str, Any] | None = None,
+    quiet: bool = True,
+    archive: bool = True,
+) -> SparkSession:
+    """A Spark session with Headwater's sources and sinks registered; an ordinary `SparkSession` in all else.
+
+    `master` is by default `local` with all cores. `log` is the address that `format("headwater")` reads and writes
+    where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`.
+    Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
+    the first session leaves a class archive in the cache folder as it ends, which halves the start of later ones.
+
+    A session that exists already is returned, with sources and sinks registered and its other settings as they are.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
+    folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
+    settings = spark_settings(master or f"local[{_cores()}]", folder, log, conf or {})
+    if SparkContext._gateway is None:  # otherwise the JVM outlived an earlier session, and has its options
+        settings |= _java_options(settings, quiet=quiet, archive=archive)
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _environment(quiet=quiet):
+        spark = builder.getOrCreate()
+    return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
+
+
+def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
+    """Whether the JVM of a session has ended, now or in the next few seconds. Every call to it would fail."""
+    gateway = None if spark is None else spark.sparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:  # a session that another program has started
+        return False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | None) -> SparkSession:
+    """Register sources and sinks in a session that exists; its folders stay, unless others are given."""
+    default = str(Path(".headwater", "state").absolute())
+    folder = str(Path(state).absolute()) if state is not None else str(spark.conf.get(STATE, default))
+    spark.conf.set(STATE, folder)
+    address = _address(log) if log is not None else spark.conf.get(LOG, None)
+    if address is not None:
+        spark.conf.set(LOG, address)
+    return register(spark, state=Path(folder), log=address)
+
+
+def register(spark: SparkSession, *, state: Path, log: str | None = None) -> SparkSession:
+    """Register `format("headwater")` in a session; Spark's planner process learns both folders by it."""
+    from headwater.spark.datasource import HeadwaterSource
+    from headwater.spark.java import keep_resolved_names
+
+    keep_resolved_names(spark.sparkContext._jvm)
+    with _shared_environment(spark):
+        spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
+    return spark
+
+
+@contextlib.contextmanager
+def _shared_environment(spark: SparkSession) -> Iterator[None]:
+    """Keep the environment of data sources that are registered meanwhile in a map that is safe for threads.
+
+    Each stream that starts puts its settings into the map of the source, and all streams share it. Spark gives it one
+    that two threads can corrupt: then no task can be sent until the session ends.
+    """
+    context = spark.sparkContext
+    before = context.environment
+    java = context._jvm
+    assert java is not None
+    context.environment = java.java.util.concurrent.ConcurrentHashMap(before)
+    try:
+        yield
+    finally:
+        context.environment = before
+
+
+def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mapping[str, Any]) -> dict[str, str]:
+    """What a session is started with: settings that suit streams on one machine, and those of the caller, which win."""
+    settings = {
+        "spark.master": master,
+        STATE: str(state),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Partition numbers carry meaning: state on disk belongs to them.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    if log is not None:
+        settings[LOG] = _address(log)
+    if _is_local(master):
+        settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    settings |= {key: _text(value) for key, value in conf.items()}
+    # Spark keeps what its web page would show also where there is none.
+    return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}
+
+
+def _address(log: str | Path) -> str:
+    text = str(log)
+    return text if "://" in text else str(Path(text).absolute())
+
+
+def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> dict[str, str]:
+    """Options for the JVM that is about to start; where they say the same, those of the caller count."""
+    import pyspark
+
+    # Stopping a query in the middle of `foreachBatch`, Spark matches the trace with a pattern that takes some stack for
+    # each letter of it: a long trace overflows the usual megabyte, and the query ends without an error.
+    options = ["-Xss4m", settings.get("spark.driver.extraJavaOptions", "")]
+    if quiet:
+        options.append(f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"')
+    if archive:
+        java = find_java()
+        jars = Path(pyspark.__file__).parent / "jars"
+        place = Archive.of(java, spark=pyspark.__version__, jars=jars, flags=f"quiet={quiet}")
+        options += [f'"{option}"' for option in place.options()]
+    return {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
+
+
+@contextlib.contextmanager
+def _environment(*, quiet: bool) -> Iterator[None]:
+    """What Spark's scripts look for in the environment, while the JVM starts."""
+    java = find_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(launcher(java) if quiet or not java.vectors else java.home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _cores_of(master: str) -> int:
+    """How many tasks run at once on a local master.
+
+    >>> _cores_of("local[2,4]"), _cores_of("local"), _cores_of("local-cluster[2,3,1024]")
+    (2, 1, 6)
+    """
+    kind, _, inside = master.rstrip("]").partition("[")
+    numbers = [part.strip() for part in inside.split(",")]
+    if kind == "local-cluster":
+        return int(numbers[0]) * int(numbers[1])
+    if not inside:
+        return 1
+    return _cores() if numbers[0] == "*" else int(numbers[0])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

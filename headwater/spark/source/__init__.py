@@ -1,0 +1,1 @@
+"""Topics as DataFrames: streams that grow, and tables that end."""

@@ -1,0 +1,7 @@
+"""Fixtures of the tests of the engine."""
+
+from __future__ import annotations
+
+from tests.operators.conftest import _no_query_outlives_its_test
+
+__all__ = ["_no_query_outlives_its_test"]

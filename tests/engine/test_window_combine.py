@@ -1,0 +1,141 @@
+"""Rows that are combined where they are read: the windows are the same, and what is late or rejected is counted row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headwater.engine.aggregation import Computation
+from headwater.engine.columns import HASH, SLOT
+from headwater.engine.packed_rows import unpacked
+from headwater.engine.spark_plan import applied_operators
+from headwater.engine.state_folder import LocalFolder
+from headwater.engine.state_maintenance import states
+from headwater.engine.step import PartitionEngine
+from headwater.engine.window_combine import Combine
+from headwater.engine.window_step import WindowStep
+from headwater.operators import Hopping, Tumbling, agg
+from headwater.operators.aggregates import Aggregate
+from tests.laws import costly
+from tests.operators.batches import _placed, streamed, with_arguments
+from tests.operators.registry.windows import ORDERS
+from tests.operators.stream_runs import Stream
+from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
+
+#: Aggregates that Arrow's own grouping has, and some that need the rows in their order.
+COMPUTES: list[Mapping[str, Aggregate]] = [{"total": agg.sum("amount"), "n": agg.count()}, COMPUTE]
+NEEDED = ["user", "at", "amount", "_partition", "_offset"]
+
+
+def combine_of(operator: Hopping | Tumbling) -> Combine:
+    """What the operator gives to the source of a topic."""
+    compute = operator.compute or {}
+    rows = table([]).select(NEEDED)
+    return Combine(
+        name="windows",
+        on="at",
+        keys=("user",),
+        spans=operator.spans(),
+        computation=Computation.over(compute, with_arguments(rows, compute).schema),
+        rows=rows.schema,
+        arguments={name: str(one.of) for name, one in compute.items() if one.of is not None},
+        partitions=2,
+    )
+
+
+def combined(combine: Combine, rows: pa.Table) -> pa.Table:
+    """The partial results of a batch, as they come out of the shuffle: two partitions of the topic have combined theirs."""
+    parts = []
+    for partition in (0, 1):
+        own = rows.filter(pa.compute.equal(rows["_partition"], partition)).select(NEEDED)
+        parts += list(combine(iter(own.to_batches(max_chunksize=5))))
+    found = unpacked(parts).drop_columns([HASH, SLOT]) if parts else combine.partials.empty_table()
+    return found.select(combine.partials.names).cast(combine.partials)
+
+
+def in_two_partitions(rows: pa.Table) -> pa.Table:
+    places = pa.array([sum(user.encode()) % 2 for user in rows["user"].to_pylist()], pa.int32())
+    return rows.set_column(rows.schema.get_field_index("_partition"), "_partition", places)
+
+
+def flat(outputs: Sequence[pa.Table]) -> list[list[str]]:
+    return [sorted(map(repr, output.to_pylist())) for output in outputs]
+
+
+@costly(2)
+@given(
+    batches=arrivals(late_by=7),
+    size=st.integers(1, 30),
+    every=st.integers(1, 40),
+    compute=st.sampled_from(COMPUTES),
+    emit=st.sampled_from(["final", "changes"]),
+    late_by=st.sampled_from([0, 7]),
+    replay=st.integers(0, 5),
+)
+def test_combined_or_not_each_batch_gives_the_same(
+    batches: list[list[Row]],
+    size: int,
+    every: int,
+    compute: Mapping[str, Aggregate],
+    emit: Any,
+    late_by: int,
+    replay: int,
+) -> None:
+    operator = Hopping(
+        size=size, every=every, on="at", by="user", compute=compute, late_by=late_by, emit=emit, ahead=None
+    )
+    tables = [in_two_partitions(one) for one in numbered(batches)]
+    combine = combine_of(operator)
+    whole = [with_arguments(one.select(NEEDED), compute) for one in tables]
+    partials = [combined(combine, one) for one in tables]
+    contract = partial(operator.contract, combine=combine)
+    assert flat(streamed(contract, partials, replay=replay)) == flat(streamed(operator.contract, whole, replay=replay))
+
+
+def test_late_and_rejected_rows_are_counted_when_rows_are_combined(tmp_path: Path) -> None:
+    operator = Tumbling(size=10, on="at", by="user", compute={"n": agg.count()}, name="few", ahead=None)
+    combine = combine_of(operator)
+    contract = operator.contract(combine.partials, combine=combine)
+    late = table([("a", 1, 5), ("a", 1, 6), ("b", 1, 7)], first=1).select(NEEDED).to_pylist()
+    nothing = {"amount": 1, "_partition": 0}
+    rejected = [
+        {**nothing, "user": None, "at": 5 * SECOND, "_offset": 4},
+        {**nothing, "user": "a", "at": None, "_offset": 5},
+    ]
+    batches = [table([("a", 1, 100)]).select(NEEDED), pa.Table.from_pylist([*late, *rejected], combine.rows)]
+    for number, rows in enumerate(batches):
+        (placed,) = _placed(combined(combine, rows), contract)
+        engine = PartitionEngine(contract, LocalFolder(tmp_path / "query" / "few"), slot=0)
+        engine.run(placed, batch=number, processing_us=None, broadcast={})
+    counts = [one.counts for one in states(tmp_path) if one.counts]
+    assert sum(one.get("late", 0) for one in counts) == 3
+    assert sum(one.get("rejected", 0) for one in counts) == 2
+
+
+def test_rows_are_combined_in_the_reader_wherever_that_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    def is_combined(rows: DataFrame, **changes: Any) -> bool:
+        given: dict[str, Any] = {"size": 10, "on": "at", "by": "user", "compute": {"total": agg.sum("amount")}}
+        with applied_operators() as found:
+            rows.transform(Tumbling(**{**given, **changes}))
+        step = found[0].step
+        assert isinstance(step, WindowStep)
+        return step.combined
+
+    topic = Stream(spark, tmp_path, lambda rows: rows, ORDERS).source("orders")
+    assert is_combined(topic)
+    assert is_combined(topic, emit="changes")
+    assert is_combined(topic, by=())
+    assert not is_combined(topic, emit="every_change")
+    assert not is_combined(topic, late="side_output")
+    assert not is_combined(topic, combine=False)
+    assert not is_combined(topic, compute={"total": agg.sum(F.col("amount") + 1)})
+    assert not is_combined(topic.filter("amount > 0"))
+    assert not is_combined(topic.withColumn("amount", F.lit(1)))

@@ -1,1 +1,0 @@
-"""Texts that Spark has really written for errors of users, and how they were made: `python -m tests.runtime.troubles.make`."""
