@@ -60,6 +60,15 @@ class OutputChanged(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class SparkLost(QueryError):
+    """The JVM in which an app's queries run has ended."""
+
+    app: str
+    problem = "The JVM of app {app!r} has ended."
+    remedy = "Start the app again: it goes on where it was. A process started with `--standby` takes over by itself."
+
+
+@dataclass(eq=False, kw_only=True)
 class QueryFailed(QueryError):
     """A query has stopped with an error."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.apps.app import App, found
 from headwater.apps.app_file import send_by_value
 from headwater.apps.declaration import Query
-from headwater.apps.errors import QueryFailed
+from headwater.apps.errors import QueryFailed, SparkLost
 from headwater.apps.execution import RunningQuery
 from headwater.apps.failure import Trouble, told_of, trouble_of
 from headwater.apps.graph import ordered, picture
@@ -266,14 +266,10 @@ class Runner:
                 self._run_requests()
             except Exception as error:
                 if is_lost(self.spark, seconds=LOST_SECONDS_MAX):
-                    raise self._spark_lost() from error
+                    raise SparkLost(app=self.app.name) from error
                 raise
             if is_lost(self.spark):  # queries that are about to be started would wait for it for ever
-                raise self._spark_lost()
-
-    def _spark_lost(self) -> QueryFailed:
-        why = "the JVM in which Spark runs has ended. A process with `--standby` takes over by itself."
-        return QueryFailed(query=self.app.name, why=why)
+                raise SparkLost(app=self.app.name)
 
     def _look_at_all(self) -> None:
         coming_up = sum(one.running is not None and one.running.is_coming_up for one in self.supervised.values())

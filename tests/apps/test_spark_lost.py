@@ -52,4 +52,4 @@ def test_a_killed_jvm_ends_the_app_with_one_clear_error(tmp_path: Path) -> None:
         child.wait()
     assert child.returncode == 1
     # Whatever Spark's own threads have said before, this is what stands last.
-    assert "The JVM of app 'shop' is gone. Start the app again" in errors.splitlines()[-1]
+    assert "The JVM of app 'shop' has ended. Start the app again" in errors.splitlines()[-1]

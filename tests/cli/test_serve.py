@@ -96,7 +96,7 @@ def test_a_token_is_made_used_listed_and_revoked(cli: Cli) -> None:
         actions = [(row["action"], row["target"]) for row in log.read("__audit").rows()]
     assert actions == [
         ("tokens.create", "ci seconds=2592000.0"),
-        ("POST", "/api/v1/topics/fresh"),
+        ("topics.create", "name=fresh"),
         ("tokens.revoke", "ci"),
     ]
 
