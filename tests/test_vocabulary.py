@@ -48,7 +48,7 @@ WORDS = {
     r"(?<!dead )(?<!dead-)letters": "dead letters; of a text: characters",
     r"mend(?:s|ed|ing)?": "fix, correct",
     r"nobody|somebody|whoever": "another process, the caller, the user",
-    r"parked|put aside|putting aside|puts aside": "dead letter, side output",
+    r"put aside|putting aside|puts aside": "dead letter, side output",
     r"patience": "retry with back-off",
     r"settl(?:e|es|ed|ing)": "resolve, drain, idle, decide",
     r"taken back|take back|takes back|withdrawals?": "retraction",
