@@ -53,7 +53,7 @@ def query_html(query: Query) -> str:
         "writes": query.output,
         "key": ", ".join(query.key) or None,
         "sinks": ", ".join(sink.name for sink in query.sinks) or None,
-        **{f"{side} rows to": topic for side, topic in query.aside.items()},
+        **{f"{side} rows to": topic for side, topic in query.side_outputs.items()},
         "declared in": query.where,
     }
     return card(f"query of a {query.kind}", query.name, facts=facts)

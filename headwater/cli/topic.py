@@ -25,7 +25,12 @@ Schema = Annotated[
 ]
 Partitions = Annotated[int | None, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, metavar="N")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key columns, with commas between.", metavar="COLUMNS")]
-Time = Annotated[str | None, typer.Option("--time", help="Column of the event time.", metavar="COLUMN")]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time", help='Event time: a column, or "at, delay=30 seconds, idle_timeout=1 minute".', metavar="TEXT"
+    ),
+]
 Keep = Annotated[
     str | None, typer.Option("--retention", help='How much to keep: "7 days", "10 GB", both, or "forever".')
 ]
@@ -145,6 +150,7 @@ def alter(
         list[str] | None, typer.Option("--add-column", help="A further column, as 'name type'; may be repeated.")
     ] = None,
     partitions: Partitions = None,
+    time: Time = None,
     retention: Keep = None,
     compact: Compact = None,
     codec: Codec = None,
@@ -163,6 +169,7 @@ def alter(
 
     changes = TopicChanges(
         partitions=partitions,
+        time=time,
         retention=retention,
         compact=compact,
         codec=codec,  # type: ignore[arg-type]  # checked by the log, which says what it takes
@@ -248,7 +255,7 @@ def _described(session: Session, found: hw.Description) -> list[str]:
     facts = [
         ("holds", f"{found.rows:,} {'offsets' if topic.compact else 'rows'}, {format_bytes(found.bytes)}"),
         ("key", ", ".join(topic.key) or "none: rows are spread in turn"),
-        ("time", topic.time or "none"),
+        ("time", str(topic.time or "none")),
         ("keeps", keeps(topic)),
         ("durability", topic.durability),
         ("codec", topic.codec),

@@ -5,11 +5,12 @@ has in the result. So a late or a rejected row looks like a result of which one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.engine.columns import PLACES
 from headwater.errors import ArgumentInvalid, ColumnUnknown
+from headwater.schema.event_time import EventTime
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -89,6 +90,11 @@ class JoinInputs:
             right=tuple(self.renamed),
             shown=(*kept, *self.renamed),
         )
+
+    def times(self, left: EventTime, right: EventTime | None = None) -> tuple[EventTime, ...]:
+        """The columns of the result that are event time: those of both inputs, under the names that they have there."""
+        names = [name for name, source in self.renamed.items() if right is not None and source == right.column]
+        return (left, *(replace(right, column=name) for name in names if right is not None))
 
     def left_rows(self, at: Column | None = None) -> DataFrame:
         """The left input with its time and place."""

@@ -156,7 +156,7 @@ class PartitionEngine:
 
     def _of_inputs(self, noted: list[Manifest], processing_us: int | None) -> dict[str, int]:
         progress = [manifest.progress for manifest in noted]
-        return self._contract.event_time.of_inputs(progress, previous_us=latest_of_inputs(noted), now_us=processing_us)
+        return self._contract.event_time.watermarks(progress, previous_us=latest_of_inputs(noted), now_us=processing_us)
 
     def _store_of(self, slot: int) -> StateStore:
         contract = self._contract

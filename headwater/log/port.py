@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -29,7 +30,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.config import Codec, Config, Durability
 from headwater.errors import ArgumentInvalid, UsageError
-from headwater.schema import schema_from_json, schema_to_json
+from headwater.schema import EventTime, schema_from_json, schema_to_json
 from headwater.units import MIB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Retention:
 class TopicChanges(TypedDict, total=False):
     """The settings of a topic that can change while it is in use, as users write them; None leaves one as it is."""
 
+    time: EventTime | str | None
     partitions: int | None
     retention: Retention | timedelta | str | None
     compact: bool | None
@@ -126,13 +128,13 @@ class TopicSettings(TopicChanges, total=False):
     """The settings of a new topic, as users write them; None takes the default of `Config` or of `TopicConfig`."""
 
     key: str | Sequence[str] | None
-    time: str | None
     durability: Durability | None
 
 
 #: Parsers of the settings that users may write in another form than `TopicConfig` has.
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "key": lambda value: (value,) if isinstance(value, str) else tuple(value),
+    "time": EventTime.of,
     "retention": Retention.of,
     "tombstone_seconds_max": parse_seconds,
     "segment_bytes_max": parse_bytes,
@@ -150,7 +152,7 @@ class TopicConfig:
 
     partitions: int = 1
     key: tuple[str, ...] = ()
-    time: str | None = None
+    time: EventTime | None = None
     retention: Retention = field(default_factory=Retention)
     compact: bool = False
     tombstone_seconds_max: float = 86_400.0
@@ -185,6 +187,11 @@ class TopicConfig:
         )
         return TopicConfig(**defaults | parsed_settings(settings))
 
+    @cached_property  # the writer asks at each append
+    def time_column(self) -> str | None:
+        """The column of the event time, if the topic has one."""
+        return None if self.time is None else self.time.column
+
     def settings_to_json(self) -> dict[str, Any]:
         """The settings as plain JSON values: the one form for files, requests and output."""
         return {name: to_json(getattr(self, name)) for name in TOPIC_SETTINGS}
@@ -213,13 +220,16 @@ def settings_to_json(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
 def settings_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a topic that `settings_to_json` has written; one that is missing keeps its default."""
     given = {name: body[name] for name in TOPIC_SETTINGS if name in body}
-    return given | {"key": tuple(body["key"]), "retention": Retention(**body["retention"])}
+    time = None if given.get("time") is None else EventTime.of(given["time"])
+    return given | {"key": tuple(body["key"]), "time": time, "retention": Retention(**body["retention"])}
 
 
 def to_json(value: Any) -> Any:
     """A setting as a plain JSON value."""
     if isinstance(value, Retention):
         return {"seconds_max": value.seconds_max, "bytes_max": value.bytes_max}
+    if isinstance(value, EventTime):
+        return value.to_json()
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -35,6 +35,11 @@ def check_alter(old: Topic, new: Topic) -> None:
             value=new.partitions,
             expected=f"at least {old.partitions}: partitions hold rows and cannot go",
         )
+    if new.time_column != old.time_column:
+        expected = (
+            f"settings of column {old.time_column!r}" if old.time else "none: the topic was made without event time"
+        )
+        raise ArgumentInvalid(name="time", value=str(new.time), expected=expected)
     if new.compact and new.key and new.partitions != old.partitions:
         raise ArgumentInvalid(
             name="partitions",

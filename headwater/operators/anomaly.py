@@ -24,6 +24,7 @@ from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.numbers import Floats
 from headwater.operators.aggregates.trailing_period import check_number, number, values_of
+from headwater.units import Duration
 
 VALUE = "value"
 SEASON = "season"
@@ -60,7 +61,7 @@ class Anomaly(OrderedOperator):
     of: Argument
     memory: int = 100
     warm_up: int = 20
-    period: str | float = "28 days"
+    period: Duration = "28 days"
     threshold: float = 3.5
     deviation_min: float = 0.0
     side: Side = "both"

@@ -13,6 +13,7 @@ from headwater.engine.ordered_rows import Measure, OrderedOperator
 from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.trailing_period import Closed, Trailing
+from headwater.units import Duration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class Rolling(OrderedOperator):
     'left'
     """
 
-    period: str | float
+    period: Duration
     compute: Mapping[str, Aggregate]
     closed: Closed = "both"
 

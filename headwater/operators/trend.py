@@ -21,6 +21,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.numbers import Floats, summed
 from headwater.operators.aggregates.ranges import from_blocks
 from headwater.operators.aggregates.trailing_period import check_number, number, trailing, values_of
+from headwater.units import Duration
 
 VALUE = "value"
 DIRECTION = "direction"
@@ -49,9 +50,9 @@ class Trend(OrderedOperator):
     """
 
     of: Argument
-    period: str | float
-    per: str | float = "1 second"
-    horizon: str | float | None = None
+    period: Duration
+    per: Duration = "1 second"
+    horizon: Duration | None = None
     sure: float = 2.0
     prefix: str = ""
 

@@ -172,9 +172,9 @@ def _plain(value: object) -> str:
 
 
 def _events(topic: Topic, data: pa.RecordBatch) -> list[int | None]:
-    if topic.time is None or topic.time not in data.schema.names:
+    if topic.time_column is None or topic.time_column not in data.schema.names:
         return [None] * data.num_rows
-    return _micros(data.column(topic.time))
+    return _micros(data.column(topic.time_column))
 
 
 def _micros(column: pa.Array) -> list[int | None]:

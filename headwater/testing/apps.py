@@ -17,7 +17,7 @@ from headwater.clock import ManualClock
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.port import Rows
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ class AppTest:
         self.log.append(topic, rows)
         self._settled = False
 
-    def advance(self, period: str | float) -> None:
+    def advance(self, period: Duration) -> None:
         """Let time pass. What was fed before is processed at its own time; timers that are due then fire."""
         self.drain()
         self.clock.advance(seconds=parse_seconds(period))

@@ -170,7 +170,7 @@ def _delay(one: QueryStatus) -> float | None:
 
 # Any: a cell.
 def _fate(one: QueryStatus) -> Any:
-    topic = one.aside.get("late")
+    topic = one.side_outputs.get("late")
     if topic:
         return link(f"kept in {topic}", f"/console/topics/{quote(topic, safe='')}")
     if one.watermark_us is None and not one.late:

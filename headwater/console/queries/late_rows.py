@@ -58,7 +58,7 @@ class Samples:
 
 def samples_of(log: Log, status: QueryStatus) -> Samples:
     """Late rows of a query: those in its topic for them, or else those that its operators kept."""
-    topic = status.aside.get("late", "")
+    topic = status.side_outputs.get("late", "")
     if topic:
         with contextlib.suppress(HeadwaterError):  # not made yet, or deleted
             return _samples(_from_topic(log, topic), source="topic", topic=topic)

@@ -48,7 +48,7 @@ class Source:
     def events_topic(self, log: Log) -> str | None:
         """The topic whose rows are looked at: the one that the query reads besides its rules, with the key and the time."""
         rules = None if self.finder is None else self.finder.rules
-        wanted = set() if self.finder is None else {*self.finder.by, *([self.finder.on] if self.finder.on else [])}
+        wanted = set() if self.finder is None else {*self.finder.by, *([self.finder.time] if self.finder.time else [])}
         for name in self.reads:
             with contextlib.suppress(HeadwaterError):
                 if name != rules and wanted <= set(log.topic(name).schema.names):
@@ -243,7 +243,7 @@ def events_of(log: Log, matches: Iterable[Found]) -> dict[tuple[str, int, int], 
 def _events(log: Log, group: list[Found]) -> dict[tuple[str, int, int], list[Event]]:
     source = group[0].source
     topic, finder = source.events_topic(log), source.finder
-    if topic is None or finder is None or finder.on is None:
+    if topic is None or finder is None or finder.time is None:
         return {}
     spans = {one.place: span for one in group if (span := span_of(one)) is not None}
     since, until = min(first for first, _ in spans.values()), max(last for _, last in spans.values()) + 1
@@ -289,7 +289,7 @@ def _scanned(
 
 def as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[Any, ...]]]:
     own = [name for name in table.column_names if not name.startswith("_")]
-    texts, rows, times = rows_of(table.select(own)), table.to_pylist(), _micros(table.column(str(finder.on)))
+    texts, rows, times = rows_of(table.select(own)), table.to_pylist(), _micros(table.column(str(finder.time)))
     order = sorted(range(table.num_rows), key=lambda at: (times[at] or 0, rows[at]["_partition"], rows[at]["_offset"]))
     for at in order:
         row, when = rows[at], times[at]
@@ -301,7 +301,7 @@ def as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[An
 
 def drawn_column(source: Source, schema: pa.Schema) -> str | None:
     """The column whose values are drawn as heights: the first number that the pattern speaks of, or else that there is."""
-    by = set() if source.finder is None else {*source.finder.by, source.finder.on}
+    by = set() if source.finder is None else {*source.finder.by, source.finder.time}
     numbers = [
         one.name
         for one in schema

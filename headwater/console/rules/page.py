@@ -161,7 +161,7 @@ class Page:
             with card("How it is looked for"):
                 _explained(bench)
             if not self._editor.value.strip() and EXAMPLES[bench.kind]:
-                example = EXAMPLES[bench.kind].format(on=as_name(bench.on or "at"))
+                example = EXAMPLES[bench.kind].format(on=as_name(bench.time or "at"))
                 button("Begin with an example", lambda: self._editor.set(example), icon="auto_fix_high")
 
     # -- trying -------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _explained(bench: Bench) -> None:
     else:
         by = ", ".join(bench.by) or "no key"
         words = [
-            f"For each {by}, in the order of {bench.on or 'no time'}.",
+            f"For each {by}, in the order of {bench.time or 'no time'}.",
             "MEASURES says what a match tells, PATTERN in which order rows come, DEFINE what each is, WITHIN how long it may last.",
         ]
     for one in words:

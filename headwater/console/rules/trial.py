@@ -22,6 +22,7 @@ from headwater.engine.finder import Finder
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log import Log
 from headwater.operators.errors import PatternInvalid, QueryInvalid
+from headwater.schema.event_time import EventTime
 
 TRIED = "tried"
 SHOWN_MAX = 200
@@ -49,7 +50,7 @@ class Bench:
     kind: Kind
     topic: str
     schema: pa.Schema
-    on: str | None
+    time: str | None
     by: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -57,12 +58,12 @@ class Bench:
 def bench_of(log: Log, table: RuleTable, events: str) -> Bench:
     """The bench for a table and a topic: the time and the key are those of its query, or else the topic's own."""
     topic, finder = log.topic(events), table.finder
-    known = finder is not None and {*finder.by, *([finder.on] if finder.on else [])} <= set(topic.schema.names)
+    known = finder is not None and {*finder.by, *([finder.time] if finder.time else [])} <= set(topic.schema.names)
     return Bench(
         kind=table.kind,
         topic=events,
         schema=topic.schema,
-        on=finder.on if known and finder is not None else topic.time,
+        time=finder.time if known and finder is not None else topic.time_column,
         by=finder.by if known and finder is not None and finder.by else tuple(topic.key),
         settings={} if finder is None or not known else finder.settings,
     )
@@ -75,16 +76,16 @@ def check(bench: Bench, text: str) -> None:
         return
     from headwater.operators.match.run.match_rules import rule_of
 
-    on, by = _timed(bench)
-    rule_of(text, schema=bench.schema, on=on, by=by)
+    time, by = _timed(bench)
+    rule_of(text, schema=bench.schema, time=time, by=by)
 
 
 def _timed(bench: Bench) -> tuple[str, tuple[str, ...]]:
-    if bench.on is None:
+    if bench.time is None:
         raise ArgumentInvalid(name="topic", value=bench.topic, expected="a topic with a column of event time")
     if not bench.by:
         raise ArgumentInvalid(name="topic", value=bench.topic, expected="a topic with a key")
-    return bench.on, bench.by
+    return bench.time, bench.by
 
 
 # Any: an operator, imported when it is needed.
@@ -98,9 +99,13 @@ def _percolate(bench: Bench, queries: Mapping[str, str]) -> Any:
         for name, (kind, facts) in bench.settings.get("fields", {}).items()
     }
     defaults = bench.settings.get("default_fields")
-    on = bench.on if bench.on in bench.schema.names else None
+    time = bench.time if bench.time in bench.schema.names else None
     return percolate.Percolate(
-        queries=queries, fields=kinds, default_fields=None if defaults is None else tuple(defaults), on=on, name=TRIED
+        queries=queries,
+        fields=kinds,
+        default_fields=None if defaults is None else tuple(defaults),
+        time=time,
+        name=TRIED,
     )
 
 
@@ -146,7 +151,7 @@ def tried(log: Log, bench: Bench, text: str, *, rows: int) -> Trial:
     bounds = [None if one is None else round(one.timestamp() * 1e6) for one in (appended["min"], appended["max"])]
     newest = output.slice(max(0, output.num_rows - SHOWN_MAX))
     by = bench.by if bench.kind == "rules" else ()
-    finder = Finder(kind=bench.kind, operator=TRIED, on=bench.on, by=by, text=text)
+    finder = Finder(kind=bench.kind, operator=TRIED, time=bench.time, by=by, text=text)
     source = Source(topic=bench.topic, kind=bench.kind, reads=(bench.topic,), finder=finder)
     found = matches_in(source, _placed(newest))
     events = _events(table, finder, found) if bench.kind == "rules" else {}
@@ -174,9 +179,9 @@ def _matched(bench: Bench, table: pa.Table, text: str) -> pa.Table:
     from headwater.operators.match import MatchRules
     from headwater.schema.partitioner import key_hash
 
-    on, by = _timed(bench)
+    column, by = _timed(bench)
     rows = table.drop_columns(["_appended_at"])
-    operator = MatchRules(rules=Broadcast(log="", topic=TRIED), on=on, by=by, ahead=None)
+    operator = MatchRules(rules=Broadcast(log="", topic=TRIED), time=EventTime(column, future_max=None), by=by)
     contract = operator.contract(rows.schema)
     rules = pa.table({"id": [TRIED], "text": [text], "enabled": [True], "_offset": pa.array([0], pa.int64())})
     hashes = key_hash([rows.column(name).combine_chunks() for name in by])

@@ -43,7 +43,7 @@ def about(topic: Topic) -> str:
     if topic.key:
         words.append(f"keyed by {', '.join(f'`{name}`' for name in topic.key)}")
     if topic.time:
-        words.append(f"event time in `{topic.time}`")
+        words.append(f"event time in `{topic.time_column}`")
     if topic.compact:
         words.append("compacted: of each key the last row stays")
     return " · ".join(words)

@@ -147,7 +147,7 @@ def settings_of(topic: Topic) -> list[tuple[str, str]]:
     durable = {"fsync": "on disk before it is acknowledged", "os": "with the operating system", "memory": "in memory"}
     return [
         ("Key", ", ".join(topic.key) or "none: rows take turns"),
-        ("Event time", topic.time or "none"),
+        ("Event time", str(topic.time or "none")),
         ("Kept", " or ".join(kept) or "for ever"),
         ("Compaction", "of each key the last row" if topic.compact else "off"),
         ("Durability", f"{topic.durability}: {durable[topic.durability]}"),
@@ -195,7 +195,7 @@ def _written(topic: Topic) -> list[tuple[str, str]]:
 def _use(topic: Topic, column: str) -> object:
     if column in topic.key:
         return mark("key", "accent")
-    return mark("event time", "info") if column == topic.time else ""
+    return mark("event time", "info") if column == topic.time_column else ""
 
 
 class PartitionTable:

@@ -106,7 +106,7 @@ class Catalogue:
             settings["key"] = "key"
         columns = parse_schema(schema)
         given = TopicConfig.of(settings, config)
-        check_columns(name, columns, key=given.key, time=given.time)
+        check_columns(name, columns, key=given.key, time=given.time_column)
         wanted = Topic(
             name=name,
             id=uuid.uuid4().hex,
@@ -168,7 +168,7 @@ class Catalogue:
                 return new, schemas
             parsed = parse_schema(schema)
             if evolve(name, old.schema, parsed, force=force):
-                check_columns(name, parsed, key=old.key, time=old.time)
+                check_columns(name, parsed, key=old.key, time=old.time_column)
                 check_key_types(name, old.key, old.schema, parsed)
                 return with_schema(new, schemas, parsed)
             return new, schemas

@@ -110,7 +110,7 @@ class Output:
             user,
             schema_version=schema_version,
             codec=self.handle.topic.codec,
-            time=self.handle.topic.time if self.handle.topic.time in user.schema.names else None,
+            time=self.handle.topic.time_column if self.handle.topic.time_column in user.schema.names else None,
             sent_at_us=int(sent[0]),
             headers=headers if headers.null_count < len(headers) else None,
             tombstones=tombstones if tombstones.true_count else None,

@@ -255,7 +255,7 @@ def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> li
         part.data,
         schema_version=topic.schema_version,
         codec=topic.codec,
-        time=topic.time,
+        time=topic.time_column,
         sent_at_us=sent_at_us,
         headers=part.headers,
         tombstones=part.tombstones,

@@ -21,6 +21,7 @@ from headwater.operators.sketches.functions import Kernel, kernel_of
 from headwater.operators.sketches.hll import Hll, lg_k_for
 from headwater.operators.sketches.murmur3 import hashes_of, is_hashable, mixed
 from headwater.operators.sketches.theta import Theta
+from headwater.units import Duration
 
 Method = Literal["kll", "tdigest"]
 #: The type of a quantile in results.
@@ -236,7 +237,7 @@ class ApproxTopK(Approximate):
 
     n: int = 10
     tracked: int = 1024
-    half_life: str | float | None = None
+    half_life: Duration | None = None
     title: ClassVar[str] = "approx_top_k"
 
     def __post_init__(self) -> None:
