@@ -133,7 +133,7 @@ def _operator(folder: Path) -> Percolate:
         log=str(folder / "log"),
         fields=KINDS,
         default_fields=("title", "body"),
-        on="published",
+        time="published",
         columns=("n",),
         name="alerts",
     )

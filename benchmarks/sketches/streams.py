@@ -47,7 +47,7 @@ def streams(bench: Bench) -> list[Result]:
 
 
 def _windows(name: str, aggregate: agg.Aggregate) -> Operator:
-    return Tumbling(size=10, on="at", by="user", compute={"answer": aggregate}, name=name)
+    return Tumbling(size=10, time="at", by="user", compute={"answer": aggregate}, name=name)
 
 
 def _natively(expression: str) -> Operator:

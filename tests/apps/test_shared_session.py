@@ -23,7 +23,7 @@ def shop(folder: Path, name: str) -> hw.App:
 
     @app.topic(name=f"{name}_once", key="id", inputs={"orders": f"{name}_orders"})
     def once(orders: DataFrame) -> DataFrame:
-        return orders.transform(Dedupe(by="id", on="at", within="1 hour"))
+        return orders.transform(Dedupe(by="id", time="at", within="1 hour"))
 
     return app
 

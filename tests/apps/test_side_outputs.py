@@ -27,7 +27,7 @@ def orders_app(folder: Path) -> hw.App:
     app = hw.App("sides", log=folder / "log")
     app.input("orders", {"user": "string", "amount": "int64"}, key="user")
 
-    @app.topic(key="user", sides={"large": "orders.large"})
+    @app.topic(key="user", side_outputs={"large": "orders.large"})
     def usual(orders: DataFrame) -> DataFrame:
         columns = {"user": "string", "amount": "int64"}
         return orders.transform(

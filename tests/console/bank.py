@@ -115,11 +115,11 @@ def _make_news(log: Log) -> None:
 
 def _note(log: Log) -> None:
     home = Home(log.home / "apps" / "bank")
-    pattern = Finder(kind="pattern", operator="match", on="at", by=("card",), text=TRIED_OUT)
-    rules = Finder(kind="rules", operator="rules", on="at", by=("card",), rules="rules")
+    pattern = Finder(kind="pattern", operator="match", time="at", by=("card",), text=TRIED_OUT)
+    rules = Finder(kind="rules", operator="rules", time="at", by=("card",), rules="rules")
     text = {"language": "english", "stop_words": True}
     settings = {"fields": {"title": ["Text", text]}, "default_fields": None}
-    searches = Finder(kind="searches", operator="searches", on="published", rules="searches", settings=settings)
+    searches = Finder(kind="searches", operator="searches", time="published", rules="searches", settings=settings)
     home.set_finders("alerts", reads=["payments"], topic="alerts", finders=[pattern.to_json()])
     home.set_finders("caught", reads=["payments", "rules"], topic="caught", finders=[rules.to_json()])
     home.set_finders("mentioned", reads=["articles", "searches"], topic="mentioned", finders=[searches.to_json()])

@@ -49,10 +49,9 @@ def orders_per_minute(orders: DataFrame) -> DataFrame:
     """What each city orders per minute: at once, and corrected while rows come."""
     minutes = Tumbling(
         size="1 minute",
-        on="at",
+        time=hw.EventTime("at", delay="10 seconds"),
         by="city",
         compute={"orders": agg.count(), "total": agg.sum("amount")},
-        late_by="10 seconds",
         late="side_output",
         emit="changes",
     )

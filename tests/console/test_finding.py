@@ -16,7 +16,7 @@ SCHEMA = pa.schema({"title": pa.string(), "price": pa.int64()})
 
 
 def test_finders_are_collected_inside_of_a_block_alone() -> None:
-    one = Finder(kind="rules", operator="rules", on="at", by=("card",), rules="rules")
+    one = Finder(kind="rules", operator="rules", time="at", by=("card",), rules="rules")
     note_finder(one)
     with applied_finders() as outer:
         note_finder(one)
@@ -35,7 +35,7 @@ def test_a_finder_survives_json() -> None:
 def test_a_search_is_read_elsewhere_as_the_operator_reads_it() -> None:
     told = Percolate(queries="searches", log="./data", fields={"title": Text("english", stop_words=True)}).finder()
     settings = json.loads(json.dumps(told.to_json()))["settings"]
-    bench = Bench(kind="searches", topic="articles", schema=SCHEMA, on=None, by=(), settings=settings)
+    bench = Bench(kind="searches", topic="articles", schema=SCHEMA, time=None, by=(), settings=settings)
     check(bench, "title:storms AND price:<10")
 
 
@@ -44,7 +44,7 @@ def test_a_pattern_tells_its_text_key_and_time_however_it_was_written() -> None:
     match = Match(text, name="fraud")
     told = match.finder(match.rule())
     assert (told.kind, told.operator, told.on, told.by, told.text) == ("pattern", "fraud", "at", ("card",), text)
-    built = Match(begin("a", "amount < 5").next("b", "amount > 500"), on="at", by="card")
+    built = Match(begin("a", "amount < 5").next("b", "amount > 500"), time="at", by="card")
     written = built.finder(built.rule())
     assert "PATTERN" in written.text
     assert Match(written.text).rule().by == ("card",)

@@ -141,7 +141,7 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
             (card, EPOCH + timedelta(seconds=at), EPOCH + timedelta(seconds=at + length)) for card, at, length in found
         ]
         log.append("alerts", [{"card": card, "first": first, "last": last} for card, first, last in spans])
-        finder = Finder(kind="pattern", operator="m", on="at", by=("card",))
+        finder = Finder(kind="pattern", operator="m", time="at", by=("card",))
         source = Source(topic="alerts", kind="pattern", query="alerts", reads=("payments",), finder=finder)
         matches = matches_of(log, source, rows=100)
         events = events_of(log, matches)

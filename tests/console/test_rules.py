@@ -214,7 +214,7 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
         assert isinstance(log, Log)
         log.create("payments", {"card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
         log.append("payments", rows)
-        bench = Bench(kind="rules", topic="payments", schema=log.topic("payments").schema, on="at", by=("card",))
+        bench = Bench(kind="rules", topic="payments", schema=log.topic("payments").schema, time="at", by=("card",))
         trial = tried(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
     wanted = pairs(rows[-last:])
     told = sorted(

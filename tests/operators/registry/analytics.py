@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.operators import Anomaly, ComparedTo, Hopping, KMeans, Rate, Rolling, SeenBefore, Trend, agg
 from headwater.operators.aggregates import Aggregate
 from tests.operators.readings import END_OF_TIME, LATE_BY, Reading
@@ -196,7 +197,7 @@ APPROXIMATE = Entry(
     topics=ORDERS,
     batches=[*({"orders": batch} for batch in SKETCHED), {"orders": ENDS}, {"orders": ENDS}],
     build=lambda rows: rows.transform(
-        Hopping(size=20, every=10, on="at", by="user", compute=SKETCHES, ahead=None)
+        Hopping(size=20, every=10, time=EventTime("at", future_max=None), by="user", compute=SKETCHES)
     ),
     seen=within_bounds,
     wanted=lambda: [(f"u{user}", end, [True] * 4) for user in range(5) for end in range(10, 110, 10)],

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater import EventTime
 from headwater.operators import Enrich, IntervalJoin, Join
 from tests.operators import test_enrich, test_interval_join
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, numbered
@@ -144,11 +145,9 @@ ENRICH = Entry(
         Enrich(
             rates.withColumnRenamed("op", "_op"),
             on={"country": "land"},
-            as_of="sold",
+            as_of=EventTime("sold", delay=9, future_max=None),
             valid_from="since",
-            late_by=9,
             allowed_lateness=12,
-            ahead=None,
         )
     ),
     seen=of_sales,
