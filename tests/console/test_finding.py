@@ -43,7 +43,7 @@ def test_a_pattern_tells_its_text_key_and_time_however_it_was_written() -> None:
     text = "PARTITION BY card ORDER BY at PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500"
     match = Match(text, name="fraud")
     told = match.finder(match.rule())
-    assert (told.kind, told.operator, told.on, told.by, told.text) == ("pattern", "fraud", "at", ("card",), text)
+    assert (told.kind, told.operator, told.time, told.by, told.text) == ("pattern", "fraud", "at", ("card",), text)
     built = Match(begin("a", "amount < 5").next("b", "amount > 500"), time="at", by="card")
     written = built.finder(built.rule())
     assert "PATTERN" in written.text

@@ -43,7 +43,7 @@ def test_late_rows_are_counted_and_shown_with_where_they_went(log: Log) -> None:
     given = {"kind": "view", "app": APP, "state": "running"}
     stage = Stage(log)
     stage.statuses = [
-        QueryStatus(name="totals", late=3, aside={"late": "totals.late"}, watermark_us=1, **given),  # type: ignore[arg-type]
+        QueryStatus(name="totals", late=3, side_outputs={"late": "totals.late"}, watermark_us=1, **given),  # type: ignore[arg-type]
         QueryStatus(name="prompt", watermark_us=1, **given),  # type: ignore[arg-type]
         QueryStatus(name="spent", late=4, watermark_us=1, evicted=7, **given),  # type: ignore[arg-type]
     ]
@@ -100,14 +100,14 @@ def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: Log
     log.create("orders.late", "id int64, at timestamp, late_by_us int64", partitions=2)
     for number in range(SHOWN_MAX + 30):
         log.append("orders.late", [{"id": number, "at": START, "late_by_us": (number + 1) * 1_000_000}])
-    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "orders.late"}))
+    found = samples_of(log, QueryStatus(name="totals", kind="view", side_outputs={"late": "orders.late"}))
     assert (found.source, found.topic, found.total) == ("topic", "orders.late", SHOWN_MAX + 30)
     assert found.rows.column("id").to_pylist() == list(range(SHOWN_MAX + 29, 29, -1))
     assert found.median_us == (SHOWN_MAX + 31) * 500_000
 
 
 def test_a_side_that_has_no_topic_yet_is_empty(log: Log) -> None:
-    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "not.made"}))
+    found = samples_of(log, QueryStatus(name="totals", kind="view", side_outputs={"late": "not.made"}))
     assert (found.source, found.total) == ("topic", 0)
 
 

@@ -229,4 +229,4 @@ def test_a_bench_takes_the_time_and_the_key_of_the_query(log: Log) -> None:
     make_bank(log)
     [table] = [one for one in tables_of(log) if one.topic == "rules"]
     bench = bench_of(log, table, "payments")
-    assert (bench.on, bench.by) == ("at", ("card",))
+    assert (bench.time, bench.by) == ("at", ("card",))

@@ -42,7 +42,7 @@ def combine_of(operator: Hopping | Tumbling) -> Combine:
     rows = table([]).select(NEEDED)
     return Combine(
         name="windows",
-        on="at",
+        time_column="at",
         keys=("user",),
         spans=operator.spans(),
         computation=Computation.over(compute, with_arguments(rows, compute).schema),

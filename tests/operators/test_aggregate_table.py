@@ -58,8 +58,8 @@ def aggregated(operator: AggregateTable, batches: Sequence[pa.Table], **how: Any
     made = []
     for batch in batches:
         rows = with_arguments(batch, operator.compute, by="shop")
-        if operator.on is not None:
-            rows = rows.append_column(ORDER, rows.column(operator.on))
+        if operator.order_by is not None:
+            rows = rows.append_column(ORDER, rows.column(operator.order_by))
         made.append(rows.append_column(f"{ROW_KEY}id", rows.column("id")).drop_columns(["id", "amount", "day"]))
     follow = Follow(name="rows", key=(f"{ROW_KEY}id",), emit=operator.emit)
     changes = streamed(follow.contract, made, **how)

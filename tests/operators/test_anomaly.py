@@ -169,7 +169,7 @@ def test_many_values_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        Anomaly(**{"of": "celsius", "on": "at", **wrong})
+        Anomaly(**{"of": "celsius", "time": "at", **wrong})
 
 
 def test_text_is_refused() -> None:

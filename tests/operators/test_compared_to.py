@@ -137,7 +137,7 @@ def test_windows_that_nothing_is_compared_with_any_more_are_forgotten() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        ComparedTo(**{"on": "at", "every": 10, "period": 20, "compute": COMPUTE, **wrong})
+        ComparedTo(**{"time": "at", "every": 10, "period": 20, "compute": COMPUTE, **wrong})
 
 
 def test_only_numbers_are_compared() -> None:

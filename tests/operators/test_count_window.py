@@ -161,7 +161,7 @@ def test_each_tells_of_every_row() -> None:
         (lambda: CountWindow(size=2, every=-1, time="at"), "every"),
         (lambda: CountWindow(size=1_000_000, every=1, time="at"), "at most 10,000 windows"),
         (lambda: CountWindow(size=2, order="random", time="at"), "order"),  # type: ignore[arg-type]
-        (lambda: CountWindow(size=2, allowed_lateness=5, time="at"), "late_by"),
+        (lambda: CountWindow(size=2, allowed_lateness=5, time="at"), "the delay of the event time"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:

@@ -162,16 +162,19 @@ def test_bounded_rows_are_early_by_the_clock_that_received_them(spark: SparkSess
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"late_by": "-1 minute"}, "late_by"),
-        ({"late_by": -5}, "late_by"),
-        ({"ahead": "soon"}, "ahead"),
-        ({"watermark": "key"}, "watermark"),
         ({"late": "keep"}, "late"),
+        ({"time": ""}, "timestamp column"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        Guard(**{"on": "at", **change})
+        Guard(**{"time": "at", **change}).strategy()
+
+
+def test_a_watermark_for_each_key_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([], "id int, at timestamp")
+    with pytest.raises(ArgumentInvalid, match="one watermark for all keys"):
+        rows.transform(Guard(time=EventTime("at", scope="key")))
 
 
 @pytest.mark.parametrize(

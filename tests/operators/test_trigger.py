@@ -86,7 +86,7 @@ class Delay(Model):
     """Fires when so much time has passed since the first row of the pane."""
 
     def __init__(self, trigger: AfterProcessingTime) -> None:
-        self.delay = int(trigger.delay)
+        self.delay = int(str(trigger.delay))
         self.until: int | None = None
 
     def row(self, now: int) -> None:

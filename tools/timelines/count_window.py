@@ -7,7 +7,7 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'CountWindow(size=3, late_by="5 seconds")',
+        'CountWindow(size=3), time=EventTime("at", delay="5 seconds")',
         until=40,
         about="Every three readings of a sensor make a window, however long that takes. Readings are counted once the "
         "watermark has passed them; one behind it is late.",

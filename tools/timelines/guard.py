@@ -7,7 +7,7 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        "Guard(late_by=5, ahead=10)",
+        'Guard(time=EventTime("at", delay=5, future_max=10))',
         until=60,
         about="Rows between the watermark and ten seconds ahead of the clock pass, and Spark drops none of them. A row "
         "behind the watermark goes to the side late, one from the far future to the side early, and moves nothing.",

@@ -7,7 +7,7 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'IntervalJoin(clicks, before="0 s", after="10 s", how="left", late_by="2 s")',
+        'IntervalJoin(clicks, before="0 s", after="10 s", how="left"), delay="2 s"',
         until=50,
         about="An impression meets the clicks of the ten seconds after it, ends included. One that meets none leaves alone, "
         "when the watermark has passed the end of its window.",

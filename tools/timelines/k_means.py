@@ -7,7 +7,7 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'KMeans(columns="celsius", k=2, on="at", warm_up=4, block=4)',
+        'KMeans(columns="celsius", k=2, time="at", warm_up=4, block=4)',
         until=40,
         about="The first four rows have no cluster: of them the first two centres are made. Each further row goes to the "
         "nearest centre. When four more have come, the centres move.",

@@ -7,7 +7,7 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'SeenBefore(of="device", on="at", period="20 minutes")',
+        'SeenBefore(of="device", time="at", period="20 minutes")',
         until=50,
         unit="minutes",
         about="A device that comes a second time within twenty minutes is seen; one that comes again later is new. What "

@@ -105,16 +105,15 @@ class Catalogue:
         if schema is None and settings.get("key") is None:
             settings["key"] = "key"
         columns = parse_schema(schema)
-        given = TopicConfig.of(settings, config)
-        check_columns(name, columns, key=given.key, time=given.time_column)
         wanted = Topic(
             name=name,
             id=uuid.uuid4().hex,
             schema=columns,
             schemaless=schema is None,
             created_us=self._clock.now_us(),
-            **vars(given),
+            **vars(TopicConfig.of(settings, config)),
         )
+        check_columns(name, columns, key=wanted.key, time=wanted.time_column)
         if not self.has(name):
             try:
                 return self.create(wanted).topic

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible, SchemaConflict, SchemaInvalid
 from headwater.log import Log, Retention
 from headwater.log.errors import NameInvalid, TopicExists
@@ -24,7 +25,7 @@ def test_a_topic_is_what_was_declared(log: Log) -> None:
     topic = log.topic("orders")
     assert topic.partitions == 3
     assert topic.key == ("customer",)
-    assert topic.time == "at"
+    assert topic.time == EventTime("at")
     assert topic.retention == Retention(seconds_max=7 * 86_400)
     assert topic.codec == "zstd"
     assert topic.schema.field("amount").type == pa.decimal128(12, 2)

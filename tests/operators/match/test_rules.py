@@ -65,8 +65,8 @@ def table(rules: Sequence[tuple[str, str | None, bool]], *, since: Sequence[int]
 class Running:
     """`MatchRules` over the engine, batch after batch."""
 
-    def __init__(self, *, partitions: int = 2, **given: Any) -> None:
-        operator = MatchRules(rules=RULES, time=EventTime("at", future_max=None), by="key", **given)
+    def __init__(self, *, partitions: int = 2, delay: float = 0, **given: Any) -> None:
+        operator = MatchRules(rules=RULES, time=EventTime("at", delay=delay, future_max=None), by="key", **given)
         self.contract = replace(operator.contract(SCHEMA), partitions=partitions)
         self.folder = state_folder()
         self.batch = 0
@@ -162,7 +162,7 @@ def test_each_rule_finds_what_it_would_find_alone(
     except naive.TooHard:
         assume(False)
     batches = data.draw(arrivals(rows, late_by_us=3 * SECOND))
-    with Running(late_by=3) as running:
+    with Running(delay=3) as running:
         found = [row for batch in batches for row in running.run(batch, texts)]
         found += running.end(texts)
         assert running.side("refused") == []
@@ -266,7 +266,7 @@ def test_rules_over_rows_that_are_all_there() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    given: Any = {"rules": RULES, "on": "at", "by": "key"}
+    given: Any = {"rules": RULES, "time": "at", "by": "key"}
     for wrong in (
         {"by": ()},
         {"rules": "rules"},

@@ -73,7 +73,11 @@ def test_only_the_columns_that_are_needed_travel(spark: SparkSession) -> None:
         (lambda: Match("PATTERN (A B)", time="id"), ArgumentInvalid, "a column of timestamps"),
         (lambda: Match("PATTERN (A B)", time="at", by="card"), ColumnUnknown, "no column 'card'"),
         (lambda: Match("PATTERN (A B)", time="at", partials_max=0), ArgumentInvalid, "at least 1"),
-        (lambda: Match("PATTERN (A B)", time="at", timed_out=cast("Any", "no")), ArgumentInvalid, '"drop" or "side"'),
+        (
+            lambda: Match("PATTERN (A B)", time="at", timed_out=cast("Any", "no")),
+            ArgumentInvalid,
+            '"drop" or "side_output"',
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(

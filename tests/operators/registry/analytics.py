@@ -32,7 +32,7 @@ TOPIC = {
         "key": "sensor",
     }
 }
-COMMON: dict[str, Any] = {"on": "at", "by": "sensor", "late_by": LATE_BY, "ahead": None}
+COMMON: dict[str, Any] = {"by": "sensor", "time": EventTime("at", delay=LATE_BY, future_max=None)}
 
 
 def some_readings() -> list[list[Any]]:
@@ -208,7 +208,7 @@ SEEN = many_orders(13, 300)
 
 
 def seen_and_grouped(rows: DataFrame) -> DataFrame:
-    settings: dict[str, Any] = {"by": "user", "on": "at", "ahead": None}
+    settings: dict[str, Any] = {"by": "user", "time": EventTime("at", future_max=None)}
     known = SeenBefore(of="amount", period=40, capacity=10_000, false_positives=1e-6, **settings)
     return rows.transform(known).transform(KMeans(columns="amount", k=3, warm_up=20, block=32, **settings))
 

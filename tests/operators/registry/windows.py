@@ -40,7 +40,11 @@ def closed(batches: Sequence[Sequence[Row]], *, ends: int = 2) -> list[Batch]:
 
 
 ORDERED = some_orders(1, late_by=LATE_BY)
-WINDOW: dict[str, Any] = {"on": "at", "by": "user", "compute": test_windows.COMPUTE, "late_by": LATE_BY, "ahead": None}
+WINDOW: dict[str, Any] = {
+    "time": EventTime("at", delay=LATE_BY, future_max=None),
+    "by": "user",
+    "compute": test_windows.COMPUTE,
+}
 CHANGING: dict[str, Any] = {"topics": ORDERS, "batches": closed(ORDERED, ends=1)}
 FINAL: dict[str, Any] = {"topics": ORDERS, "batches": closed(ORDERED)}
 
