@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
-from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from headwater.errors import ArgumentInvalid
-from headwater.units import Duration, format_seconds, parse_seconds
+from headwater.units import DAY, Duration, format_seconds, parse_seconds
 
 #: Whose latest time makes the watermark: the slowest partition's, the latest of all rows, or each key's own.
 Scope = Literal["partition", "input", "key"]
@@ -25,7 +24,7 @@ class EventTime:
     each key has its own watermark, and `key_idle_timeout` bounds how far a silent key stays behind all others.
 
     >>> EventTime("at", delay="30 seconds", idle_timeout="1 minute")
-    EventTime('at', delay='30 seconds', idle_timeout='1 minute')
+    EventTime('at', delay=30.0, idle_timeout=60.0)
     >>> EventTime.of("at, delay=30 seconds") == EventTime("at", delay="30 seconds")
     True
     """
@@ -34,7 +33,7 @@ class EventTime:
     _: KW_ONLY
     delay: Duration = 0
     idle_timeout: Duration | None = None
-    future_max: Duration | None = "1 day"
+    future_max: Duration | None = DAY
     scope: Scope = "partition"
     key_idle_timeout: Duration | None = None
 
@@ -43,8 +42,8 @@ class EventTime:
             raise ArgumentInvalid(name="time", value=self.column, expected="the name of a timestamp column")
         for name in _DURATIONS:
             value = getattr(self, name)
-            if value is not None and parse_seconds(value, name=name) and isinstance(value, timedelta):
-                object.__setattr__(self, name, value.total_seconds())  # so that each value has a JSON form
+            if value is not None:  # in seconds: "1 minute" and 60 are the same
+                object.__setattr__(self, name, parse_seconds(value, name=name))
         if self.scope not in get_args(Scope):
             raise ArgumentInvalid(name="scope", value=self.scope, expected='"partition", "input" or "key"')
         if self.key_idle_timeout is not None and self.scope != "key":
@@ -79,9 +78,7 @@ class EventTime:
 
     def to_json(self) -> str | dict[str, Any]:
         """Return the column alone where all else is as by default, else an object; durations are seconds."""
-        given = {name: parse_seconds(value) if name in _DURATIONS and value is not None else value
-                 for name, value in self._given().items()}  # fmt: skip
-        return {"column": self.column, **given} if given else self.column
+        return {"column": self.column, **self._given()} if self._given() else self.column
 
     def seconds(self, setting: str) -> float | None:
         """Return a duration in seconds, or None where there is none."""
@@ -98,4 +95,7 @@ _SETTINGS = {each.name: each.default for each in fields(EventTime) if each.defau
 def _text(value: Any) -> str:
     if value is None:
         return "none"
-    return format_seconds(value) if isinstance(value, int | float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = format_seconds(value)
+    return short if parse_seconds(short) == value else f"{value} s"

@@ -32,6 +32,18 @@ def test_a_topic_is_what_was_declared(log: Log) -> None:
     assert log.topics() == ["orders"]
 
 
+def test_the_event_time_of_a_topic_keeps_its_settings_and_can_change_them(log: Log) -> None:
+    log.create("orders", ORDERS, time=EventTime("at", delay="30 seconds", idle_timeout="1 minute", future_max=None))
+    assert log.topic("orders").time == EventTime("at", delay=30, idle_timeout=60, future_max=None)
+    assert log.alter("orders", time=EventTime("at", delay="5 minutes")).time == EventTime("at", delay=300)
+    assert log.topic("orders").time == EventTime("at", delay=300)
+    with pytest.raises(ArgumentInvalid, match="settings of column 'at'"):
+        log.alter("orders", time="customer")
+    log.create("plain", ORDERS)
+    with pytest.raises(ArgumentInvalid, match="made without event time"):
+        log.alter("plain", time="at")
+
+
 def test_a_topic_may_take_its_schema_from_a_dataclass(log: Log) -> None:
     log.create("orders", Order)
     log.append("orders", Order(id=1, customer="ada"))
