@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import shown
+from headwater.cli.text import shown
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def remove(session: Session, name: Name, yes: Yes = False) -> None:
     """Remove a rule; its history stays."""
     with session.services(write=True) as services:
         services.alerts.rule(name)  # one that is not there is an error before the question
-        confirm(session, f"No notifications of {name!r} are sent any more.", yes=yes)
+        session.confirm(f"No notifications of {name!r} are sent any more.", yes=yes)
         services.alerts.remove(name)
     session.say(f"Removed rule {name!r}.")
 

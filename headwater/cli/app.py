@@ -41,7 +41,7 @@ HELP = "Headwater: event streams from one folder. Data goes to stdout, everythin
 
 
 def build() -> typer.Typer:
-    """The application, made anew."""
+    """Build the application with all its commands."""
     app = typer.Typer(
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
@@ -74,14 +74,14 @@ def build() -> typer.Typer:
 # Any: typer's own class of groups is not public.
 @functools.cache
 def _root() -> Any:
-    """The command that all others are below. Reading the signatures of all takes longer than most commands do."""
+    """The root command. It is cached: reading the signatures of all commands takes longer than most commands run."""
     command = typer.main.get_command(build())
     lighten(command)
     return command
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command, and give its exit code."""
+    """Run one command and return its exit code."""
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
         code = _root().main(list(arguments), prog_name="headwater", standalone_mode=False)
@@ -98,6 +98,6 @@ def run(arguments: Sequence[str]) -> int:
             return report(error, color="--no-color" not in arguments, verbose=verbose)
         print(error.format_message(), file=sys.stderr)  # a noun without a verb: its commands are listed
         return error.exit_code
-    # Whatever else happens is told in one place; nothing is swallowed, for the exit code says that it failed.
+    # Every other error is reported here; nothing is swallowed, because the exit code says that the command failed.
     except Exception as error:
         return report(error, color="--no-color" not in arguments, verbose=verbose)

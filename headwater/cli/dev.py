@@ -1,4 +1,4 @@
-"""`headwater dev`: run the app of a file, and take it in again whenever something that it is made of is saved."""
+"""`headwater dev`: run the app of a file, and reload it whenever one of its source files is saved."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def register(app: typer.Typer) -> None:
 
 
 def dev(session: Session, file: File = None, master: Master = None, only: Only = None, port: Port = 0) -> None:
-    """Run the app of a file, and take it in again whenever it is saved.
+    """Run the app of a file, and reload it whenever the file is saved.
 
-    The same holds for the modules that it has loaded from its folder, and for `headwater.toml`. Spark stays up, and so does
-    the address of the console. What does not load leaves the app as it was.
+    Modules that the app imports from its folder and `headwater.toml` are watched, too. Spark and the address of the
+    console stay the same. If a file cannot be loaded, the app runs on unchanged.
     """
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
@@ -54,7 +54,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
                     work(session, runner, until_caught_up=False)
             except InUse:
                 raise
-            except HeadwaterError as error:  # a mistake in the file: the next save may mend it
+            except HeadwaterError as error:  # a mistake in the file: the next save may fix it
                 session.warn(str(error))
                 saves.join()
         spark, app = runner.spark or spark, saves.fresh
@@ -63,7 +63,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
 
 
 class Saves(threading.Thread):
-    """Watches what an app is made of. When it was saved and loads, `fresh` is the new app, and the runner is asked to stop."""
+    """Watches the source files of an app. After a save that loads, `fresh` is the new app, and the runner is stopped."""
 
     def __init__(self, session: Session, sources: Sources, runner: Runner) -> None:
         super().__init__(name="headwater-dev", daemon=True)
@@ -80,7 +80,7 @@ class Saves(threading.Thread):
             try:
                 self.fresh = self._sources.load()
             except (HeadwaterError, typer.BadParameter) as error:
-                self._session.warn(f"{error} The app goes on as it was.")
+                self._session.warn(f"{error} The app runs on unchanged.")
                 continue
-            self._session.say(f"{saved} was saved: taking it in.")
+            self._session.say(f"{saved} was saved: reloading the app.")
             self._runner.request_stop()

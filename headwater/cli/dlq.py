@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted, shown
+from headwater.cli.text import counted, shown
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _PER_SECOND = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 def register(app: typer.Typer) -> None:
     group = noun(app, "dlq", "Dead letters: look at rows that failed, and redrive them.")
-    command(group, "list", "ls")(list_letters)
+    command(group, "list", "ls")(list_reasons)
     command(group, "show")(show)
     command(group, "redrive")(redrive)
     command(group, "park")(park)
@@ -42,27 +41,32 @@ def register(app: typer.Typer) -> None:
 # -- which dead letters a command is about ----------------------------------------------------------------------------
 
 
-def _letters_of(context: typer.Context, incomplete: str) -> list[str]:
+def _known_dead_letter_topics(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in known_topics(context, incomplete) if name.endswith(".dlq")]
 
 
-Letters = Annotated[
-    str, typer.Argument(help="A topic, or its dead-letter topic.", metavar="TOPIC", autocompletion=_letters_of)
+DeadLetterTopic = Annotated[
+    str,
+    typer.Argument(
+        help="A topic, or its dead-letter topic.", metavar="TOPIC", autocompletion=_known_dead_letter_topics
+    ),
 ]
 Reason = Annotated[
     list[str] | None,
     typer.Option("--reason", "-r", help="Only this class of error; may be repeated.", metavar="ERROR"),
 ]
-Query = Annotated[str | None, typer.Option("--query", help="Only what this query, queue or group gave up.")]
+Query = Annotated[str | None, typer.Option("--query", help="Only dead letters of this query, queue or group.")]
 Since = Annotated[
-    str | None, typer.Option("--since", help="Only letters from @TIME (UTC) or @-1h on.", metavar="@TIME")
+    str | None, typer.Option("--since", help="Only dead letters from @TIME (UTC) or @-1h on.", metavar="@TIME")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Only letters before @TIME or @-1h.", metavar="@TIME")]
+Until = Annotated[str | None, typer.Option("--until", help="Only dead letters before @TIME or @-1h.", metavar="@TIME")]
 Offset = Annotated[
     list[str] | None,
-    typer.Option("--offset", "-o", help="Only these letters: 7, or 7-12; may be repeated.", metavar="N|N-M"),
+    typer.Option(
+        "--offset", "-o", help="Only these offsets of dead letters: 7, or 7-12; may be repeated.", metavar="N|N-M"
+    ),
 ]
-Contains = Annotated[str | None, typer.Option("--contains", help="Only letters whose message has this text.")]
+Contains = Annotated[str | None, typer.Option("--contains", help="Only dead letters whose message has this text.")]
 
 
 def selection_of(
@@ -106,7 +110,8 @@ def _offsets(text: str) -> range:
     """
     first, _, last = text.partition("-")
     if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) < int(first):
-        raise ArgumentInvalid(name="--offset", value=text, expected="a letter's offset (7), or two with a dash (7-12)")
+        expected = "the offset of a dead letter (7), or two with a dash (7-12)"
+        raise ArgumentInvalid(name="--offset", value=text, expected=expected)
     return range(int(first), int(last or first) + 1)
 
 
@@ -125,7 +130,7 @@ def parse_rate(text: str) -> float:
 # -- list and show ----------------------------------------------------------------------------------------------------
 
 
-def list_letters(
+def list_reasons(
     session: Session,
     topic: Annotated[str | None, typer.Argument(help="Only this topic.", metavar="TOPIC")] = None,
 ) -> None:
@@ -139,7 +144,7 @@ def list_letters(
     columns = [
         Column(title="TOPIC", cut=True),
         Column(title="REASON", cut=True),
-        *(Column(title=title, right=True) for title in ("LETTERS", "OPEN", "REDRIVEN", "PARKED")),
+        *(Column(title=title, right=True) for title in ("TOTAL", "OPEN", "REDRIVEN", "PARKED")),
         Column(title="OLDEST"),
         Column(title="NEWEST"),
     ]
@@ -147,7 +152,7 @@ def list_letters(
         [
             name,
             reason.name,
-            *(f"{number:,}" for number in (reason.letters, *reason.states.values())),
+            *(f"{number:,}" for number in (reason.total, *reason.states.values())),
             shown(reason.first_us)[:16],
             shown(reason.last_us)[:16],
         ]
@@ -160,7 +165,7 @@ def list_letters(
 
 def show(
     session: Session,
-    topic: Letters,
+    topic: DeadLetterTopic,
     reason: Reason = None,
     query: Query = None,
     since: Since = None,
@@ -168,13 +173,13 @@ def show(
     offset: Offset = None,
     contains: Contains = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only open, redriven or parked letters.", metavar="STATE")
+        str | None, typer.Option("--state", help="Only open, redriven or parked dead letters.", metavar="STATE")
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="At most so many; by default all.", min=0, metavar="N")
     ] = None,
 ) -> None:
-    """Show letters: where the row stood, why it was given up, and the row itself."""
+    """Show dead letters: where the row stood, why it failed, and the row itself."""
     from headwater.services.json_form import to_json
 
     selection = selection_of(reason, query, since, until, offset, contains, state)
@@ -192,7 +197,7 @@ def show(
         for line in _paragraph(session, one):
             session.write(line)
     if not found:
-        session.say("No letter is like that." if session.output == "table" else "There are none.")
+        session.say("No dead letter is selected.")
 
 
 def _paragraph(session: Session, found: Found) -> list[str]:
@@ -204,19 +209,18 @@ def _paragraph(session: Session, found: Found) -> list[str]:
     facts = {
         "row of": f"{letter.topic}[{letter.partition}]@{letter.offset}",
         "reason": f"{letter.error}: {_printable(letter.message)}",
-        "given up": f"{shown(letter.at_us)}, attempt {letter.attempt}"
-        + (f", by {letter.query}" if letter.query else ""),
+        "failed": f"{shown(letter.at_us)}, attempt {letter.attempt}" + (f", by {letter.query}" if letter.query else ""),
         "key": None if letter.key is None else _readable(letter.key),
         "value": None if letter.value is None else _readable(letter.value),
         "row": None if letter.row is None else _printable(letter.row),
         "headers": ", ".join(f"{name}={_readable(value or b'')}" for name, value in letter.headers or ()) or None,
     }
     lines = [f"  {name:<8}  {value}" for name, value in facts.items() if value is not None]
-    return [session.paint(f"letter {place}", "bold") + became, *lines]
+    return [session.paint(f"dead letter {place}", "bold") + became, *lines]
 
 
 def _readable(value: bytes) -> str:
-    """Bytes for people: text where they are text, with what a terminal would act upon written out.
+    """Bytes as printable text: UTF-8 with control characters escaped, or hexadecimal digits.
 
     >>> _readable(b"caf\\xc3\\xa9"), _readable(b"\\x1b[2J"), _readable(b"\\xff\\x00")
     ('café', '\\\\x1b[2J', '0xff00')
@@ -228,7 +232,7 @@ def _readable(value: bytes) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 # -- redrive and park -------------------------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ def _printable(text: str) -> str:
 
 def redrive(
     session: Session,
-    topic: Letters,
+    topic: DeadLetterTopic,
     to: Annotated[
         str | None, typer.Option("--to", help="To this topic instead.", metavar="TOPIC", autocompletion=known_topics)
     ] = None,
@@ -251,14 +255,14 @@ def redrive(
     ] = None,
     attempts_max: Annotated[
         int | None,
-        typer.Option("--attempts-max", help="Park what has failed so often already.", min=1, metavar="N"),
+        typer.Option("--attempts-max", help="Park dead letters that have failed so often.", min=1, metavar="N"),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Put the rows of open letters back to their topic, each of them once.
+    """Append the rows of open dead letters to their topic again, each of them once.
 
-    A letter is put back once, also when this command is killed and repeated, or runs twice at the same time.
+    A row is redriven once, also if this command is killed and repeated, or runs twice at the same time.
     """
     from headwater.apps.errors import QueryFailed
 
@@ -269,7 +273,7 @@ def redrive(
         asked = partial(service.redrive, topic, selection, to=to, attempts_max=attempts_max, rate=speed)
         outcome = asked(dry_run=True).outcome
         if not dry_run and outcome.changed:
-            confirm(session, f"{_sentence(outcome, 'This puts', 'parks', to=to)}.", yes=yes)
+            session.confirm(f"This {_sentence(outcome, 'redrives', 'parks', to=to)}.", yes=yes)
             with _progress(session, "Redriving", outcome.seen) as tell:
                 job: Redrive | None = asked(wait_seconds=PROGRESS_SECONDS)
                 while job is not None and job.running:
@@ -279,8 +283,8 @@ def redrive(
                 raise QueryFailed(query="redrive", why=job.error if job else "the server was started again meanwhile")
             outcome = job.outcome
     _tell_outcome(session, outcome, dry_run=dry_run)
-    begin = "Would put" if dry_run else "Put"
-    session.say(f"{_sentence(outcome, begin, 'park' if dry_run else 'parked', to=to)}." + _untouched(dry_run))
+    verbs = ("Would redrive", "park") if dry_run else ("Redrove", "parked")
+    session.say(f"{_sentence(outcome, *verbs, to=to)}." + _untouched(dry_run))
     if outcome.refused:
         _warn_refused(session, outcome)
         raise typer.Exit(1)
@@ -288,61 +292,64 @@ def redrive(
 
 def park(
     session: Session,
-    topic: Letters,
+    topic: DeadLetterTopic,
     reason: Reason = None,
     query: Query = None,
     since: Since = None,
     until: Until = None,
     offset: Offset = None,
     contains: Contains = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take parked letters up again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Open parked dead letters again.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Set open letters aside, so that `redrive` leaves them alone."""
+    """Park open dead letters, so that `redrive` leaves them alone."""
     selection = selection_of(reason, query, since, until, offset, contains, None)
     with session.services(write=not dry_run) as services:
         service = services.dead_letters
         outcome = service.park(topic, selection, undo=undo, dry_run=True)
         verb = "opens" if undo else "parks"
         if not dry_run and outcome.changed:
-            confirm(session, f"This {verb} {counted(outcome.changed, 'letter')}.", yes=yes)
+            session.confirm(f"This {verb} {counted(outcome.changed, 'dead letter')}.", yes=yes)
             outcome = service.park(topic, selection, undo=undo)
     _tell_outcome(session, outcome, dry_run=dry_run)
     verb = ("Would open" if undo else "Would park") if dry_run else ("Opened" if undo else "Parked")
-    session.say(f"{verb} {counted(outcome.changed, 'letter')}." + _untouched(dry_run))
+    session.say(f"{verb} {counted(outcome.changed, 'dead letter')}." + _untouched(dry_run))
 
 
 def _untouched(dry_run: bool) -> str:
     return " Nothing was changed." if dry_run else ""
 
 
-def _sentence(outcome: Outcome, begin: str, parked: str, *, to: str | None) -> str:
-    text = f"{begin} {counted(outcome.redriven.total(), 'row')} back" + (f" to {to!r}" if to else "")
-    return text + (f" and {parked} {counted(outcome.parked.total(), 'letter')}" if outcome.parked else "")
+def _sentence(outcome: Outcome, redriven: str, parked: str, *, to: str | None) -> str:
+    text = f"{redriven} {counted(outcome.redriven.total(), 'row')}" + (f" to {to!r}" if to else "")
+    return text + (f" and {parked} {counted(outcome.parked.total(), 'dead letter')}" if outcome.parked else "")
 
 
 def _tell_outcome(session: Session, outcome: Outcome, *, dry_run: bool) -> None:
     counters = {"redriven": outcome.redriven, "parked": outcome.parked, "open": outcome.unparked}
     lines = [(state, reason, number) for state, found in counters.items() for reason, number in sorted(found.items())]
-    records = [{"state": state, "reason": why, "letters": count, "done": not dry_run} for state, why, count in lines]
-    columns = [Column(title="BECOMES"), Column(title="REASON", cut=True), Column(title="LETTERS", right=True)]
+    records = [
+        {"state": state, "reason": why, "dead_letters": count, "done": not dry_run} for state, why, count in lines
+    ]
+    columns = [Column(title="BECOMES"), Column(title="REASON", cut=True), Column(title="DEAD LETTERS", right=True)]
     session.show_all(records, columns, [[state, reason, f"{number:,}"] for state, reason, number in lines])
 
 
 def _warn_refused(session: Session, outcome: Outcome) -> None:
     for refusal in outcome.refused[:REFUSALS_SHOWN_MAX]:
         session.warn(
-            f"letter {refusal.place.partition}/{refusal.place.offset} stays open: {refusal.why.replace('`to`', '`--to`')}"
+            f"dead letter {refusal.place.partition}/{refusal.place.offset} stays open: "
+            f"{refusal.why.replace('`to`', '`--to`')}"
         )
     more = len(outcome.refused) - REFUSALS_SHOWN_MAX
     if more > 0:
-        session.warn(f"{counted(more, 'more letter')} like that.")
+        session.warn(f"{counted(more, 'more dead letter')} stay open.")
 
 
 @contextmanager
 def _progress(session: Session, title: str, total: int) -> Iterator[Callable[[Outcome], None]]:
-    """A bar over the letters looked at, on a terminal."""
+    """A progress bar over the dead letters, on a terminal."""
     if not session.shows_progress:
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`headwater doctor`: whether this machine and this log are fit, and what to do where they are not."""
+"""`headwater doctor`: checks of this machine and this log, each with a remedy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import typer
 
 from headwater.cli.commands import command
 from headwater.cli.session import Session
-from headwater.cli.wording import counted
+from headwater.cli.text import counted
 from headwater.errors import HeadwaterError
 from headwater.units import GIB, MIB, format_bytes
 
-#: File systems that other machines share: their locks are promises that `flock` cannot keep everywhere.
+#: File systems shared over a network: on these, `flock` does not exclude processes of other machines everywhere.
 NETWORK_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre"}
 )
@@ -31,7 +31,7 @@ _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     status: Literal["ok", "warning", "error"]
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(session: Session) -> None:
-    """Look whether this machine and this log are fit. Ends with 1 if something must be mended."""
+    """Check this machine and this log. Ends with 1 if a check finds an error."""
     checks = list(_checks(session))
     width = max(len(one.check) for one in checks)
     lines = []
@@ -87,7 +87,7 @@ def check_pyarrow() -> Check:
 
 
 def check_java() -> Check:
-    """Java is for later: nothing of the log needs it."""
+    """Report the Java that is installed. Only Spark needs it, so its absence is no error."""
     java = shutil.which("java")
     if java is None:
         return Check(check="Java", status="ok", found="none (not needed for the log)")
@@ -100,7 +100,7 @@ def check_java() -> Check:
 
 
 def check_log(session: Session) -> Check:
-    """Open the log and describe each topic: quick, as no rows are read."""
+    """Open the log and describe each topic. No rows are read, so this is quick."""
     path = session.config.log
     if not session.is_remote and not Path(path, "headwater.json").exists():
         return Check(
@@ -183,7 +183,7 @@ def check_open_files() -> Check:
 
 
 def check_inotify() -> Check:
-    """How many readers of this user may sleep at once; further ones look again and again instead."""
+    """Check how many readers of this user can wait with inotify; further readers poll."""
     try:
         limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a person sees when a command fails: one message with the problem and the remedy, and an exit code that scripts know.
+"""How a failed command is reported: one message with the problem and the remedy, and an exit code.
 
 0 done, 1 an error, 2 wrong usage, 3 not found, 4 not allowed, 5 a conflict, 130 interrupted.
 """
@@ -14,7 +14,7 @@ import typer
 from headwater.cli.terminal import painted, wants_color
 from headwater.errors import HeadwaterError, NotFound
 
-# Some remedies are written for programs; people at a terminal have other means. By name: a class need not be loaded.
+# Remedies for the command line, where that of the error is written for programs. By name, so that no class is loaded.
 _REMEDIES = {
     "OffsetExpired": "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
     "OffsetAhead": "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
@@ -27,11 +27,11 @@ _NO_LOG = "Correct the path (`--log PATH` or HEADWATER_LOG), or make a log there
 
 
 def report(error: BaseException, *, color: bool, verbose: bool) -> int:
-    """Say on stderr what went wrong, and give the exit code for it."""
+    """Print an error to stderr and return its exit code."""
     if verbose:
         traceback.print_exception(error)
-    with contextlib.suppress(OSError):  # the reader may be gone, and the error is to be told all the same
-        sys.stdout.flush()  # what was done before it failed comes first
+    with contextlib.suppress(OSError):  # the reader of stdout may be gone; the error is printed all the same
+        sys.stdout.flush()  # data that was written before the error comes first
     message, code = explain(error)
     print(f"{painted('error:', 'red', color=color and wants_color(sys.stderr))} {message}", file=sys.stderr)
     return code
@@ -72,7 +72,7 @@ def _of_system(error: OSError) -> tuple[str, int]:
     where = f"{error.filename}: " if error.filename else ""
     message = f"{where}{error.strerror or error}."
     if isinstance(error, FileNotFoundError):
-        return f"{message} Mend the path.", 3
+        return f"{message} Correct the path.", 3
     if isinstance(error, PermissionError):
         return f"{message} Work as a user who may, or change the permissions.", 4
     return message, 1

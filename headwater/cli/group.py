@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, DryRun, Group, Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
 from headwater.cli.terminal import is_terminal
-from headwater.cli.wording import counted
+from headwater.cli.text import counted
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def seek(
         planned = {name: service.seek(group, name, to, partitions=partition or None, dry_run=True) for name in topics}
         steps = [step for found in planned.values() for step in found]
         if not dry_run:
-            confirm(session, f"Group {group!r} {effect_of(steps)}.", yes=yes)
+            session.confirm(f"Group {group!r} {effect_of(steps)}.", yes=yes)
             # To the offsets that were shown, though rows may have come since.
             wanted = {
                 name: offsets_to_text({one.partition: one.new for one in found}) for name, found in planned.items()
@@ -161,8 +160,7 @@ def delete(session: Session, group: Group, yes: Yes = False, dry_run: DryRun = F
     with session.services(write=not dry_run) as services:
         found = services.groups.describe(group)
         if not dry_run:
-            confirm(
-                session,
+            session.confirm(
                 f"This forgets how far group {group!r} has come in {counted(len(found.partitions), 'partition')}.",
                 yes=yes,
             )

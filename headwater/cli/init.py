@@ -1,4 +1,4 @@
-"""`headwater init`: a project of one's own, small enough to read before the tea is ready."""
+"""`headwater init`: write a new project, small enough to read in a few minutes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILES = {
     "README.md": "README.md.template",
     ".gitignore": "gitignore.template",
 }
-#: People often make these two first; nothing of ours would cover them.
+#: Users often create these two first; `init` writes neither of them.
 HARMLESS = frozenset({".git", ".venv"})
 NEXT = """\
 {name} is ready. Next:
 
-{enter}  headwater dev       runs pipeline.py, and takes in every change when you save it
+{enter}  headwater dev       runs pipeline.py, and reloads it whenever you save it
 
-Open the address that it tells in a browser. In a second terminal, in the same folder:
+Open the address that it prints in a browser. In a second terminal, in the same folder:
 
   echo '{{"user": "ada", "item": "tea", "amount": 42, "at": "2026-01-01T10:00:05Z"}}' | headwater produce orders
   headwater sql "SELECT * FROM revenue"
@@ -46,9 +46,9 @@ def register(app: typer.Typer) -> None:
 
 
 def init(session: Session, name: Name) -> None:
-    """Write a project of your own: a pipeline, its settings, its test and a README.
+    """Write a new project: a pipeline, its settings, its test and a README.
 
-    The pipeline has a topic, a view by the minute and a place for what comes too late. `headwater dev` runs it.
+    The pipeline has a topic, a view by the minute and a topic for late rows. `headwater dev` runs it.
     """
     folder = Path(name)
     project = checked_name(folder)
@@ -74,7 +74,7 @@ def checked_name(folder: Path) -> str:
 
 
 def refuse_what_is_there(folder: Path) -> None:
-    """Nothing that somebody has written is ever covered."""
+    """Raise if the folder has files: `init` never overwrites a file of the user."""
     if folder.is_dir():
         found = sorted(path.name for path in folder.iterdir() if path.name not in HARMLESS)
         if found:

@@ -1,6 +1,6 @@
-"""How the queries of an app do, one line each: a table that moves on a terminal, lines now and then elsewhere.
+"""The statuses of an app's queries, one line each: a live table on a terminal, log lines elsewhere.
 
-What a cell says is decided by pure functions over statuses; `Display` only remembers the last rates and draws.
+Pure functions over statuses make the cells; `Display` keeps the last rates and draws.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headwater.cli.session import Session
 from headwater.cli.tables import Column, cut, line, widths
 from headwater.cli.terminal import is_terminal
-from headwater.cli.wording import counted, shown
+from headwater.cli.text import counted, shown
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HISTORY = 60
 LINE_SECONDS = 10.0
 BARS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH_MAX = 30
-#: A dot and a style for each state; the word stands beside it, for colour alone tells not everybody.
+#: A sign and a style for each state. The state stands beside them as a word, for users who do not see the colour.
 STATES = {
     "waiting": ("○", "dim"),
     "starting": ("◌", "cyan"),
@@ -47,9 +47,9 @@ COLUMNS = (
     Column(title="LATE", right=True),
     Column(title="ERRORS", right=True),
 )
-#: What a narrow terminal does without, first to last.
+#: Columns that a narrow terminal leaves out, the first of them first.
 _SPARE = ("KEPT", "WATERMARK", "LATE", "ERRORS")
-#: A name is cut to so much before a column goes; and bars are only drawn where there is room for so many.
+#: Names are cut to this width before a column is left out; bars are drawn only where this many fit.
 NAME_WIDTH_MIN = 14
 SPARK_WIDTH_MIN = 5
 
@@ -112,7 +112,7 @@ def lag_of(one: QueryStatus) -> str:
 
 
 def errors_of(one: QueryStatus) -> str:
-    """Rows that were given up, and how often the query was started anew.
+    """How many rows became dead letters or were rejected, and how often the query was restarted.
 
     >>> from headwater.apps.status import QueryStatus
     >>> errors_of(QueryStatus(name="spend", kind="view", dead_letters=7, restarts=2))
@@ -123,7 +123,7 @@ def errors_of(one: QueryStatus) -> str:
 
 
 def _watermark(time_us: int | None, now_us: int) -> str:
-    """How far the watermark is behind the clock; a day or more behind, what it says."""
+    """How far the watermark is behind the clock; its time if that is a day or more."""
     if time_us is None:
         return "-"
     behind = (now_us - time_us) / 1_000_000
@@ -141,9 +141,9 @@ def rows(
     now_us: int | None = None,
     apps: Mapping[str, str] | None = None,
 ) -> Group:
-    """The statuses for a terminal of so many columns: a line per query, and below it its last error, folded.
+    """The statuses for a terminal of this width: a line per query, and below it the query's last error.
 
-    With `apps`, the app of each query by the query's name, queries of one app stand together under its name.
+    `apps` maps queries to their apps; with it, the queries of one app stand together under its name.
     """
     from rich.console import Group
     from rich.text import Text
@@ -174,7 +174,7 @@ def rows(
 
 
 def _fitting(columns: list[Column], cells: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
-    """Without columns that say nothing, and without those that a narrow terminal has no room for."""
+    """Leave out columns that are empty, and columns that do not fit into a narrow terminal."""
     for title in _SPARE:
         place = [column.title for column in columns].index(title)
         if all(row[place] == "-" for row in cells) or _width_min(columns, cells) > width:
@@ -184,7 +184,7 @@ def _fitting(columns: list[Column], cells: list[list[str]], width: int) -> tuple
 
 
 def _width_min(columns: list[Column], cells: list[list[str]]) -> int:
-    """How little room a table needs, with its names cut."""
+    """The least width of a table, with its names cut."""
     name, *others = widths(columns, cells, width=10_000)
     return min(name, NAME_WIDTH_MIN) + sum(others) + 2 * len(others)
 
@@ -194,11 +194,11 @@ def _style(one: QueryStatus) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def told(one: QueryStatus) -> str:
-    """One query in one line, for a file.
+    """The status of one query as a log line.
 
     >>> from headwater.apps.status import QueryStatus
     >>> told(QueryStatus(name="spend", kind="view", state="running", rows_per_second=120.0, lag_rows=3))
@@ -213,7 +213,7 @@ def told(one: QueryStatus) -> str:
 
 
 class Display:
-    """Shows statuses as they come: moving on a terminal, elsewhere a line per query every ten seconds and per change."""
+    """Shows statuses: as a live table on a terminal, elsewhere as one line per query every ten seconds and per change."""
 
     def __init__(self, session: Session, *, title: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session

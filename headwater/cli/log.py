@@ -1,4 +1,4 @@
-"""`headwater log`: look at every byte, mend what is broken, make compact what may be."""
+"""`headwater log`: verify, repair and compact the files of a log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.progress import bar_of
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted
+from headwater.cli.text import counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(session: Session, topic: OneTopic = None) -> None:
-    """Read every frame and check it.
+    """Read and check every frame.
 
-    Changes nothing. Ends with 1 if something is damaged.
+    Changes nothing. Ends with 1 if a file is damaged.
     """
     from headwater.log.embedded import repair as repairs
 
@@ -49,9 +48,9 @@ def verify(session: Session, topic: OneTopic = None) -> None:
 
 
 def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Mend what can be mended.
+    """Repair damaged files.
 
-    Damaged bytes are set aside in the folder `quarantine`, never deleted. Ends with 1 if only a copy of a file helps.
+    Damaged bytes are moved to the folder `quarantine`, never deleted. Ends with 1 if a file must be restored from a copy.
     """
     from headwater.log.embedded import repair as repairs
 
@@ -61,21 +60,21 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
         if report.findings and not dry_run and not yes:
             for text in _lines(session, report):
                 session.say(text)
-            confirm(session, f"This mends {counted(len(report.findings), 'finding')}.", yes=yes)
+            session.confirm(f"This repairs {counted(len(report.findings), 'finding')}.", yes=yes)
             with _steps(session, "repair") as progress:
                 report = repairs.repair(log, topic, progress=progress)
     session.show({**_record(report), "repaired": not dry_run}, _lines(session, report))
     left = [one for one in report.findings if not one.action]
     if left:
-        session.say(f"{counted(len(left), 'finding')} cannot be mended: restore the files from a copy.")
+        session.say(f"{counted(len(left), 'finding')} cannot be repaired: restore the files from a copy.")
         raise typer.Exit(1)
-    session.say(_looked_at(report) if report.ok else "Would be mended." if dry_run else "Mended.")
+    session.say(_looked_at(report) if report.ok else "Would be repaired." if dry_run else "Repaired.")
 
 
 def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -> None:
-    """Do at once what else happens behind appends.
+    """Run the maintenance of a topic now instead of after appends.
 
-    That is retention, the joining of small frames, and for compacted topics the last row per key.
+    It applies retention, joins small frames, and keeps the last row per key of compacted topics.
     """
     from headwater.log.embedded import local_log
 
@@ -100,7 +99,7 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
             )
     session.show_all(records, *_compacted(records, dry_run=dry_run))
     if dry_run:
-        session.say("Nothing was changed. Whether rows go depends on each topic's retention and on `--compact`.")
+        session.say("Nothing was changed. Which rows are deleted depends on each topic's retention and on `--compact`.")
 
 
 # -- for programs and for people --------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list[Column], l
 
 @contextlib.contextmanager
 def _steps(session: Session, title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """What `verify` and `repair` tell their progress to, on a terminal."""
+    """A function that shows the progress of `verify` and `repair`; None unless stderr is a terminal."""
     if not session.shows_progress:
         yield None
         return

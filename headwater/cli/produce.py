@@ -29,7 +29,7 @@ from headwater.cli.row_input import (
     reader_of,
 )
 from headwater.cli.session import Session
-from headwater.cli.wording import counted
+from headwater.cli.text import counted
 from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid
 from headwater.units import format_seconds
 

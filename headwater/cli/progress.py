@@ -1,4 +1,4 @@
-"""How far a long command has come, on a terminal only; a pipe and `-q` see nothing of it."""
+"""Progress of long commands, on a terminal only: nothing is shown in a pipe or with `-q`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.cli.session import Session
 
 
 class Progress(Protocol):
-    """Told with each step how many bytes of the present block, and how many rows in all, are done."""
+    """Called after each step with the bytes done of the current block and the rows done in all."""
 
     def __call__(self, part: int, rows: int) -> None: ...
     def done(self, size: int) -> None: ...
@@ -25,7 +25,7 @@ class _Silent:
 
 
 class _Shown:
-    """A line of rich's that says the share, the rows and their rate."""
+    """A progress bar with the share, the rows and the time."""
 
     def __init__(self, bar: Any, task: Any) -> None:  # Any: rich is imported only where it is shown
         self._bar = bar
@@ -42,7 +42,7 @@ class _Shown:
 
 @contextlib.contextmanager
 def progress_of(session: Session, title: str, total: int | None) -> Iterator[Progress]:
-    """A display of progress for as long as the block runs; `total` in bytes, None where nobody knows."""
+    """Show progress while the block runs; `total` is in bytes, None if it is unknown."""
     if not session.shows_progress:
         yield _Silent()
         return
@@ -51,7 +51,7 @@ def progress_of(session: Session, title: str, total: int | None) -> Iterator[Pro
 
 
 def bar_of(session: Session) -> Any:
-    """rich's display, on stderr, gone when it is done."""
+    """A progress bar on stderr that disappears at its end."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -74,7 +74,7 @@ def run(
     from headwater.apps.app_file import load_app
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
-    from headwater.http.running import served_app
+    from headwater.http.app_server import served_app
     from headwater.services.settings import Settings
 
     settings = Settings(

@@ -1,4 +1,4 @@
-"""`headwater serve`: the log over HTTP, for programs and people on this machine and on others."""
+"""`headwater serve`: serve the log and the console over HTTP."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def serve(
     statement_memory: StatementMemory = "1 GiB",
     answer_rows: AnswerRows = 100_000,
     kafka_names: Annotated[
-        bool, typer.Option("--kafka-names", help="Tell lag also under the names of Kafka's exporters.")
+        bool, typer.Option("--kafka-names", help="Export lag also under the names of Kafka's exporters.")
     ] = False,
     console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the console's pages too.")] = True,
 ) -> None:
-    """Serve the log over HTTP until Ctrl-C, with the console in which people see it.
+    """Serve the log and the console over HTTP until Ctrl-C.
 
-    Programs open it with `headwater.open("http://…")`. On this machine it is open to whoever may use it, until the first
-    token is made with `headwater token create`; other machines always need one.
+    Programs open it with `headwater.open("http://…")`. Users of this machine need no token until the first one is made
+    with `headwater token create`; other machines always need one.
     """
     for package in ("fastapi", "uvicorn", "httpx"):
         require(package, extra="server")
     from headwater.console import console_for_server
-    from headwater.http.serving import Address, check, run_server
+    from headwater.http.server import Address, check, run_server
     from headwater.services.settings import Settings
     from headwater.services.tokens import Tokens
 

@@ -1,4 +1,4 @@
-"""One run of a command: its settings, the log it works on, and where its output goes."""
+"""One run of a command: its settings, its log, and its output."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What a command needs to know and to speak."""
+    """The settings, the log and the output of one run."""
 
     flags: Flags
     config: Config
@@ -66,7 +66,7 @@ class Session:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether there is a person to ask."""
+        """Whether a user can answer a question."""
         return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
     @property
@@ -77,18 +77,18 @@ class Session:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the log is a server's."""
+        """Whether the log is reached through a server."""
         return is_server(self.config.log)
 
     def need_folder(self) -> None:
-        """For a command that works on the log's own files."""
+        """Raise unless the log is a folder, for a command that works on its files."""
         refuse_server(self.config.log)
 
     @contextlib.contextmanager
     def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Log]:
-        """The log of this run, open. A command that only reads also takes a folder that it may not write.
+        """Open the log of this run. A command that only reads also opens a folder without write permission.
 
-        With `folder` a server's log is refused, for a command that works on the log's own files.
+        With `folder`, the log must be a folder: the command works on its files.
         """
         import headwater.log
         from headwater.log.errors import ReadOnly
@@ -106,7 +106,7 @@ class Session:
 
     @contextlib.contextmanager
     def services(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Services]:
-        """What can be done with the log of this run, whether it is in a folder or a server has it; see `log`."""
+        """Open the services of this run's log, in a folder or through a server; see `log` for the arguments."""
         from headwater.log.remote.connection import Connection
         from headwater.services import Audit, Settings, local, remote_services
         from headwater.services.callers import user_at_the_command_line
@@ -125,15 +125,26 @@ class Session:
 
     # -- to people ----------------------------------------------------------------------------------------------------
 
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before a change that cannot be undone, unless `--yes` was given; without a terminal, `--yes` is required."""
+        import typer
+
+        if yes:
+            return
+        if not self.is_interactive:
+            hint = "There is no terminal to ask on: repeat it with `--yes`, or look first with `--dry-run`."
+            raise typer.BadParameter(f"{question} {hint}")
+        typer.confirm(f"{question} Go on?", abort=True, err=True)
+
     def paint(self, text: str, style: str, *, error: bool = False) -> str:
         stream = sys.stderr if error else sys.stdout
         wanted = {"always": True, "never": False}.get(self.config.color, wants_color(stream))
         return painted(text, style, color=wanted)
 
     def say(self, text: str) -> None:
-        """Tell people what happened; `-q` silences it."""
+        """Print a message for the user to stderr, unless `-q` was given."""
         if not self.flags.quiet:
-            sys.stdout.flush()  # where both go to one terminal, they keep their order
+            sys.stdout.flush()  # on a terminal that shows both, they keep their order
             print(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
@@ -143,11 +154,11 @@ class Session:
     # -- data ---------------------------------------------------------------------------------------------------------
 
     def write(self, text: str) -> None:
-        """Data, as one or more lines."""
+        """Write a text and a line feed to stdout."""
         data_stream().write(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def show(self, record: Record, lines: Sequence[str] = ()) -> None:
-        """One thing: its record to programs, some lines to people."""
+        """Show one thing: as lines for people, or as a record in the output format."""
         if self.output == "table":
             for text in lines:
                 self.write(text)
@@ -157,7 +168,7 @@ class Session:
             self.write(json.dumps(record, ensure_ascii=False, indent=2 if self.output == "json" else None))
 
     def show_all(self, records: Sequence[Record], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """A list of things: records to programs, a table to people."""
+        """Show a list: as a table for people, or as records in the output format."""
         if self.output == "table":
             for text in self.table(columns, rows):
                 self.write(text)
@@ -189,14 +200,14 @@ def is_server(address: str) -> bool:
 
 
 def refuse_server(address: str) -> None:
-    """One clear sentence, where only the folder of a log will do."""
+    """Raise if the address is that of a server: the command works on the log's files."""
     if is_server(address):
         expected = "the folder of the log: this command works on its files, so run it on the machine that has them"
         raise ArgumentInvalid(name="--log", value=address, expected=expected)
 
 
 def csv_cell(value: Any) -> str:
-    """A JSON value as the text of a CSV cell: null is empty, what is nested stays JSON.
+    """A JSON value as a CSV cell: null is empty, nested values are JSON.
 
     >>> csv_cell(73314510714175488), csv_cell(None), csv_cell(True), csv_cell(["a"])
     ('73314510714175488', '', 'true', '["a"]')

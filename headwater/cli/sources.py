@@ -1,4 +1,4 @@
-"""What an app is made of: its file, the modules that it loads from its folder, and the settings. They are loaded together."""
+"""The source files of an app: its file, the modules that it imports from its folder, and the settings. They are loaded together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """The files of one app, and when each of them was written."""
+    """The source files of one app, and the time at which each was written."""
 
     def __init__(self, session: Session, file: str | None) -> None:
         self._flags = session.flags
@@ -32,17 +32,17 @@ class Sources:
         self._written: dict[Path, int | None] = {}
 
     def load(self) -> App:
-        """The app as its files are now; where they do not load, all modules stay what they were."""
+        """Load the app from its files as they are now; if they do not load, all modules stay unchanged."""
         from headwater.apps.app_file import load_app
 
         settings = project_file(os.environ, Path())
-        before = {path: _time(path) for path in self._written}  # what is written from now on may not be in it
+        before = {path: _time(path) for path in self._written}  # a file written after this may not be in the app
         known = _modules_in(self._path.parent)
         suspects: set[Path] = set()
         try:
             chosen = chosen_file(Session.begin(self._flags), self._given)
             self._path = Path(chosen.partition(":")[0]).absolute()
-            with _anew(self._path.parent):
+            with _fresh_imports(self._path.parent):
                 app = load_app(chosen)
         except Exception as error:
             suspects = _suspects(error, self._path.parent)
@@ -55,19 +55,19 @@ class Sources:
         return app
 
     def saved(self) -> Path | None:
-        """A file that was written since the last load. One that is gone is not: editors replace a file in two steps."""
+        """A file that was written since the last load. A missing file does not count: editors replace files in two steps."""
         changed = (path for path, when in self._written.items() if _time(path) not in (when, None))
         return next((_short(path) for path in changed), None)
 
 
 @contextlib.contextmanager
-def _anew(folder: Path) -> Iterator[None]:
-    """Within the block everything in a folder is imported as if for the first time."""
+def _fresh_imports(folder: Path) -> Iterator[None]:
+    """Import all modules of a folder again while the block runs."""
     for name in _modules_in(folder):
         del sys.modules[name]
     importlib.invalidate_caches()
     keeps = sys.dont_write_bytecode
-    # Python takes a file of the same size and second for the one that it has compiled.
+    # Python would take a file of the same size and second for the one that it compiled before.
     sys.dont_write_bytecode = True
     try:
         yield
@@ -76,7 +76,7 @@ def _anew(folder: Path) -> Iterator[None]:
 
 
 def _modules_in(folder: Path) -> dict[str, ModuleType]:
-    """The modules that were loaded from a folder, but not what is installed somewhere in it, nor ourselves."""
+    """The modules that were imported from a folder, without those installed in it and those of Headwater."""
     found = {}
     for name, module in list(sys.modules.items()):
         if name == "__main__" or name.partition(".")[0] == "headwater" or not isinstance(module, ModuleType):
@@ -101,7 +101,7 @@ def _place(module: ModuleType) -> Path | None:
 
 
 def _is_own(path: Path, folder: Path) -> bool:
-    """Whether a file belongs to whoever wrote the folder.
+    """Whether a file was written by the user, and not installed into the folder.
 
     >>> project = Path("/shop")
     >>> [_is_own(project / name, project) for name in ("rules.py", "shop/prices.py", ".venv/lib/numpy/__init__.py")]
@@ -117,12 +117,12 @@ def _is_own(path: Path, folder: Path) -> bool:
 
 @cache
 def _installed() -> frozenset[Path]:
-    """Where Python's own modules are, and those of the environment: an app may stand in a folder above them."""
+    """The folders of Python's own and of installed modules: an app may be in a folder above them."""
     return frozenset(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def _suspects(error: BaseException, folder: Path) -> set[Path]:
-    """The files that an error leads through, and those beside them: one of these will be mended, or is missing."""
+    """The files in the traceback of an error and those beside them: the user will fix or add one of them."""
     found: set[Path] = set()
     cause: BaseException | None = error
     while cause is not None:
@@ -136,9 +136,9 @@ def _suspects(error: BaseException, folder: Path) -> set[Path]:
 
 # Any: cloudpickle has no types.
 def _send_by_value(modules: dict[str, ModuleType]) -> None:
-    """Spark's workers live on: by its name alone they would find the module that they have imported before.
+    """Pickle these modules by value: Spark's workers would otherwise use the version that they imported before.
 
-    What cannot be pickled, such as a lock, must be made inside the functions that use it.
+    A value that cannot be pickled, such as a lock, must be created inside the functions that use it.
     """
     from pyspark import cloudpickle
 

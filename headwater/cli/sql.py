@@ -38,7 +38,7 @@ def sql(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Run it again as rows come; Ctrl-C ends it.")] = False,
     app: AppName = None,
 ) -> None:
-    """Ask topics and views with SQL.
+    """Query topics and views with SQL.
 
     A name is a view's, or else a topic's. `log.NAME` is always the topic, with `_partition`, `_offset` and
     `_appended_at`; `current.NAME` is the last row of each of its keys. Files such as 'shops.csv' can be joined.
@@ -48,7 +48,7 @@ def sql(
     text = sys.stdin.read() if statement == "-" else statement
     with session.log() as log, session.services() as services:
         while True:
-            # Anew each time: the app may have been started or stopped since.
+            # Opened again each time: the app may have been started or stopped since.
             with services.views.tables(app=app) as views:
                 asked = Sql(log, views)
                 began = _ends(log, asked, text)
@@ -68,10 +68,10 @@ def _ends(log: Log, asked: Sql, statement: str) -> dict[str, dict[int, int]]:
 
 
 def _changed(log: Log, began: dict[str, dict[int, int]]) -> bool:
-    """Sleep until there may be another answer; False when nobody reads our output any more."""
+    """Wait until the answer may have changed; False once the output is no longer read."""
     time.sleep(WATCH_SECONDS_MIN)
     while not reader_is_gone():
-        # A view changes a moment after its changelog, so that it is asked again even if nothing came meanwhile.
+        # A view changes a moment after its changelog, so it is read again even if no rows came meanwhile.
         if not began or log.wait(began, seconds=WATCH_SECONDS_MAX):
             return True
     return False

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted, iso
+from headwater.cli.text import counted, iso
 from headwater.units import format_bytes
 
 Folder = Annotated[Path, typer.Option("--state", help="The session's state folder.", metavar="FOLDER")]
@@ -112,6 +111,6 @@ def rescale(
     if dry_run:
         session.say(f"{plan}. Nothing was changed.")
         return
-    confirm(session, f"{plan}; is the query stopped?", yes=yes)
+    session.confirm(f"{plan}; is the query stopped?", yes=yes)
     moved = spread(folder, query=query, operator=operator, partitions=partitions)
     session.say(f"{counted(moved, 'row')} of state now lie in {partitions} partitions.")

@@ -1,4 +1,4 @@
-"""What the two output streams are: terminals that want colour and a width, or pipes that want plain bytes.
+"""The two output streams: terminals with colour and a width, or pipes of plain bytes.
 
 Data goes to stdout as bytes, everything else goes to stderr as text.
 """
@@ -49,7 +49,7 @@ def data_stream() -> BinaryIO:
 
 
 def reader_is_gone() -> bool:
-    """Whether whoever read our output has closed it, so that a command that only waits can end too."""
+    """Whether the reader of our output has closed the pipe, so that a command that only waits can end."""
     if not hasattr(select, "poll"):
         return False
     try:
@@ -61,7 +61,7 @@ def reader_is_gone() -> bool:
 
 
 def forget_output() -> None:
-    """Send what is still buffered to nowhere, so that the interpreter does not complain of a closed pipe on its way out."""
+    """Discard buffered output, so that the interpreter does not report a closed pipe when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

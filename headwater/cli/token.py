@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import shown
+from headwater.cli.text import shown
 from headwater.units import parse_seconds
 
 Name = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
@@ -85,7 +84,7 @@ def revoke(session: Session, name: Name, yes: Yes = False) -> None:
 
     with session.services(write=True, folder=True) as services:
         if any(name in (token.name, token.id) for token in services.tokens.list()):
-            confirm(session, f"Requests with the token {name!r} are refused from now on.", yes=yes)
+            session.confirm(f"Requests with the token {name!r} are refused from now on.", yes=yes)
         revoked = services.tokens.revoke(name)
     session.say(f"Revoked token {revoked.name!r}.")
     if session.output != "table":

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Topic, Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.schema import given_schema
 from headwater.cli.session import Record, Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted, iso, shown
+from headwater.cli.text import counted, iso, shown
 from headwater.errors import NotPossible
 from headwater.units import format_bytes, format_seconds
 
@@ -205,7 +204,7 @@ def delete(
             f"{one.topic.name!r} ({counted(one.rows, 'row')}, {format_bytes(one.bytes)})" for one in found
         )
         if not dry_run:
-            confirm(session, f"This deletes {listed} for ever.", yes=yes)
+            session.confirm(f"This deletes {listed} for ever.", yes=yes)
             for name in topics:
                 services.topics.delete(name)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} {listed}.")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.asking import confirm
 from headwater.cli.commands import command, noun
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import iso
+from headwater.cli.text import iso
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def show(
     app: AppName = None,
     limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many rows.", min=0)] = 10,
 ) -> None:
-    """Show a view: what it is, where it stands, and some of its rows."""
+    """Show a view: its declaration, how far it is, and some of its rows."""
     from headwater.cli.results import result_records
     from headwater.services.json_form import to_json
 
@@ -97,32 +96,32 @@ def show(
 
 
 def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Build a view anew under a new version, beside the one in use.
+    """Rebuild a view as a new version, beside the one in use.
 
-    Its readers see the old version until the new one has caught up and is switched to. The app must run.
+    Readers see the old version until the new one has caught up and replaces it. The app must run.
     """
     from headwater.services.json_form import to_json
 
     with session.services(write=not dry_run) as services:
         found = services.views.rebuild(view, app=app, dry_run=True)
         if dry_run:
-            session.say(f"View {view!r} of app {found.app!r} would be built anew. Nothing was changed.")
+            session.say(f"View {view!r} of app {found.app!r} would be rebuilt. Nothing was changed.")
             return
-        confirm(session, f"This builds view {view!r} of app {found.app!r} anew, from all of its input.", yes=yes)
+        session.confirm(f"This rebuilds view {view!r} of app {found.app!r} from all of its input.", yes=yes)
         found = services.views.rebuild(view, app=found.app)
-    session.say(f"View {view!r} is built anew, as version {found.version}.")
+    session.say(f"View {view!r} is rebuilt, as version {found.version}.")
     if session.output != "table":
         session.show(to_json(found))
 
 
 def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Forget the rows of a view that its app no longer declares. Its changelog stays. The app must run."""
+    """Drop the rows of a view that its app no longer declares. Its changelog stays. The app must run."""
     with session.services(write=not dry_run) as services:
         owner = services.views.drop(view, app=app, dry_run=True)
         if dry_run:
             session.say(f"View {view!r} of app {owner!r} would be dropped. Nothing was changed.")
             return
-        confirm(session, f"This drops view {view!r} of app {owner!r}; its changelog stays.", yes=yes)
+        session.confirm(f"This drops view {view!r} of app {owner!r}; its changelog stays.", yes=yes)
         services.views.drop(view, app=owner)
     session.say(f"View {view!r} is dropped.")
     if session.output != "table":
@@ -131,8 +130,8 @@ def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = Fa
 
 def _state(found: ViewDescription) -> str:
     if found.problem:
-        return f"stands still: {found.problem}"
-    return "kept" if found.running else "as it was left"
+        return f"stopped: {found.problem}"
+    return "maintained" if found.running else "app stopped"
 
 
 def _others(found: ViewDescription) -> str:

@@ -105,10 +105,10 @@ def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_mended(so
     assert (sys.modules["prices"], sys.modules["shop.rules"]) == (prices, rules)
     assert answer() == (3, False)
     assert sources.saved() is None
-    write("shop/rules.py", "def large(amount): return 'mended'")
+    write("shop/rules.py", "def large(amount): return 'fixed'")
     assert sources.saved() == Path("shop/rules.py")
     sources.load()
-    assert answer() == (3, "mended")
+    assert answer() == (3, "fixed")
 
 
 def test_a_module_that_was_missing_is_noticed_when_it_comes(sources: Sources) -> None:

@@ -198,7 +198,10 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
             until(lambda: large_orders() == ["bob", "ada", "bob"], "a module is taken in, also by Spark's workers")
             pipeline.write_text(pipeline.read_text().replace('size="1 minute"', 'size="1 hour"'))
             until(lambda: "`headwater replay QUERY`" in Path("../out.txt").read_text(), "what was kept does not fit")
-            until(lambda: execute("replay", "revenue", "--as", "v2").code == 0, "it begins anew beside the old one")
+            until(
+                lambda: execute("replay", "revenue", "--as", "v2").code == 0,
+                "the new version starts beside the old one",
+            )
             until(lambda: "caught up" in execute("replay", "revenue", "--compare").out, "it has caught up")
             assert execute("replay", "revenue", "--switch", seconds=SECONDS_MAX).code == 0
             wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 366.0, "orders": 5}]

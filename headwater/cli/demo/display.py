@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from headwater.cli.live import Display, short, sparkline
 from headwater.cli.session import Session
 from headwater.cli.tables import Column
-from headwater.cli.wording import counted
+from headwater.cli.text import counted
 
 if TYPE_CHECKING:
     from company.check import Outcome

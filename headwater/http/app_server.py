@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.alerts import Channels, LogMeasures, Watcher
 from headwater.config import Config
 from headwater.http.application import Mount, application
-from headwater.http.serving import Address, bound, server_of
+from headwater.http.server import Address, bound, server_of
 from headwater.services.settings import Settings
 
 if TYPE_CHECKING:

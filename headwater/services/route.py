@@ -1,4 +1,4 @@
-"""A service: what can be done with one noun, whoever asks. Scopes are checked and changes are audited here.
+"""The base of services and the declaration of their routes. Scopes are checked and changes are audited here.
 
     class Groups(Service):
         @route("POST", "/groups/{group}/seek", scope="admin:{topic}")

@@ -1,4 +1,4 @@
-"""Running a server: a socket, uvicorn, and the refusal to be open to the world."""
+"""Run a server: bind a socket, start uvicorn, and refuse to serve other machines without tokens."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Address:
 
 
 def check(address: Address, tokens: Tokens) -> None:
-    """Refuse to serve other machines that need not say who they are."""
+    """Raise if other machines could reach the server without a token."""
     if not address.is_local and not tokens:
         why = f"{address.host} can be reached from other machines, and no token has been made for this log"
         raise NotPossible(why=why, instead="Make one with `headwater token create NAME`, or serve on 127.0.0.1")
@@ -90,7 +90,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.service.stop()  # or long polls and tails would hold it up until they look again
+            app.state.service.stop()  # ends long polls and tails, which would delay the shutdown
             await super().shutdown(sockets)
 
     # Any: settings of another library, of many types.
@@ -103,7 +103,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         log_level="error",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # whoever sends them could claim any address
+        proxy_headers=False,  # any client could send them and claim another address
         timeout_graceful_shutdown=1,
         timeout_keep_alive=75,  # longer than clients keep a connection, so that none is closed under a request
         h11_max_incomplete_event_size=64 * 1024,
@@ -115,7 +115,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
 def _impatient(seconds: float) -> type[asyncio.Protocol]:
     """The HTTP protocol, closing connections on which the head of a request does not arrive in time.
 
-    Uvicorn itself waits for it without end, so that a client could hold as many connections as it likes.
+    Uvicorn itself has no such timeout, so a client could hold any number of connections.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -157,7 +157,7 @@ def _impatient(seconds: float) -> type[asyncio.Protocol]:
 def run_server(
     log: Log, address: Address, *, settings: Settings, tokens: Tokens, tell: Callable[[str], None], **more: Any
 ) -> None:
-    """Serve a log in this thread until the process is asked to end; `tell` gets the address once it is bound."""
+    """Serve a log in this thread until a signal ends the process; `tell` is called with the address once it is bound."""
     from headwater.alerts import Watcher
     from headwater.http.application import application
 
@@ -182,10 +182,10 @@ def run_server(
 
 @contextlib.contextmanager
 def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
-    """Within the block a signal asks the server to end in order, also before it runs; afterwards it means what it meant.
+    """Shut the server down on SIGINT and SIGTERM while the block runs, then restore and call the handlers before.
 
-    A handler that raises would not do: in the callback of a weak reference, for one, Python swallows what is raised, and
-    the signal would be lost.
+    A handler that raises is not enough: Python swallows exceptions in some places, such as the callback of a weak
+    reference, and the signal would be lost.
     """
     heard: list[int] = []
 
@@ -208,7 +208,7 @@ def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
 
 @contextlib.contextmanager
 def served(log: Log, address: Address | None = None, *, settings: Settings | None = None, **more: Any) -> Iterator[str]:
-    """Serve a log while the block runs, from a thread; gives the address. For programs and tests.
+    """Serve a log from a thread while the block runs, and yield the address. For programs and tests.
 
     >>> import headwater, tempfile
     >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
