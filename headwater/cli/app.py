@@ -9,7 +9,9 @@ from typing import Any
 
 import typer
 
-from headwater.cli import (
+from headwater.cli.coercion import lighten
+from headwater.cli.command import remember_flags
+from headwater.cli.commands import (
     alert,
     ask,
     config,
@@ -31,9 +33,7 @@ from headwater.cli import (
     version,
     view,
 )
-from headwater.cli import run as running
-from headwater.cli.coercion import lighten
-from headwater.cli.commands import remember_flags
+from headwater.cli.commands import run as run_command
 from headwater.cli.demo import command as demo
 from headwater.cli.failures import report
 
@@ -51,7 +51,7 @@ def build() -> typer.Typer:
         *everyday,
         sql,
         init,
-        running,
+        run_command,
         dev,
         serve,
         token,

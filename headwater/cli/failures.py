@@ -11,7 +11,7 @@ import traceback
 
 import typer
 
-from headwater.cli.terminal import painted, wants_color
+from headwater.cli.terminal.streams import painted, wants_color
 from headwater.errors import HeadwaterError, NotFound
 
 # Remedies for the command line, where that of the error is written for programs. By name, so that no class is loaded.

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.tables import Column, table
-from headwater.cli.terminal import data_stream, is_terminal, painted, wants_color, width_of
+from headwater.cli.terminal.streams import data_stream, is_terminal, painted, wants_color, width_of
+from headwater.cli.terminal.tables import Column, table
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
 

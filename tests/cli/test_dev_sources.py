@@ -16,8 +16,8 @@ import typer
 from pyspark import cloudpickle
 
 from headwater.apps.errors import AppFileInvalid
+from headwater.cli.commands.sources import Sources, _is_own
 from headwater.cli.session import Flags, Session
-from headwater.cli.sources import Sources, _is_own
 
 APP = """
 import headwater as hw

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headwater.apps.status import QueryStatus, State
-from headwater.cli.live import Display, rows, short, sparkline, told
 from headwater.cli.session import Flags, Session
+from headwater.cli.terminal.query_table import Display, rows, short, sparkline, told
 
 NOW = 1_700_000_000_000_000
 STATUSES = st.builds(

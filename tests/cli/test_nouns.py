@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import doctor
+from headwater.cli.commands import doctor
 from tests.cli.conftest import Cli
 
 

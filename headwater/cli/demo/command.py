@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.commands import acting_noun, command
+from headwater.cli.command import acting_noun, command
 from headwater.cli.demo import log_tour
 from headwater.cli.demo.display import Stage, told
 from headwater.cli.session import Session
-from headwater.cli.terminal import is_terminal
+from headwater.cli.terminal.streams import is_terminal
 from headwater.errors import ArgumentInvalid
 from headwater.optional import PackageMissing, is_installed
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from headwater.cli.live import Display, short, sparkline
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.text import counted
+from headwater.cli.terminal.query_table import Display, short, sparkline
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted
 
 if TYPE_CHECKING:
     from company.check import Outcome

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.session import Session
-from headwater.cli.terminal import is_terminal
+from headwater.cli.terminal.streams import is_terminal
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:

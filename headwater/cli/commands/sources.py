@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.run import chosen_file
+from headwater.cli.commands.run import chosen_file
 from headwater.cli.session import Session
 from headwater.config import project_file
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.commands import command
-from headwater.cli.results import show_result
+from headwater.cli.command import command
 from headwater.cli.session import Session
-from headwater.cli.terminal import is_terminal, reader_is_gone
+from headwater.cli.terminal.results import show_result
+from headwater.cli.terminal.streams import is_terminal, reader_is_gone
 
 if TYPE_CHECKING:
     from headwater.log import Log

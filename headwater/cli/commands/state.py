@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.text import counted, iso
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted, iso
 from headwater.units import format_bytes
 
 Folder = Annotated[Path, typer.Option("--state", help="The session's state folder.", metavar="FOLDER")]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.text import shown
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import shown
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, DryRun, Group, Yes
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Record, Session
-from headwater.cli.tables import Column
-from headwater.cli.terminal import is_terminal
-from headwater.cli.text import counted
+from headwater.cli.terminal.streams import is_terminal
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:

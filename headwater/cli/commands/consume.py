@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, Topic
-from headwater.cli.commands import command
-from headwater.cli.interrupts import Interrupts
-from headwater.cli.row_output import LAYOUT_HELP, Writer, writer_for
+from headwater.cli.command import command
+from headwater.cli.commands.interrupts import Interrupts
 from headwater.cli.session import Session
-from headwater.cli.terminal import data_stream, reader_is_gone
+from headwater.cli.terminal.row_output import LAYOUT_HELP, Writer, writer_for
+from headwater.cli.terminal.streams import data_stream, reader_is_gone
 
 if TYPE_CHECKING:
     from headwater.log import Batch, Consumer

@@ -14,9 +14,9 @@ from typing import Literal
 
 import typer
 
-from headwater.cli.commands import command
+from headwater.cli.command import command
 from headwater.cli.session import Session
-from headwater.cli.text import counted
+from headwater.cli.terminal.text import counted
 from headwater.errors import HeadwaterError
 from headwater.units import GIB, MIB, format_bytes
 

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import typer
 
 from headwater.cli import let_pandas_in
-from headwater.cli.commands import command
-from headwater.cli.run import File, Master, Only, Port, interruptible, work
+from headwater.cli.command import command
+from headwater.cli.commands.run import File, Master, Only, Port, interruptible, work
+from headwater.cli.commands.sources import Sources
 from headwater.cli.session import Session, refuse_server
-from headwater.cli.sources import Sources
 from headwater.errors import HeadwaterError, InUse
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Topic, Yes
-from headwater.cli.commands import command, noun
-from headwater.cli.schema import given_schema
+from headwater.cli.command import command, noun
+from headwater.cli.commands.schema import given_schema
 from headwater.cli.session import Record, Session
-from headwater.cli.tables import Column
-from headwater.cli.text import counted, iso, shown
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted, iso, shown
 from headwater.errors import NotPossible
 from headwater.units import format_bytes, format_seconds
 

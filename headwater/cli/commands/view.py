@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.text import iso
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import iso
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def show(
     limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many rows.", min=0)] = 10,
 ) -> None:
     """Show a view: its declaration, how far it is, and some of its rows."""
-    from headwater.cli.results import result_records
+    from headwater.cli.terminal.results import result_records
     from headwater.services.json_form import to_json
 
     with session.services() as services:

@@ -17,7 +17,7 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
-from headwater.cli.commands import command
+from headwater.cli.command import command
 from headwater.cli.session import Session, refuse_server
 from headwater.units import parse_bytes
 
@@ -173,7 +173,7 @@ def start_spark(session: Session, runner: Runner) -> None:
 @contextlib.contextmanager
 def shown(session: Session, runner: Runner) -> Iterator[None]:
     """Show how the queries do while the block runs: a live table to people, lines to files."""
-    from headwater.cli.live import Display
+    from headwater.cli.terminal.query_table import Display
 
     done = threading.Event()
 

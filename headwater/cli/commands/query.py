@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.commands import command, noun
-from headwater.cli.live import table_of
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
+from headwater.cli.terminal.query_table import table_of
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
+from headwater.cli.terminal.tables import Column
 
 
 def register(app: typer.Typer) -> None:

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headwater.cli.session import Session
-from headwater.cli.tables import Column, cut, line, widths
-from headwater.cli.terminal import is_terminal
-from headwater.cli.text import counted, shown
+from headwater.cli.terminal.streams import is_terminal
+from headwater.cli.terminal.tables import Column, cut, line, widths
+from headwater.cli.terminal.text import counted, shown
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:

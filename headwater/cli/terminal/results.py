@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.session import Record, Session
-from headwater.cli.tables import Column
+from headwater.cli.terminal.tables import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ def show_result(session: Session, table: pa.Table) -> None:
 
 def result_records(table: pa.Table) -> list[Record]:
     """The rows as JSON values; columns of one name get a number, so that none is lost."""
-    from headwater.cli.row_output import records
+    from headwater.cli.terminal.row_output import records
 
     plain = _plain(table)
     return [record for batch in plain.to_batches() for record in records(batch)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.commands import command, noun
-from headwater.cli.progress import bar_of
+from headwater.cli.command import command, noun
 from headwater.cli.session import Record, Session
-from headwater.cli.tables import Column
-from headwater.cli.text import counted
+from headwater.cli.terminal.progress import bar_of
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:

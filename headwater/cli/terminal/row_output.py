@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.cli.session import Record, Session, csv_cell
-from headwater.cli.tables import GAP, Column, cut, line, widths
-from headwater.cli.terminal import data_stream, width_of
+from headwater.cli.terminal.streams import data_stream, width_of
+from headwater.cli.terminal.tables import GAP, Column, cut, line, widths
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:

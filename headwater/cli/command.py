@@ -16,7 +16,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 import typer
 
 from headwater.cli.session import Flags, Session
-from headwater.cli.terminal import forget_output
+from headwater.cli.terminal.streams import forget_output
 
 P = ParamSpec("P")
 _PANEL = "Flags of every command"

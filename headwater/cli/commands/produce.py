@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Topic
-from headwater.cli.commands import command
-from headwater.cli.progress import Progress, progress_of
-from headwater.cli.row_input import (
+from headwater.cli.command import command
+from headwater.cli.session import Session
+from headwater.cli.terminal.progress import Progress, progress_of
+from headwater.cli.terminal.row_input import (
     INFERRED_ROWS_MAX,
     Bad,
     Block,
@@ -28,8 +29,7 @@ from headwater.cli.row_input import (
     parquet_blocks,
     reader_of,
 )
-from headwater.cli.session import Session
-from headwater.cli.text import counted
+from headwater.cli.terminal.text import counted
 from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid
 from headwater.units import format_seconds
 

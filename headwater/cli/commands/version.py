@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 import headwater
-from headwater.cli.commands import command
+from headwater.cli.command import command
 from headwater.cli.session import Session
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.commands import command, noun
+from headwater.cli.command import command, noun
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.text import counted, shown
+from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.text import counted, shown
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
-from headwater.cli.commands import command
+from headwater.cli.command import command
 from headwater.cli.session import Session
 from headwater.optional import require
 from headwater.units import parse_bytes

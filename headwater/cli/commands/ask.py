@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.commands import command
-from headwater.cli.query import AppName, Name
-from headwater.cli.results import show_result
+from headwater.cli.command import command
+from headwater.cli.commands.query import AppName, Name
 from headwater.cli.session import Session
+from headwater.cli.terminal.results import show_result
 from headwater.errors import ArgumentInvalid
 
 ROWS_MAX = 10_000
