@@ -1,4 +1,7 @@
-"""One run of a command: its settings, its log, and its output."""
+"""One run of a command: its settings, its log, and its output.
+
+The JSON of a command is the JSON form of the answer that its service gave, as over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from headwater.cli.terminal.streams import data_stream, is_terminal, painted, wants_color, width_of
 from headwater.cli.terminal.tables import Column, table
@@ -65,11 +71,6 @@ class Session:
         return self.config.output
 
     @property
-    def is_interactive(self) -> bool:
-        """Whether a user can answer a question."""
-        return is_terminal(sys.stdin) and is_terminal(sys.stderr)
-
-    @property
     def shows_progress(self) -> bool:
         return is_terminal(sys.stderr) and not self.flags.quiet
 
@@ -79,10 +80,6 @@ class Session:
     def is_remote(self) -> bool:
         """Whether the log is reached through a server."""
         return is_server(self.config.log)
-
-    def need_folder(self) -> None:
-        """Raise unless the log is a folder, for a command that works on its files."""
-        refuse_server(self.config.log)
 
     @contextlib.contextmanager
     def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Log]:
@@ -94,7 +91,7 @@ class Session:
         from headwater.log.errors import ReadOnly
 
         if folder:
-            self.need_folder()
+            refuse_server(self.config.log)
         try:
             log = headwater.log.open(self.config.log, config=self.config, create=create)
         except ReadOnly:
@@ -113,7 +110,7 @@ class Session:
         from headwater.services.host import Host
 
         if folder:
-            self.need_folder()
+            refuse_server(self.config.log)
         if self.is_remote:
             connection = Connection(self.config.log, token=self.config.token)
             with contextlib.closing(connection):
@@ -123,18 +120,7 @@ class Session:
                 host = Host(log=log, settings=Settings(), audit=None if log.read_only else Audit(log))
                 yield local(host, user_at_the_command_line(), address="command line")
 
-    # -- to people ----------------------------------------------------------------------------------------------------
-
-    def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before a change that cannot be undone, unless `--yes` was given; without a terminal, `--yes` is required."""
-        import typer
-
-        if yes:
-            return
-        if not self.is_interactive:
-            hint = "There is no terminal to ask on: repeat it with `--yes`, or look first with `--dry-run`."
-            raise typer.BadParameter(f"{question} {hint}")
-        typer.confirm(f"{question} Go on?", abort=True, err=True)
+    # -- messages, on stderr ------------------------------------------------------------------------------------------
 
     def paint(self, text: str, style: str, *, error: bool = False) -> str:
         stream = sys.stderr if error else sys.stdout
@@ -151,28 +137,48 @@ class Session:
         sys.stdout.flush()
         print(f"{self.paint('warning:', 'yellow', error=True)} {text}", file=sys.stderr)
 
-    # -- data ---------------------------------------------------------------------------------------------------------
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before a change that cannot be undone, unless `--yes` was given; without a terminal, `--yes` is required."""
+        if yes:
+            return
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            hint = "There is no terminal to ask on: repeat it with `--yes`, or look first with `--dry-run`."
+            raise typer.BadParameter(f"{question} {hint}")
+        typer.confirm(f"{question} Go on?", abort=True, err=True)
+
+    # -- data, on stdout ----------------------------------------------------------------------------------------------
 
     def write(self, text: str) -> None:
         """Write a text and a line feed to stdout."""
         data_stream().write(text.encode("utf-8", "surrogateescape") + b"\n")
 
-    def show(self, record: Record, lines: Sequence[str] = ()) -> None:
-        """Show one thing: as lines for people, or as a record in the output format."""
+    def clear(self) -> None:
+        """Clear the terminal and write the time, before a table is shown again."""
+        if self.output == "table" and is_terminal(sys.stdout):
+            self.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
+
+    # Any, here and below: facts of a command beside the answer, such as `deleted=True`.
+    def show(self, answer: object, lines: Sequence[str] = (), **facts: Any) -> None:
+        """Show the answer of a service: as lines for people, or as a record in the output format."""
         if self.output == "table":
             for text in lines:
                 self.write(text)
         elif self.output == "csv":
-            self._write_csv([record])
+            self._write_csv([_record(answer, facts)])
         else:
-            self.write(json.dumps(record, ensure_ascii=False, indent=2 if self.output == "json" else None))
+            indent = 2 if self.output == "json" else None
+            self.write(json.dumps(_record(answer, facts), ensure_ascii=False, indent=indent))
 
-    def show_all(self, records: Sequence[Record], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Show a list: as a table for people, or as records in the output format."""
+    def show_all(
+        self, answers: Iterable[object], columns: Sequence[Column], rows: Sequence[Sequence[str]], **facts: Any
+    ) -> None:
+        """Show a list of answers: as a table for people, or as records in the output format."""
         if self.output == "table":
             for text in self.table(columns, rows):
                 self.write(text)
-        elif self.output == "csv":
+            return
+        records = [_record(answer, facts) for answer in answers]
+        if self.output == "csv":
             self._write_csv(records)
         elif self.output == "jsonl":
             for record in records:
@@ -181,6 +187,7 @@ class Session:
             self.write(json.dumps(records, ensure_ascii=False, indent=2))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+        """The lines of a table that fits the terminal; none without rows."""
         if not rows:
             return []
         title, lines = table(columns, rows, width=width_of(sys.stdout))
@@ -193,6 +200,14 @@ class Session:
             writer.writerow(records[0])
             writer.writerows([csv_cell(value) for value in record.values()] for record in records)
         data_stream().write(text.getvalue().encode())
+
+
+def _record(answer: object, facts: Record) -> Record:
+    if isinstance(answer, dict):  # JSON already
+        return {**answer, **facts}
+    from headwater.services.json_form import to_json
+
+    return {**to_json(answer), **facts}
 
 
 def is_server(address: str) -> bool:

@@ -16,7 +16,7 @@ import typer
 from pyspark import cloudpickle
 
 from headwater.apps.errors import AppFileInvalid
-from headwater.cli.commands.sources import Sources, _is_own
+from headwater.cli.commands.dev import Sources, _is_own
 from headwater.cli.session import Flags, Session
 
 APP = """
@@ -96,7 +96,7 @@ def test_what_the_app_has_not_loaded_does_not_matter(sources: Sources) -> None:
     assert sources.saved() is None
 
 
-def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_mended(sources: Sources) -> None:
+def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_fixed(sources: Sources) -> None:
     sources.load()
     prices, rules = sys.modules["prices"], sys.modules["shop.rules"]
     write("shop/rules.py", "def large(amount) return amount")

@@ -184,14 +184,12 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
             Path("limit.py").write_text(LIMIT)
             text = pipeline.read_text().replace("import headwater as hw\n", "import headwater as hw\nimport limit\n")
             pipeline.write_text(text.replace('"amount >= 100"', 'limit.large("amount")'))
-            until(
-                lambda: "pipeline.py was saved: taking it in" in Path("../out.txt").read_text(), "the change was seen"
-            )
+            until(lambda: "pipeline.py was saved: reloading" in Path("../out.txt").read_text(), "the change was seen")
             assert execute("produce", "orders", stdin=ORDERS[0]).code == 0
             until(lambda: large_orders() == ["bob", "ada"], "the change is at work")
             until(lambda: has_query("large_orders"), "the console is there again")
             Path("limit.py").write_text(LIMIT.replace(">= 10", ">= 99"))
-            until(lambda: "limit.py was saved: taking it in" in Path("../out.txt").read_text(), "this one, too")
+            until(lambda: "limit.py was saved: reloading" in Path("../out.txt").read_text(), "this one, too")
             until(lambda: has_query("large_orders"), "the console is there again")
             for order in ORDERS:
                 assert execute("produce", "orders", stdin=order).code == 0

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import shown
+from headwater.cli.terminal.tables import columns, short_time
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
-    from headwater.alerts import Delivery, Summary
+    from headwater.alerts import Summary
 
 Name = Annotated[str, typer.Argument(help="Name of the rule.", metavar="NAME")]
 
@@ -39,20 +38,14 @@ def register(app: typer.Typer) -> None:
 
 
 def list_rules(session: Session) -> None:
-    """List the rules and their states, as the process that watches has recorded them."""
-    from headwater.services.json_form import to_json
-
+    """List the rules and their states, as recorded by the process that evaluates them."""
     with session.services() as services:
         answer = services.alerts.rules()
-    columns = [
-        Column(title="RULE", cut=True),
-        Column(title="STATE"),
-        Column(title="KIND"),
-        Column(title="SINCE"),
-        Column(title="WHAT", cut=True),
+    rows = [
+        [one.name, _state(one), "-" if one.rule is None else one.rule.kind, short_time(one.since_us), _message(one)]
+        for one in answer.rules
     ]
-    rows = [[one.name, _state(one), _kind(one), shown(one.since_us), _what(one)] for one in answer.rules]
-    session.show_all([to_json(one) for one in answer.rules], columns, rows)
+    session.show_all(answer.rules, columns("RULE…", "STATE", "KIND", "SINCE", "MESSAGE…"), rows)
     if not answer.rules:
         session.say("There are no rules; `headwater alert set` adds one.")
     elif not answer.watched:
@@ -69,9 +62,7 @@ def set_rule(
     topic: Annotated[str | None, _option("--topic", text="Topic, or a pattern.", metavar="TOPIC")] = None,
     query: Annotated[str | None, _option("--query", text="Query of an app, or a pattern.", metavar="QUERY")] = None,
     sql: Annotated[str | None, _option("--sql", text="One SELECT over views and topics.", metavar="SQL")] = None,
-    key: Annotated[
-        list[str] | None, _option("--key", text="Column by which its rows are told apart.", metavar="COLUMN")
-    ] = None,
+    key: Annotated[list[str] | None, _option("--key", text="Key column of its rows.", metavar="COLUMN")] = None,
     threshold: Annotated[float | None, _option("--threshold", text="More than this is too much.", metavar="N")] = None,
     unit: Annotated[str | None, _option("--unit", text="Of lag: rows or seconds.", metavar="UNIT")] = None,
     for_time: Annotated[
@@ -79,7 +70,7 @@ def set_rule(
     ] = None,
     severity: Annotated[str | None, _option("--severity", text="info, warning or critical.", metavar="WORD")] = None,
     webhook: Annotated[
-        list[str] | None, _option("--webhook", text="URL to tell; may be repeated.", metavar="URL")
+        list[str] | None, _option("--webhook", text="URL to notify; may be repeated.", metavar="URL")
     ] = None,
     email: Annotated[
         list[str] | None, _option("--email", text="Who gets mail; may be repeated.", metavar="ADDRESS")
@@ -91,7 +82,6 @@ def set_rule(
 ) -> None:
     """Add a rule, or change what is given of the one that is there. A rule that cannot be evaluated is an error."""
     from headwater.alerts import Rule
-    from headwater.services.json_form import to_json
 
     given = {
         "kind": kind, "group": group, "topic": topic, "query": query, "sql": sql, "key": key, "threshold": threshold,
@@ -107,8 +97,7 @@ def set_rule(
     session.say(
         f"Rule {name!r} is {'set' if known is None else 'changed'}. `headwater alert test {name}` sends a test."
     )
-    if session.output != "table":
-        session.show(to_json(rule))
+    session.show(rule)
 
 
 def remove(session: Session, name: Name, yes: Yes = False) -> None:
@@ -146,11 +135,11 @@ def snooze(
     until_us = SystemClock().now_us() + round(seconds * 1e6) if seconds else None
     with session.services(write=True) as services:
         services.alerts.snooze(name, until_us)
-    when = "are sent again" if until_us is None else f"are not sent before {shown(until_us)} UTC"
+    when = "are sent again" if until_us is None else f"are not sent before {short_time(until_us)} UTC"
     session.say(f"Notifications of rule {name!r} {when}.")
 
 
-# -- what fired, and notifications ------------------------------------------------------------------------------------
+# -- history and notifications ----------------------------------------------------------------------------------------
 
 
 def history(
@@ -158,61 +147,42 @@ def history(
     name: Annotated[str | None, typer.Argument(help="Only this rule.", metavar="NAME")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many changes.", min=1, metavar="N")] = 50,
 ) -> None:
-    """Show what fired and what was over, newest first, and who was notified."""
-    from headwater.services.json_form import to_json
-
+    """Show which rules fired and were resolved, newest first, with the notifications."""
     with session.services() as services:
         entries = services.alerts.history(name, limit=limit)
-    columns = [
-        Column(title="AT"),
-        Column(title="RULE", cut=True),
-        Column(title="STATE"),
-        Column(title="WHAT", cut=True),
-        Column(title="TOLD"),
+    rows = [
+        [
+            short_time(one.at_us),
+            one.rule,
+            one.state,
+            one.message,
+            ", ".join(f"{each.channel} {each.state}" for each in one.deliveries) or "-",
+        ]
+        for one in entries
     ]
-    rows = [[shown(one.at_us), one.rule, one.state, one.message, _told(one.deliveries)] for one in entries]
-    session.show_all([to_json(one) for one in entries], columns, rows)
+    session.show_all(entries, columns("AT", "RULE…", "STATE", "MESSAGE…", "NOTIFICATIONS"), rows)
     if not entries:
         session.say("Nothing has fired yet.")
 
 
 def test(session: Session, name: Name) -> None:
     """Send a test notification to all receivers of a rule, and show how each delivery went."""
-    from headwater.services.json_form import to_json
-
     with session.services(write=True) as services:
         deliveries = services.alerts.test(name)
-    columns = [
-        Column(title="CHANNEL"),
-        Column(title="RECEIVER", cut=True),
-        Column(title="STATE"),
-        Column(title="ERROR"),
-    ]
     rows = [[one.channel, one.target, one.state, one.error or "-"] for one in deliveries]
-    session.show_all([to_json(one) for one in deliveries], columns, rows)
+    session.show_all(deliveries, columns("CHANNEL", "RECEIVER…", "STATE", "ERROR"), rows)
     if not deliveries:
         session.say(f"Rule {name!r} notifies only the console; add `--webhook` or `--email`.")
     if any(one.state != "sent" for one in deliveries):
         raise typer.Exit(1)
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
-
-
 def _state(summary: Summary) -> str:
     return f"{summary.state} (snoozed)" if summary.is_snoozed else summary.state
 
 
-def _kind(summary: Summary) -> str:
-    return "-" if summary.rule is None else summary.rule.kind
-
-
-def _what(summary: Summary) -> str:
+def _message(summary: Summary) -> str:
     if summary.error is not None:
         return summary.error
     messages = [one.message for one in summary.subjects if one.state == summary.state and summary.state != "ok"]
     return "; ".join(messages) or "-"
-
-
-def _told(deliveries: list[Delivery]) -> str:
-    return ", ".join(f"{one.channel} {one.state}" for one in deliveries) or "-"

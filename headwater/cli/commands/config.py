@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.tables import Column
+from headwater.cli.terminal.tables import columns
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +25,7 @@ def show(
     Flags are stronger than `HEADWATER_*`, which is stronger than `./headwater.toml`, your own file and the defaults.
     """
     settings = session.config.describe()
-    columns = [Column(title="SETTING"), Column(title="VALUE", cut=True)]
-    columns += [Column(title="ORIGIN", cut=True)] if origin else []
+    titles = columns("SETTING", "VALUE…", *(["ORIGIN…"] if origin else []))
     rows = [[one.name, one.text, *([one.origin] if origin else [])] for one in settings]
     records = [
         {
@@ -38,4 +37,4 @@ def show(
         }
         for one in settings
     ]
-    session.show_all(records, columns, rows)
+    session.show_all(records, titles, rows)

@@ -1,4 +1,4 @@
-"""`headwater consume` and `headwater tail`: rows from a place on, alone or for a consumer group, and as they come."""
+"""`headwater consume` and `headwater tail`: read rows from a position on, with or without a consumer group."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.arguments import POSITION_HELP, Topic
-from headwater.cli.command import command
-from headwater.cli.commands.interrupts import Interrupts
+from headwater.cli.arguments import POSITION_HELP, Topic, names_of
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
+from headwater.cli.terminal.interrupts import Interrupts
 from headwater.cli.terminal.row_output import LAYOUT_HELP, Writer, writer_for
 from headwater.cli.terminal.streams import data_stream, reader_is_gone
 
@@ -19,19 +19,26 @@ if TYPE_CHECKING:
     from headwater.services.positions import Position
     from headwater.services.rows import Rows
 
+#: How long a wait may take before the command checks whether its output is still read.
 WAIT_SECONDS_MAX = 1.0
-"""How long a wait may take before it is seen that the output is no longer read."""
+#: How long a member of a group waits for rows before it takes the end of the topic as reached.
 GROUP_END_SECONDS = 0.5
-"""How long a member of a group waits for rows before it takes the end for reached."""
 
-Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.", metavar="N")
-]
-Columns = Annotated[
-    str | None, typer.Option("--columns", help="Only these columns, with commas between.", metavar="NAMES")
-]
-Layout = Annotated[str | None, typer.Option("--format", "-f", help=LAYOUT_HELP, metavar="TEXT")]
-ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="End at the end instead of waiting for more.")]
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Options of `consume` and `tail`: which rows to print, and how."""
+
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.", metavar="N")
+    ] = None
+    layout: Annotated[str | None, typer.Option("--format", "-f", help=LAYOUT_HELP, metavar="TEXT")] = None
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at the end instead of waiting for more.")] = (
+        False
+    )
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these columns, with commas between.", metavar="NAMES")
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -42,150 +49,128 @@ def register(app: typer.Typer) -> None:
 def consume(
     session: Session,
     topic: Topic,
+    options: RowOptions,
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many rows.", min=0, metavar="N")
     ] = None,
     offset: Annotated[str, typer.Option("--offset", "-o", help=POSITION_HELP, metavar="PLACE")] = "start",
-    partition: Partitions = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Go on where this group stopped; commit what is printed.", metavar="NAME"),
+        typer.Option(
+            "--group",
+            "-g",
+            help="Go on at the offsets of this group; commit the rows that are printed.",
+            metavar="NAME",
+        ),
     ] = None,
-    layout: Layout = None,
-    exit_at_end: ExitAtEnd = False,
-    columns: Columns = None,
 ) -> None:
-    """Read a topic from a place on, and go on as rows come.
+    """Read a topic from a position on, and follow it as rows come.
 
     Rows of all partitions come in the order in which they were appended. With `--json` each row is one line.
-    For a group, `--offset` says only where a new group begins.
+    For a group, `--offset` is only the start of a new group.
     """
-    if group is not None and partition:
-        raise typer.BadParameter("A group shares its partitions out by itself: give either `--group` or `--partition`.")
+    if group is not None and options.partition:
+        raise typer.BadParameter("A group assigns partitions to its members: give either `--group` or `--partition`.")
     from headwater.services.positions import parse_position
 
-    wanted = Wanted(
-        topic=topic,
-        position=parse_position(offset, name="--offset"),
-        partitions=partition or None,
-        columns=columns,
-        layout=layout,
-        count=count,
-        follow=not exit_at_end,
-    )
+    position = parse_position(offset, name="--offset")
     with session.services(write=group is not None) as services:
         if group is None:
-            print_rows(session, services.rows, wanted)
+            print_rows(session, services.rows, topic, position, options, count)
         else:
-            print_for_group(session, services.rows, wanted, group)
+            print_for_group(session, services.rows, topic, position, options, count, group)
 
 
 def tail(
     session: Session,
     topic: Topic,
+    options: RowOptions,
     last: Annotated[
         int, typer.Option("--last", "-n", help="Begin with so many of the last rows.", min=0, metavar="N")
     ] = 10,
-    partition: Partitions = None,
-    layout: Layout = None,
-    columns: Columns = None,
-    exit_at_end: ExitAtEnd = False,
 ) -> None:
     """Show the last rows of a topic, then every new one. Ctrl-C ends it."""
     from headwater.services.positions import Position
 
-    wanted = Wanted(
-        topic=topic,
-        position=Position(last=last),
-        partitions=partition or None,
-        columns=columns,
-        layout=layout,
-        follow=not exit_at_end,
-    )
     with session.services() as services:
-        print_rows(session, services.rows, wanted)
+        print_rows(session, services.rows, topic, Position(last=last), options)
 
 
 # -- printing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which rows to print, and how."""
-
-    topic: str
-    position: Position
-    partitions: list[int] | None = None
-    columns: str | None = None
-    layout: str | None = None
-    count: int | None = None
-    follow: bool = True
-
-    @property
-    def names(self) -> list[str] | None:
-        return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-
-
-def print_rows(session: Session, rows: Rows, wanted: Wanted) -> None:
-    """Print rows from a place on, until enough were printed, the end is reached, or the output is no longer read."""
-    writer = _writer(session, rows, wanted)
-    wait_seconds = WAIT_SECONDS_MAX if wanted.follow else None
-    left = wanted.count
-    if left == 0:
+def print_rows(
+    session: Session, rows: Rows, topic: str, position: Position, options: RowOptions, count: int | None = None
+) -> None:
+    """Print rows until `count` were printed, the end is reached, or the output is no longer read."""
+    writer = _writer(session, rows, topic, options)
+    if count == 0:
         return
     for batch in rows.read(
-        wanted.topic, wanted.position, partitions=wanted.partitions, columns=writer.columns, wait_seconds=wait_seconds
+        topic,
+        position,
+        partitions=options.partition or None,
+        columns=writer.columns,
+        wait_seconds=None if options.exit_at_end else WAIT_SECONDS_MAX,
     ):
         if batch is None:
             if reader_is_gone():
                 return
             continue
-        part = batch if left is None else batch.slice(0, left)
+        part = batch if count is None else batch.slice(0, count)
         writer.write(part)
         data_stream().flush()
-        left = None if left is None else left - part.num_rows
-        if left == 0:
+        count = None if count is None else count - part.num_rows
+        if count == 0:
             return
 
 
-def _writer(session: Session, rows: Rows, wanted: Wanted) -> Writer:
-    """The writer; columns that are not there are refused before anything is printed."""
-    rows.log.read(wanted.topic, columns=wanted.names, partitions=[])
-    return writer_for(session, rows.log.topic(wanted.topic), columns=wanted.names, layout=wanted.layout)
+def _writer(session: Session, rows: Rows, topic: str, options: RowOptions) -> Writer:
+    """The writer; columns that do not exist are an error before anything is printed."""
+    names = names_of(options.columns)
+    rows.log.read(topic, columns=names, partitions=[])
+    return writer_for(session, rows.log.topic(topic), columns=names, layout=options.layout)
 
 
 # -- for a group ------------------------------------------------------------------------------------------------------
 
 
-def print_for_group(session: Session, rows: Rows, wanted: Wanted, group: str) -> None:
-    """Print what the group has not seen. A row is committed after it was printed, so that none is lost on the way."""
+def print_for_group(
+    session: Session,
+    rows: Rows,
+    topic: str,
+    position: Position,
+    options: RowOptions,
+    count: int | None,
+    group: str,
+) -> None:
+    """Print the rows that the group has not read. A row is committed after it was printed, so that none is lost."""
     from headwater.services.positions import resolve
 
-    writer = _writer(session, rows, wanted)
-    start = resolve(rows.log, wanted.topic, wanted.position)
+    writer = _writer(session, rows, topic, options)
+    start = resolve(rows.log, topic, position)
     columns = list(dict.fromkeys([*writer.columns, "_offset"]))
-    consumer = rows.log.consumer(wanted.topic, group, start=start, columns=columns, auto_commit=False)
+    consumer = rows.log.consumer(topic, group, start=start, columns=columns, auto_commit=False)
     printed: dict[int, int] = {}
     interrupts = Interrupts()
     try:
         with interrupts.watched():
-            left = wanted.count
-            while left is None or left > 0:
-                batches = consumer.poll(seconds=WAIT_SECONDS_MAX if wanted.follow else GROUP_END_SECONDS)
+            while count is None or count > 0:
+                batches = consumer.poll(seconds=GROUP_END_SECONDS if options.exit_at_end else WAIT_SECONDS_MAX)
                 for batch in batches:
                     with interrupts.held():
-                        left = _print_batch(writer, batch, printed, left)
-                _commit(session, consumer, wanted.topic, printed)
-                if reader_is_gone() or not (wanted.follow or batches):
+                        count = _print_batch(writer, batch, printed, count)
+                _commit(session, consumer, topic, printed)
+                if reader_is_gone() or (options.exit_at_end and not batches):
                     return
     finally:
-        # Also after Ctrl-C: what a person has seen is not shown again.
-        _commit(session, consumer, wanted.topic, printed)
+        # Also after Ctrl-C: rows that were printed are not printed again.
+        _commit(session, consumer, topic, printed)
         consumer.close(commit=False)
 
 
 def _print_batch(writer: Writer, batch: Batch, printed: dict[int, int], left: int | None) -> int | None:
-    """Print as much of a batch as is wanted, and note how far that goes."""
+    """Print at most `left` rows of a batch, and note the offset behind them."""
     if left == 0:
         return 0
     rows = batch.data if left is None else batch.data.slice(0, left)

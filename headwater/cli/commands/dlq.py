@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import counted, shown
+from headwater.cli.terminal.progress import progress_bar
+from headwater.cli.terminal.tables import columns, counted, short_time
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
@@ -51,47 +49,50 @@ DeadLetterTopic = Annotated[
         help="A topic, or its dead-letter topic.", metavar="TOPIC", autocompletion=_known_dead_letter_topics
     ),
 ]
-Reason = Annotated[
-    list[str] | None,
-    typer.Option("--reason", "-r", help="Only this class of error; may be repeated.", metavar="ERROR"),
-]
-Query = Annotated[str | None, typer.Option("--query", help="Only dead letters of this query, queue or group.")]
-Since = Annotated[
-    str | None, typer.Option("--since", help="Only dead letters from @TIME (UTC) or @-1h on.", metavar="@TIME")
-]
-Until = Annotated[str | None, typer.Option("--until", help="Only dead letters before @TIME or @-1h.", metavar="@TIME")]
-Offset = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--offset", "-o", help="Only these offsets of dead letters: 7, or 7-12; may be repeated.", metavar="N|N-M"
-    ),
-]
-Contains = Annotated[str | None, typer.Option("--contains", help="Only dead letters whose message has this text.")]
 
 
-def selection_of(
-    reason: Iterable[str] | None,
-    query: str | None,
-    since: str | None,
-    until: str | None,
-    offset: Iterable[str] | None,
-    contains: str | None,
-    state: str | None,
-) -> Selection:
-    from headwater.log.dead_letters import STATES, Selection
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Options of `show`, `redrive` and `park` that select dead letters."""
 
-    states = [one for one in STATES if one == state]
-    if state is not None and not states:
-        raise ArgumentInvalid(name="--state", value=state, expected=", ".join(STATES))
-    return Selection(
-        reasons=tuple(reason or ()),
-        query=query,
-        since_us=_time(since, "--since"),
-        until_us=_time(until, "--until"),
-        offsets=tuple(map(_offsets, offset or ())),
-        text=contains,
-        states=tuple(states),
+    reason: Annotated[
+        list[str] | None,
+        typer.Option("--reason", "-r", help="Only this class of error; may be repeated.", metavar="ERROR"),
+    ] = None
+    query: Annotated[str | None, typer.Option("--query", help="Only dead letters of this query, queue or group.")] = (
+        None
     )
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only dead letters from @TIME (UTC) or @-1h on.", metavar="@TIME")
+    ] = None
+    until: Annotated[
+        str | None, typer.Option("--until", help="Only dead letters before @TIME or @-1h.", metavar="@TIME")
+    ] = None
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offset", "-o", help="Only these offsets of dead letters: 7, or 7-12; may be repeated.", metavar="N|N-M"
+        ),
+    ] = None
+    contains: Annotated[
+        str | None, typer.Option("--contains", help="Only dead letters whose message has this text.")
+    ] = None
+
+    def selection(self, state: str | None = None) -> Selection:
+        from headwater.log.dead_letters import STATES, Selection
+
+        states = [one for one in STATES if one == state]
+        if state is not None and not states:
+            raise ArgumentInvalid(name="--state", value=state, expected=", ".join(STATES))
+        return Selection(
+            reasons=tuple(self.reason or ()),
+            query=self.query,
+            since_us=_time(self.since, "--since"),
+            until_us=_time(self.until, "--until"),
+            offsets=tuple(map(_offsets, self.offset or ())),
+            text=self.contains,
+            states=tuple(states),
+        )
 
 
 def _time(text: str | None, name: str) -> int | None:
@@ -103,7 +104,7 @@ def _time(text: str | None, name: str) -> int | None:
 
 
 def _offsets(text: str) -> range:
-    """Offsets as people write them.
+    """A range of offsets from text.
 
     >>> _offsets("7"), _offsets("7-12")
     (range(7, 8), range(7, 13))
@@ -141,24 +142,18 @@ def list_reasons(
         service = services.dead_letters
         names = service.topics() if topic is None else [service.page(topic, limit=0).topic]
         found = [(name, reason) for name in names for reason in sorted(service.reasons(name), key=lambda one: one.name)]
-    columns = [
-        Column(title="TOPIC", cut=True),
-        Column(title="REASON", cut=True),
-        *(Column(title=title, right=True) for title in ("TOTAL", "OPEN", "REDRIVEN", "PARKED")),
-        Column(title="OLDEST"),
-        Column(title="NEWEST"),
-    ]
     rows = [
         [
             name,
             reason.name,
             *(f"{number:,}" for number in (reason.total, *reason.states.values())),
-            shown(reason.first_us)[:16],
-            shown(reason.last_us)[:16],
+            short_time(reason.first_us)[:16],
+            short_time(reason.last_us)[:16],
         ]
         for name, reason in found
     ]
-    session.show_all([{"topic": name, **to_json(reason)} for name, reason in found], columns, rows)
+    titles = columns("TOPIC…", "REASON…", ">TOTAL", ">OPEN", ">REDRIVEN", ">PARKED", "OLDEST", "NEWEST")
+    session.show_all([{"topic": name, **to_json(reason)} for name, reason in found], titles, rows)
     if not found:
         session.say("There are no dead letters.")
 
@@ -166,12 +161,7 @@ def list_reasons(
 def show(
     session: Session,
     topic: DeadLetterTopic,
-    reason: Reason = None,
-    query: Query = None,
-    since: Since = None,
-    until: Until = None,
-    offset: Offset = None,
-    contains: Contains = None,
+    filters: Filter,
     state: Annotated[
         str | None, typer.Option("--state", help="Only open, redriven or parked dead letters.", metavar="STATE")
     ] = None,
@@ -180,9 +170,7 @@ def show(
     ] = None,
 ) -> None:
     """Show dead letters: where the row stood, why it failed, and the row itself."""
-    from headwater.services.json_form import to_json
-
-    selection = selection_of(reason, query, since, until, offset, contains, state)
+    selection = filters.selection(state)
     found: list[Found] = []
     with session.services() as services:
         while count is None or len(found) < count:
@@ -191,8 +179,7 @@ def show(
             found += page.dead_letters
             if len(page.dead_letters) < size:
                 break
-    if session.output != "table":
-        session.show_all([to_json(one) for one in found], [], [])
+    session.show_all(found, [], [])
     for one in found if session.output == "table" else ():
         for line in _paragraph(session, one):
             session.write(line)
@@ -203,20 +190,21 @@ def show(
 def _paragraph(session: Session, found: Found) -> list[str]:
     letter, status = found.letter, found.status
     place = f"{found.place.partition}/{found.place.offset}"
-    became = (
-        "" if status is None else f"  {status.state} {shown(status.at_us)}" + (f" to {status.to}" if status.to else "")
-    )
+    state = ""
+    if status is not None:
+        state = f"  {status.state} {short_time(status.at_us)}" + (f" to {status.to}" if status.to else "")
     facts = {
         "row of": f"{letter.topic}[{letter.partition}]@{letter.offset}",
         "reason": f"{letter.error}: {_printable(letter.message)}",
-        "failed": f"{shown(letter.at_us)}, attempt {letter.attempt}" + (f", by {letter.query}" if letter.query else ""),
+        "failed": f"{short_time(letter.at_us)}, attempt {letter.attempt}"
+        + (f", by {letter.query}" if letter.query else ""),
         "key": None if letter.key is None else _readable(letter.key),
         "value": None if letter.value is None else _readable(letter.value),
         "row": None if letter.row is None else _printable(letter.row),
         "headers": ", ".join(f"{name}={_readable(value or b'')}" for name, value in letter.headers or ()) or None,
     }
     lines = [f"  {name:<8}  {value}" for name, value in facts.items() if value is not None]
-    return [session.paint(f"dead letter {place}", "bold") + became, *lines]
+    return [session.paint(f"dead letter {place}", "bold") + state, *lines]
 
 
 def _readable(value: bytes) -> str:
@@ -241,15 +229,10 @@ def _printable(text: str) -> str:
 def redrive(
     session: Session,
     topic: DeadLetterTopic,
+    filters: Filter,
     to: Annotated[
         str | None, typer.Option("--to", help="To this topic instead.", metavar="TOPIC", autocompletion=known_topics)
     ] = None,
-    reason: Reason = None,
-    query: Query = None,
-    since: Since = None,
-    until: Until = None,
-    offset: Offset = None,
-    contains: Contains = None,
     rate: Annotated[
         str | None, typer.Option("--rate", help="At most so many rows: 100/s, 30/min.", metavar="N/s")
     ] = None,
@@ -266,59 +249,54 @@ def redrive(
     """
     from headwater.apps.errors import QueryFailed
 
-    selection = selection_of(reason, query, since, until, offset, contains, None)
+    selection = filters.selection()
     speed = None if rate is None else parse_rate(rate)
     with session.services(write=not dry_run) as services:
         service = services.dead_letters
-        asked = partial(service.redrive, topic, selection, to=to, attempts_max=attempts_max, rate=speed)
-        outcome = asked(dry_run=True).outcome
+        call = partial(service.redrive, topic, selection, to=to, attempts_max=attempts_max, rate=speed)
+        outcome = call(dry_run=True).outcome
         if not dry_run and outcome.changed:
             session.confirm(f"This {_sentence(outcome, 'redrives', 'parks', to=to)}.", yes=yes)
-            with _progress(session, "Redriving", outcome.seen) as tell:
-                job: Redrive | None = asked(wait_seconds=PROGRESS_SECONDS)
+            with progress_bar(session, "Redriving", total=outcome.seen, in_bytes=False) as progress:
+                job: Redrive | None = call(wait_seconds=PROGRESS_SECONDS)
                 while job is not None and job.running:
-                    tell(job.outcome)
+                    progress(job.outcome.seen, outcome.seen, f"{job.outcome.redriven.total():,} rows")
                     job = service.redrive_progress(topic, wait_seconds=PROGRESS_SECONDS)
             if job is None or job.state == "failed":
                 raise QueryFailed(query="redrive", why=job.error if job else "the server was started again meanwhile")
             outcome = job.outcome
-    _tell_outcome(session, outcome, dry_run=dry_run)
+    _show_outcome(session, outcome, dry_run=dry_run)
     verbs = ("Would redrive", "park") if dry_run else ("Redrove", "parked")
-    session.say(f"{_sentence(outcome, *verbs, to=to)}." + _untouched(dry_run))
+    session.say(f"{_sentence(outcome, *verbs, to=to)}." + (" Nothing was changed." if dry_run else ""))
+    for refusal in outcome.refused[:REFUSALS_SHOWN_MAX]:
+        place = f"{refusal.place.partition}/{refusal.place.offset}"
+        session.warn(f"dead letter {place} stays open: {refusal.why.replace('`to`', '`--to`')}")
+    if len(outcome.refused) > REFUSALS_SHOWN_MAX:
+        session.warn(f"{counted(len(outcome.refused) - REFUSALS_SHOWN_MAX, 'more dead letter')} stay open.")
     if outcome.refused:
-        _warn_refused(session, outcome)
         raise typer.Exit(1)
 
 
 def park(
     session: Session,
     topic: DeadLetterTopic,
-    reason: Reason = None,
-    query: Query = None,
-    since: Since = None,
-    until: Until = None,
-    offset: Offset = None,
-    contains: Contains = None,
+    filters: Filter,
     undo: Annotated[bool, typer.Option("--undo", help="Open parked dead letters again.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Park open dead letters, so that `redrive` leaves them alone."""
-    selection = selection_of(reason, query, since, until, offset, contains, None)
+    selection = filters.selection()
     with session.services(write=not dry_run) as services:
         service = services.dead_letters
         outcome = service.park(topic, selection, undo=undo, dry_run=True)
-        verb = "opens" if undo else "parks"
         if not dry_run and outcome.changed:
+            verb = "opens" if undo else "parks"
             session.confirm(f"This {verb} {counted(outcome.changed, 'dead letter')}.", yes=yes)
             outcome = service.park(topic, selection, undo=undo)
-    _tell_outcome(session, outcome, dry_run=dry_run)
+    _show_outcome(session, outcome, dry_run=dry_run)
     verb = ("Would open" if undo else "Would park") if dry_run else ("Opened" if undo else "Parked")
-    session.say(f"{verb} {counted(outcome.changed, 'dead letter')}." + _untouched(dry_run))
-
-
-def _untouched(dry_run: bool) -> str:
-    return " Nothing was changed." if dry_run else ""
+    session.say(f"{verb} {counted(outcome.changed, 'dead letter')}." + (" Nothing was changed." if dry_run else ""))
 
 
 def _sentence(outcome: Outcome, redriven: str, parked: str, *, to: str | None) -> str:
@@ -326,40 +304,9 @@ def _sentence(outcome: Outcome, redriven: str, parked: str, *, to: str | None) -
     return text + (f" and {parked} {counted(outcome.parked.total(), 'dead letter')}" if outcome.parked else "")
 
 
-def _tell_outcome(session: Session, outcome: Outcome, *, dry_run: bool) -> None:
+def _show_outcome(session: Session, outcome: Outcome, *, dry_run: bool) -> None:
     counters = {"redriven": outcome.redriven, "parked": outcome.parked, "open": outcome.unparked}
     lines = [(state, reason, number) for state, found in counters.items() for reason, number in sorted(found.items())]
-    records = [
-        {"state": state, "reason": why, "dead_letters": count, "done": not dry_run} for state, why, count in lines
-    ]
-    columns = [Column(title="BECOMES"), Column(title="REASON", cut=True), Column(title="DEAD LETTERS", right=True)]
-    session.show_all(records, columns, [[state, reason, f"{number:,}"] for state, reason, number in lines])
-
-
-def _warn_refused(session: Session, outcome: Outcome) -> None:
-    for refusal in outcome.refused[:REFUSALS_SHOWN_MAX]:
-        session.warn(
-            f"dead letter {refusal.place.partition}/{refusal.place.offset} stays open: "
-            f"{refusal.why.replace('`to`', '`--to`')}"
-        )
-    more = len(outcome.refused) - REFUSALS_SHOWN_MAX
-    if more > 0:
-        session.warn(f"{counted(more, 'more dead letter')} stay open.")
-
-
-@contextmanager
-def _progress(session: Session, title: str, total: int) -> Iterator[Callable[[Outcome], None]]:
-    """A progress bar over the dead letters, on a terminal."""
-    if not session.shows_progress:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(file=sys.stderr, no_color=session.config.color == "never")
-    parts = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn()]
-    with Progress(
-        *parts, TextColumn("{task.fields[done]}"), TimeElapsedColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task(title, total=total, done="")
-        yield lambda outcome: bar.update(task, completed=outcome.seen, done=f"{outcome.redriven.total():,} rows")
+    records = [{"state": state, "reason": reason, "dead_letters": number} for state, reason, number in lines]
+    rows = [[state, reason, f"{number:,}"] for state, reason, number in lines]
+    session.show_all(records, columns("BECOMES", "REASON…", ">DEAD LETTERS"), rows, done=not dry_run)

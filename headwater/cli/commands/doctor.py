@@ -1,4 +1,4 @@
-"""`headwater doctor`: checks of this machine and this log, each with a remedy."""
+"""`headwater doctor` and `headwater version`: checks of this machine and this log, and the installed versions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
 import typer
 
-from headwater.cli.command import command
+import headwater
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
-from headwater.cli.terminal.text import counted
+from headwater.cli.terminal.tables import counted
 from headwater.errors import HeadwaterError
 from headwater.units import GIB, MIB, format_bytes
 
@@ -41,6 +43,22 @@ class Check:
 
 def register(app: typer.Typer) -> None:
     command(app, "doctor")(doctor)
+    command(app, "version")(show_version)
+
+
+def show_version(session: Session) -> None:
+    """Show the version of Headwater, of Python and of pyarrow."""
+    try:
+        pyarrow = version("pyarrow")  # without importing it
+    except PackageNotFoundError:
+        pyarrow = None
+    record = {
+        "headwater": headwater.__version__,
+        "python": platform.python_version(),
+        "pyarrow": pyarrow,
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+    session.show(record, [f"headwater {record['headwater']}"])
 
 
 def doctor(session: Session) -> None:
@@ -125,7 +143,7 @@ def check_writable(folder: Path) -> Check:
     nearest = _nearest(folder)
     if os.access(nearest, os.W_OK | os.X_OK):
         return Check(check="Folder", status="ok", found=f"{nearest} can be written")
-    remedy = "Work as a user who may, change its permissions, or choose another with `--log`."
+    remedy = "Run it as a user with permission, change the permissions, or choose another folder with `--log`."
     return Check(check="Folder", status="error", found=f"{nearest} cannot be written by this user", remedy=remedy)
 
 
@@ -146,10 +164,12 @@ def check_disk(folder: Path) -> Check:
 def check_file_system(folder: Path) -> Check:
     kind = file_system_of(_nearest(folder).resolve(), _mounts())
     if kind in NETWORK_SYSTEMS:
-        remedy = "Put the log on a local disk: several machines at once could damage it, for their locks do not hold."
+        remedy = (
+            "Put the log on a local disk: file locks may not hold between machines, so several of them could damage it."
+        )
         return Check(check="File system", status="warning", found=f"{kind} (shared over a network)", remedy=remedy)
     if kind == "tmpfs":
-        remedy = "Put the log on a disk, if it shall survive a restart of the machine."
+        remedy = "Put the log on a disk, so that it survives a restart of the machine."
         return Check(check="File system", status="warning", found="tmpfs (in memory)", remedy=remedy)
     return Check(check="File system", status="ok", found=kind or "unknown")
 

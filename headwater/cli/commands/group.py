@@ -1,4 +1,4 @@
-"""`headwater group`: who reads what, how far behind, and from where to go on."""
+"""`headwater group`: consumer groups with their members, their lag, and a seek of their offsets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, DryRun, Group, Yes
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Record, Session
-from headwater.cli.terminal.streams import is_terminal
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import counted
+from headwater.cli.terminal.tables import Column, columns, counted
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -32,23 +30,15 @@ def register(app: typer.Typer) -> None:
 
 
 def list_groups(session: Session) -> None:
-    """List the groups, with their members and how far behind they are."""
+    """List the groups, with their members and their lag."""
     with session.services() as services:
-        found = [services.groups.describe(one.group) for one in services.groups.list_groups()]
-    columns = [
-        Column(title="GROUP", cut=True),
-        Column(title="TOPICS", cut=True),
-        Column(title="MEMBERS", right=True),
-        Column(title="LAG ROWS", right=True),
-        Column(title="LAG TIME", right=True),
-    ]
-    records = [_summary(one) for one in found]
+        records = [_summary(services.groups.describe(one.group)) for one in services.groups.list_groups()]
     rows = [
         [one["group"], ", ".join(one["topics"]) or "-", str(one["members"]), f"{one['rows']:,}", _age(one["seconds"])]
         for one in records
     ]
-    session.show_all(records, columns, rows)
-    if not found:
+    session.show_all(records, columns("GROUP…", "TOPICS…", ">MEMBERS", ">LAG ROWS", ">LAG TIME"), rows)
+    if not records:
         session.say(
             "There are no groups yet. One begins with its first reader: `headwater consume TOPIC --group NAME`."
         )
@@ -56,31 +46,23 @@ def list_groups(session: Session) -> None:
 
 def describe(session: Session, group: Group) -> None:
     """Show one group: its members and its partitions."""
-    from headwater.services.json_form import to_json
-
     with session.services() as services:
         found = services.groups.describe(group)
-    columns = [
-        Column(title="MEMBER", cut=True),
-        Column(title="PROCESS", right=True),
-        Column(title="HOST", cut=True),
-        Column(title="ALIVE"),
-        Column(title="READS", cut=True),
-    ]
     members = [
         [one.id, str(one.pid), one.host, "yes" if one.alive else "no", _assigned(one.assignment)]
         for one in found.members
     ]
+    table = session.table(columns("MEMBER…", ">PROCESS", "HOST…", "ALIVE", "READS…"), members)
     lines = [
         session.paint(found.group, "bold"),
         f"  generation  {found.generation}",
         f"  lag         {counted(found.rows, 'row')}",
         "",
-        *(session.table(columns, members) or ["No members: no consumer reads for this group now."]),
+        *(table or ["No members: no consumer reads for this group now."]),
         "",
         *session.table(*_lag_table(found.partitions)),
     ]
-    session.show(to_json(found), lines)
+    session.show(found, lines)
 
 
 def lag(
@@ -89,21 +71,19 @@ def lag(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second; Ctrl-C ends it.")] = False,
 ) -> None:
     """Show how far groups are behind, in rows and in time."""
-    from headwater.services.json_form import to_json
-
     with session.services() as services:
         while True:
             names = [group] if group is not None else [one.group for one in services.groups.list_groups()]
             found = [one for name in names for one in services.groups.lag(name)]
-            if watch and session.output == "table" and is_terminal(sys.stdout):
-                session.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
-            session.show_all(to_json(found), *_lag_table(found))
+            if watch:
+                session.clear()
+            session.show_all(found, *_lag_table(found))
             if not watch:
                 break
             sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
     if not found:
-        session.say("Nothing has been read for a group yet.")
+        session.say("No group has read anything yet.")
 
 
 def seek(
@@ -119,13 +99,12 @@ def seek(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Move a group that has no live members.
+    """Move the committed offsets of a group that has no live members.
 
-    Shows where it is, where it goes, and how many rows are read again.
+    Shows the current and the new offsets, and how many rows are read again.
     """
     from headwater.log.remote.wire import offsets_to_text
     from headwater.services.groups import effect_of
-    from headwater.services.json_form import to_json
 
     with session.services(write=not dry_run) as services:
         service = services.groups
@@ -139,35 +118,25 @@ def seek(
                 name: offsets_to_text({one.partition: one.new for one in found}) for name, found in planned.items()
             }
             steps = [step for name, offsets in wanted.items() for step in service.seek(group, name, offsets)]
-    columns = [
-        Column(title="TOPIC", cut=True),
-        Column(title="PARTITION", right=True),
-        Column(title="CURRENT", right=True),
-        Column(title=""),
-        Column(title="NEW", right=True),
-        Column(title="ROWS REPLAYED", right=True),
-    ]
+    titles = columns("TOPIC…", ">PARTITION", ">CURRENT", "", ">NEW", ">ROWS REPLAYED")
     rows = [[one.topic, str(one.partition), _offset(one.current), "→", str(one.new), f"{one.rows:,}"] for one in steps]
-    session.show_all([{**to_json(one), "moved": not dry_run} for one in steps], columns, rows)
+    session.show_all(steps, titles, rows, moved=not dry_run)
     session.say(f"Group {group!r} {effect_of(steps)}." + (" Nothing was changed." if dry_run else ""))
 
 
 def delete(session: Session, group: Group, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Delete a group that has no live members.
 
-    Its members and how far it has come are forgotten. No rows are deleted.
+    Deletes its members and its committed offsets. No rows are deleted.
     """
     with session.services(write=not dry_run) as services:
         found = services.groups.describe(group)
         if not dry_run:
-            session.confirm(
-                f"This forgets how far group {group!r} has come in {counted(len(found.partitions), 'partition')}.",
-                yes=yes,
-            )
+            partitions = counted(len(found.partitions), "partition")
+            session.confirm(f"This deletes the offsets that group {group!r} has committed in {partitions}.", yes=yes)
             services.groups.delete(group)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} group {group!r}.")
-    if session.output != "table":
-        session.show({**_summary(found), "deleted": not dry_run})
+    session.show(_summary(found), deleted=not dry_run)
 
 
 def _summary(found: GroupInfo) -> Record:
@@ -181,20 +150,8 @@ def _summary(found: GroupInfo) -> Record:
     }
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
-
-
 def _lag_table(found: list[Lag]) -> tuple[list[Column], list[list[str]]]:
-    columns = [
-        Column(title="GROUP", cut=True),
-        Column(title="TOPIC", cut=True),
-        Column(title="PART", right=True),
-        Column(title="COMMITTED", right=True),
-        Column(title="END", right=True),
-        Column(title="LAG ROWS", right=True),
-        Column(title="LAG TIME", right=True),
-        Column(title="MEMBER", cut=True),
-    ]
+    titles = columns("GROUP…", "TOPIC…", ">PART", ">COMMITTED", ">END", ">LAG ROWS", ">LAG TIME", "MEMBER…")
     rows = [
         [
             one.group,
@@ -208,7 +165,7 @@ def _lag_table(found: list[Lag]) -> tuple[list[Column], list[list[str]]]:
         ]
         for one in found
     ]
-    return columns, rows
+    return titles, rows
 
 
 def _offset(offset: int | None) -> str:

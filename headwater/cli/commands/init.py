@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.command import command
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
 from headwater.errors import InUse
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Record, Session
-from headwater.cli.terminal.progress import bar_of
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import counted
+from headwater.cli.terminal.progress import progress_bar
+from headwater.cli.terminal.tables import Column, columns, counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ def verify(session: Session, topic: OneTopic = None) -> None:
     """
     from headwater.log.embedded import repair as repairs
 
-    with session.log(folder=True) as log, _steps(session, "verify") as progress:
+    with session.log(folder=True) as log, progress_bar(session, "verify") as progress:
         report = repairs.verify(log, topic, progress=progress)
     session.show(_record(report), _lines(session, report))
     session.say(_looked_at(report))
@@ -55,13 +52,13 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
     from headwater.log.embedded import repair as repairs
 
     with session.log(write=not dry_run, folder=True) as log:
-        with _steps(session, "repair" if yes else "look") as progress:
+        with progress_bar(session, "repair" if yes else "verify") as progress:
             report = repairs.repair(log, topic, dry_run=dry_run or not yes, progress=progress)
         if report.findings and not dry_run and not yes:
             for text in _lines(session, report):
                 session.say(text)
             session.confirm(f"This repairs {counted(len(report.findings), 'finding')}.", yes=yes)
-            with _steps(session, "repair") as progress:
+            with progress_bar(session, "repair") as progress:
                 report = repairs.repair(log, topic, progress=progress)
     session.show({**_record(report), "repaired": not dry_run}, _lines(session, report))
     left = [one for one in report.findings if not one.action]
@@ -151,19 +148,11 @@ def _looked_at(report: Report) -> str:
 
 
 def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list[Column], list[list[str]]]:
-    columns = [Column(title="TOPIC", cut=True), Column(title="SIZE", right=True), Column(title="SEGMENTS", right=True)]
     if dry_run:
-        return columns, [
+        return columns("TOPIC…", ">SIZE", ">SEGMENTS"), [
             [one["topic"], format_bytes(one["bytes_before"]), str(one["segments_before"])] for one in records
         ]
-    columns = [
-        columns[0],
-        Column(title="BEFORE", right=True),
-        Column(title="AFTER", right=True),
-        Column(title="SEGMENTS", right=True),
-        Column(title="ROWS REMOVED", right=True),
-    ]
-    return columns, [
+    return columns("TOPIC…", ">BEFORE", ">AFTER", ">SEGMENTS", ">ROWS REMOVED"), [
         [
             one["topic"],
             format_bytes(one["bytes_before"]),
@@ -173,14 +162,3 @@ def _compacted(records: list[Record], *, dry_run: bool) -> tuple[list[Column], l
         ]
         for one in records
     ]
-
-
-@contextlib.contextmanager
-def _steps(session: Session, title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A function that shows the progress of `verify` and `repair`; None unless stderr is a terminal."""
-    if not session.shows_progress:
-        yield None
-        return
-    with bar_of(session) as bar:
-        task = bar.add_task(title, total=None, rows="")
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.arguments import Topic
-from headwater.cli.command import command
+from headwater.cli.arguments import Topic, names_of
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
-from headwater.cli.terminal.progress import Progress, progress_of
+from headwater.cli.terminal.progress import Progress, progress_bar
 from headwater.cli.terminal.row_input import (
     INFERRED_ROWS_MAX,
-    Bad,
+    BadLine,
     Block,
     blocks_of_bytes,
     blocks_of_file,
@@ -29,7 +29,7 @@ from headwater.cli.terminal.row_input import (
     parquet_blocks,
     reader_of,
 )
-from headwater.cli.terminal.text import counted
+from headwater.cli.terminal.tables import counted
 from headwater.errors import ArgumentInvalid, EncodingInvalid, RowInvalid
 from headwater.units import format_seconds
 
@@ -82,8 +82,9 @@ def produce(
 ) -> None:
     """Append rows from a file or stdin.
 
-    Takes JSON lines, CSV, Parquet, and plain lines for a topic without a schema. Rows are safe when the command ends; where they went is printed. A line that does not fit stops it, and is named;
-    what stands before it is kept.
+    Takes JSON lines, CSV, Parquet, and plain lines for a topic without a schema. When the command ends, the rows are as
+    durable as the topic promises, and their offsets are printed. A line that does not fit is reported and stops the
+    command; the lines before it are appended.
     """
     if on_error not in ("stop", "skip"):
         raise ArgumentInvalid(name="--on-error", value=on_error, expected="stop or skip")
@@ -99,7 +100,7 @@ def produce(
 
 
 class _Target:
-    """Where rows go, and what every one of them gets."""
+    """The topic that rows are appended to, with the key and headers of every row."""
 
     def __init__(
         self, rows: Rows, topic: str, headers: dict[str, str] | None, partition: int | None, key: str | None
@@ -137,7 +138,7 @@ class _Target:
 
 
 class _Job:
-    """One run of `produce`: its input, and how far it has come."""
+    """One run of `produce`: its input and its progress."""
 
     def __init__(
         self, session: Session, log: Log, topic: str, *, file: Path | None, format_: str | None, no_header: bool
@@ -148,17 +149,18 @@ class _Job:
         self._file = file
         self._format_given = format_
         self._no_header = no_header
-        self._skipped: list[Bad] = []
+        self._skipped: list[BadLine] = []
         self._count_skipped = 0
+        self._bytes_done = 0
         self._started = time.monotonic()
 
     # -- before the first row -----------------------------------------------------------------------------------------
 
     def prepare(self, *, create: bool, key_columns: str | None, partitions: int | None) -> None:
-        """Open the input, and make the topic if that is asked for and needed."""
+        """Open the input, and make the topic if `--create` was given and it does not exist."""
         existing = self._existing()
         if existing is None and not create:
-            self._log.topic(self._name)  # says that there is none, and which one may be meant
+            self._log.topic(self._name)  # raises, with a similar name
         schemaless = existing.schemaless if existing is not None else self._format_given == "lines"
         self._format = choose_format(self._format_given, self._file, schemaless=schemaless)
         if self._file is None and sys.stdin.isatty():
@@ -175,7 +177,7 @@ class _Job:
         # Any: arguments of `create`, each of its own type.
         more: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
         if key_columns is not None:
-            more["key"] = [name.strip() for name in key_columns.split(",")]
+            more["key"] = names_of(key_columns)
         if self._format == "lines":
             made = self._log.create(self._name, **more)
             self._blocks = self._read(made)
@@ -206,7 +208,7 @@ class _Job:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def _read(self, topic: hw.Topic | None) -> Iterator[Block]:
-        """The blocks of the input; without a topic as they stand, for nothing is known yet of what they should be."""
+        """The blocks of the input; without a topic, cells of a CSV file are not converted yet."""
         if self._format == "parquet":
             return parquet_blocks(sys.stdin.buffer if self._file is None else self._file)
         pieces = blocks_of_bytes(sys.stdin.fileno()) if self._file is None else blocks_of_file(self._file)
@@ -221,7 +223,7 @@ class _Job:
     def _decode(self, topic: hw.Topic | None) -> Any:
         from headwater.schema import encodings, parse_schema
 
-        # Without a topic no column is known to hold bytes or decimals, so any schema without them serves.
+        # Without a topic no column is known to hold bytes or decimals, so any schema without them will do.
         schema = parse_schema("value string") if topic is None else topic.schema
         name = self._name
 
@@ -231,7 +233,7 @@ class _Job:
         return decode
 
     def _fitted(self, blocks: Iterable[Block], topic: hw.Topic) -> Iterator[Block]:
-        """Cells of text as the values that their columns want."""
+        """Convert the cells of a CSV file to the types of their columns."""
         if self._format != "csv":
             yield from blocks
             return
@@ -244,7 +246,7 @@ class _Job:
                     for name, text in row.items():
                         values[name] = readers.get(name, str)(text)
                 except ValueError as error:
-                    fitted.bad.append(Bad(number=number, why=f"column {name!r}: {error}"))
+                    fitted.bad.append(BadLine(number=number, why=f"column {name!r}: {error}"))
                     continue
                 fitted.rows.append(values)
                 fitted.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
@@ -253,13 +255,22 @@ class _Job:
     def run(self, target: _Target, *, rate: float | None, skip: bool) -> None:
         total = self._file.stat().st_size if self._file is not None else None
         try:
-            with progress_of(self._session, f"produce {self._name}", total) as progress:
+            with progress_bar(self._session, f"produce {self._name}", total=total) as progress:
                 for block in self._blocks:
-                    self._take(block, target, progress, rate=rate, skip=skip)
+                    self._take(block, target, progress, total, rate=rate, skip=skip)
         finally:
             self._conclude(target)
 
-    def _take(self, block: Block, target: _Target, progress: Progress, *, rate: float | None, skip: bool) -> None:
+    def _take(
+        self,
+        block: Block,
+        target: _Target,
+        progress: Progress,
+        total: int | None,
+        *,
+        rate: float | None,
+        skip: bool,
+    ) -> None:
         rows, numbers = block.rows, block.numbers
         first_bad = min((bad.number for bad in block.bad), default=None)
         if first_bad is not None and not skip:
@@ -268,12 +279,13 @@ class _Job:
         step = len(rows) if rate is None else max(1, int(rate / 20))
         for start in range(0, len(rows), step or 1):
             self._append(rows[start : start + step], numbers[start : start + step], target, skip=skip)
-            progress(block.bytes * min(start + step, len(rows)) // max(1, len(rows)), target.count)
+            part = block.bytes * min(start + step, len(rows)) // max(1, len(rows))
+            progress(self._bytes_done + part, total, f"{target.count:,} rows")
             if rate is not None:
                 time.sleep(max(0.0, self._started + target.count / rate - time.monotonic()))
         for bad in block.bad:
             self._refuse(bad, skip=skip)
-        progress.done(block.bytes)
+        self._bytes_done += block.bytes
 
     def _append(self, rows: Any, numbers: Any, target: _Target, *, skip: bool) -> None:
         while len(rows):
@@ -281,13 +293,13 @@ class _Job:
                 target.append(rows)
                 return
             except RowInvalid as error:
-                # Rows in front of this one fit in this column, but perhaps not in another: they are tried first.
+                # The rows before this one fit in this column, but perhaps not in another: append them first.
                 self._append(rows[: error.row], numbers[: error.row], target, skip=skip)
                 why = f"column {error.column!r} {error.why}"
-                self._refuse(Bad(number=numbers[error.row], why=why), skip=skip)
+                self._refuse(BadLine(number=numbers[error.row], why=why), skip=skip)
                 rows, numbers = rows[error.row + 1 :], numbers[error.row + 1 :]
 
-    def _refuse(self, bad: Bad, *, skip: bool) -> None:
+    def _refuse(self, bad: BadLine, *, skip: bool) -> None:
         if not skip:
             unit = "row" if self._format == "parquet" else "line"
             encoding = f"{_NAMES[self._format]} for topic {self._name!r}"

@@ -1,23 +1,24 @@
-"""`headwater query` and `headwater replay`: the queries of apps, and a second version beside one in use."""
+"""`headwater query`, `headwater ask` and `headwater replay`: the queries of apps, their state, and a second version."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.command import command, noun
+from headwater.cli.arguments import AppName
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.query_table import table_of
+from headwater.cli.terminal.results import show_result
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
     from headwater.apps.replay import Comparison
 
-AppName = Annotated[
-    str | None, typer.Option("--app", help="Name of the app; needed where the log has several.", metavar="APP")
-]
+ROWS_MAX = 10_000
 Name = Annotated[str, typer.Argument(help="Name of the query.", metavar="QUERY")]
 
 
@@ -30,21 +31,19 @@ def register(app: typer.Typer) -> None:
     command(query, "explain")(explain)
     command(query, "graph")(graph)
     command(app, "replay")(replay)
+    command(app, "ask")(ask)
 
 
 def list_queries(session: Session, app: AppName = None) -> None:
     """List the queries with their state, rate, lag, watermark and errors."""
-    from headwater.services.json_form import to_json
-
     with session.services() as services:
         found = services.queries.statuses(app=app)
         is_stopped = not found.queries and not found.silent
         if is_stopped:
             found = services.queries.statuses(app=app, stopped=True)
-    columns, rows = table_of(found.queries)
-    session.show_all([to_json(one) for one in found.queries], columns, rows)
+    session.show_all(found.queries, *table_of(found.queries))
     if is_stopped and found.queries:
-        session.say("No process runs this app now; this is how its last run left it.")
+        session.say("No process runs this app now; these are the statuses at the end of its last run.")
     for name in found.silent:
         session.say(f"App {name!r} runs, but does not answer: its queries are not in this list.")
 
@@ -75,11 +74,9 @@ def restart(session: Session, query: Name, app: AppName = None) -> None:
 
 def explain(session: Session, query: Name, app: AppName = None) -> None:
     """Show Spark's plan of a query's last batch."""
-    from headwater.services.json_form import to_json
-
     with session.services() as services:
         answer = services.queries.explain(query, app=app)
-    session.show(to_json(answer), answer.plan.splitlines())
+    session.show(answer, answer.plan.splitlines())
 
 
 def graph(
@@ -92,7 +89,7 @@ def graph(
         Path | None, typer.Option("--to", help="Write a picture: a name that ends in .svg.", metavar="PATH")
     ] = None,
 ) -> None:
-    """Draw who reads from whom, as text or as a picture."""
+    """Draw which query reads from which, as text or as a picture."""
     from headwater.apps.diagram import as_svg, as_text
 
     if file is not None:
@@ -108,10 +105,9 @@ def graph(
         session.write(as_text(drawn))
     elif to.suffix == ".svg":
         to.write_text(as_svg(drawn), encoding="utf-8")
+        session.say(f"Drawn to {to}.")
     else:
         raise ArgumentInvalid(name="--to", value=str(to), expected="a name that ends in .svg")
-    if to is not None:
-        session.say(f"Drawn to {to}.")
 
 
 def replay(
@@ -124,17 +120,15 @@ def replay(
         str | None, typer.Option("--as", help="Name of the new version, such as v2.", metavar="VERSION")
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare the two versions.")] = False,
-    switch: Annotated[bool, typer.Option("--switch", help="Let the new version take over.")] = False,
-    drop: Annotated[bool, typer.Option("--drop", help="Give the new version up.")] = False,
+    switch: Annotated[bool, typer.Option("--switch", help="Replace the version in use by the new one.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the new version.")] = False,
     app: AppName = None,
 ) -> None:
     """Run a second version of a query beside the one in use, compare them, and switch over without a gap.
 
-    The new version is the code as the app runs it now, from another place on: `headwater replay spend --as v2` begins
-    it, `--compare` shows where the two differ, `--switch` makes it the one in use, `--drop` gives it up.
+    The new version is the code as the app runs it now, from another position on: `headwater replay spend --as v2` begins
+    it, `--compare` shows where the two differ, `--switch` makes it the one in use, `--drop` drops it.
     """
-    from headwater.services.json_form import to_json
-
     if sum((compare, switch, drop)) > 1:
         raise ArgumentInvalid(name="replay", value="several", expected="one of --compare, --switch and --drop")
     with session.services() as services:
@@ -147,13 +141,59 @@ def replay(
             answer = queries.drop(query, app=app)
         else:
             answer = queries.replay(query, start=start, version=version, app=app)
-    session.show(to_json(answer), _told(answer))
+    session.show(answer, _comparison_lines(answer))
 
 
-def _told(answer: Comparison) -> list[str]:
+def ask(
+    session: Session,
+    query: Name,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", help="A key: COLUMN=VALUE, or only the VALUE; all without it.", metavar="KEY"),
+    ] = None,
+    compute: Annotated[
+        list[str] | None,
+        typer.Option("--compute", help="An aggregate of all rows, such as spent=sum(total).", metavar="NAME=WHAT"),
+    ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", help="An operator of the query; by default its last one.", metavar="NAME"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Show at most so many rows.", min=1)] = ROWS_MAX,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to wait for the answer.", min=0)] = 30.0,
+    app: AppName = None,
+) -> None:
+    """Run an interactive query: read the state of a running query, of one key, of all keys, or aggregated.
+
+    The query is declared with `ask=True`. The answer is the state after one batch, whose offsets are shown.
+    """
+    import pyarrow as pa
+
+    with session.services(write=True) as services:
+        answer = services.queries.ask(
+            query,
+            key=_key(key) if key else None,
+            compute=dict(_pair("--compute", one) for one in compute) if compute else None,
+            operator=operator,
+            rows_max=limit,
+            seconds=seconds,
+            app=app,
+        )
+    if answer.rows:
+        show_result(session, pa.Table.from_pylist(answer.rows))
+    offsets = ", ".join(
+        f"{topic}/{partition} up to {offset}"
+        for topic, found in answer.offsets.items()
+        for partition, offset in found.items()
+    )
+    rows = f"{len(answer.rows):,} rows" if answer.complete else f"the first {len(answer.rows):,} rows"
+    session.say(f"{rows} of {answer.operator}, as of batch {answer.batch}: {offsets}.")
+
+
+def _comparison_lines(answer: Comparison) -> list[str]:
     query, trial, active = answer.query, f"v{answer.trial}", f"v{answer.active}"
     if answer.state == "dropped":
-        return [f"{query} {trial} is given up; {active} goes on."]
+        return [f"{query} {trial} is dropped; {active} runs on."]
     counts = (
         f"{answer.same:,} rows are the same, {answer.changed:,} differ, "
         f"{answer.only_active:,} only in {active}, {answer.only_trial:,} only in {trial}"
@@ -171,3 +211,16 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
     return "-" if value is None else str(value)
+
+
+def _key(given: Sequence[str]) -> object:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return dict(_pair("--key", one) for one in given)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ArgumentInvalid(name=option, value=text, expected="a name and a value, as in card=42")
+    return name.strip(), value

@@ -1,25 +1,23 @@
-"""`headwater run`: run the app of a file, and watch it."""
+"""`headwater run`: run the app of a file, and show the statuses of its queries."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli import let_pandas_in
-from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
-from headwater.cli.command import command
+from headwater.cli.arguments import StatementBounds
+from headwater.cli.declaration import command
 from headwater.cli.session import Session, refuse_server
-from headwater.units import parse_bytes
+from headwater.cli.terminal.interrupts import on_interrupt
 
 if TYPE_CHECKING:
     from headwater.apps.failure import Trouble
@@ -48,13 +46,12 @@ def register(app: typer.Typer) -> None:
 
 def run(
     session: Session,
+    bounds: StatementBounds,
     file: File = None,
-    until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Process what is there, then stop.")
-    ] = False,
+    until_caught_up: Annotated[bool, typer.Option("--until-caught-up", help="Process all input, then stop.")] = False,
     start: Annotated[
         str | None,
-        typer.Option("--from", help="Where queries begin that are new: earliest, latest or a time.", metavar="WHERE"),
+        typer.Option("--from", help="Where new queries begin: earliest, latest or a time.", metavar="WHERE"),
     ] = None,
     master: Master = None,
     only: Only = None,
@@ -62,26 +59,17 @@ def run(
         bool, typer.Option("--standby", help="Wait while another process runs the app, then take over.")
     ] = False,
     port: Port = 0,
-    statement_seconds: StatementSeconds = 60.0,
-    statement_memory: StatementMemory = "1 GiB",
-    answer_rows: AnswerRows = 100_000,
 ) -> None:
     """Run the app of a file until Ctrl-C, or until it has caught up.
 
-    Queries start from their checkpoints, are watched, and start again when they fail. Ctrl-C lets the batches at work
-    come to their end first; a second Ctrl-C does not wait.
+    Queries start from their checkpoints and are restarted when they fail. Ctrl-C ends the current batches first; a
+    second Ctrl-C does not wait.
     """
     from headwater.apps.app_file import load_app
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
     from headwater.http.app_server import served_app
-    from headwater.services.settings import Settings
 
-    settings = Settings(
-        statement_seconds_max=statement_seconds,
-        statement_memory_max=parse_bytes(statement_memory),
-        answer_rows_max=answer_rows,
-    )
     let_pandas_in()
     app = load_app(chosen_file(session, file))
     refuse_server(session.flags.log or app.log)
@@ -94,7 +82,7 @@ def run(
         until_caught_up=until_caught_up,
         standby=standby,
         port=port,
-        served=partial(served_app if until_caught_up else served_with_console, settings=settings),
+        served=partial(served_app if until_caught_up else served_with_console, settings=bounds.settings()),
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
@@ -121,7 +109,7 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
     if not until_caught_up:
         tell_address(session, runner.announced.address)
     start_spark(session, runner)
-    with shown(session, runner):
+    with displayed(session, runner):
         if until_caught_up:
             runner.catch_up()
         else:
@@ -134,7 +122,7 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
 
 
 def tell_address(session: Session, address: str) -> None:
-    """Where people see the app at work; Spark need not be up for that."""
+    """Say where the console or the API of the app is."""
     from headwater.console import page_of
 
     page = page_of(address)
@@ -145,15 +133,14 @@ def tell_address(session: Session, address: str) -> None:
 
 
 def start_spark(session: Session, runner: Runner) -> None:
-    """Start Spark behind a line that moves; an interrupt is heeded meanwhile."""
-
+    """Start Spark in a thread, so that an interrupt takes effect meanwhile, and show the time that it takes."""
     began = time.monotonic()
     failure: list[BaseException] = []
 
     def start() -> None:
         try:
             runner.start_spark()
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the thread that waits
             failure.append(error)
 
     thread = threading.Thread(target=start, name="headwater-spark", daemon=True)
@@ -171,8 +158,8 @@ def start_spark(session: Session, runner: Runner) -> None:
 
 
 @contextlib.contextmanager
-def shown(session: Session, runner: Runner) -> Iterator[None]:
-    """Show how the queries do while the block runs: a live table to people, lines to files."""
+def displayed(session: Session, runner: Runner) -> Iterator[None]:
+    """Show the statuses of the queries while the block runs: a live table on a terminal, lines elsewhere."""
     from headwater.cli.terminal.query_table import Display
 
     done = threading.Event()
@@ -182,7 +169,7 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
             told: dict[str, Trouble] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())
-                _tell_troubles(session, runner, told)
+                _report_failures(session, runner, told)
             display.show(runner.statuses())
 
     thread = threading.Thread(target=show, name="headwater-display", daemon=True)
@@ -194,8 +181,8 @@ def shown(session: Session, runner: Runner) -> Iterator[None]:
         thread.join(5)
 
 
-def _tell_troubles(session: Session, runner: Runner, told: dict[str, Trouble]) -> None:
-    """Tell each new trouble once: the user's own line first, the JVM's trace on request."""
+def _report_failures(session: Session, runner: Runner, told: dict[str, Trouble]) -> None:
+    """Report each new failure once: the line of the user's code, and with `--verbose` the JVM's trace."""
     from headwater.apps.failure import told_of
 
     for name, trouble in runner.troubles().items():
@@ -208,17 +195,13 @@ def _tell_troubles(session: Session, runner: Runner, told: dict[str, Trouble]) -
 
 @contextlib.contextmanager
 def interruptible(session: Session, runner: Runner) -> Iterator[None]:
-    """Ctrl-C asks the runner to stop; the second one does not wait."""
+    """Stop the runner on Ctrl-C; a second Ctrl-C does not wait."""
 
-    def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def stop() -> None:
         if runner.is_stopping:
             os._exit(130)
         runner.request_stop()
-        session.say("Stopping after the batches at work; Ctrl-C again stops at once.")
+        session.say("Stopping after the current batches; Ctrl-C again stops at once.")
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_interrupt(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

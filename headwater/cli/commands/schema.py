@@ -1,4 +1,4 @@
-"""`headwater schema`: what a topic's columns are, were, and may become."""
+"""`headwater schema`: the schema of a topic, its versions, and the check of a new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import Topic
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
 from headwater.errors import ArgumentInvalid, SchemaInvalid
 
@@ -23,7 +23,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red")}
 
 
 def register(app: typer.Typer) -> None:
-    group = noun(app, "schema", "What a topic's columns are, were, and may become.")
+    group = noun(app, "schema", "The schema of a topic: show, check a new one, and compare versions.")
     command(group, "show")(show)
     command(group, "check")(check)
     command(group, "diff")(diff)
@@ -55,9 +55,9 @@ def check(
     session: Session,
     topic: Topic,
     schema: Annotated[str, typer.Argument(help="The new schema, as text or in a file.", metavar="TEXT|FILE")],
-    force: Annotated[bool, typer.Option("--force", help="As if columns might be dropped.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Allow columns to be dropped.")] = False,
 ) -> None:
-    """Say whether a topic could take a new schema.
+    """Check whether a topic could take a new schema.
 
     Nothing is changed. Ends with an error if the topic could not take it.
     """
@@ -72,7 +72,7 @@ def check(
         changes = verdict.changes
         record = {"topic": topic, "fits": verdict.fits, "changes": to_json(changes)}
         session.show(record, _lines(session, changes))
-        # Raises, with the reason, where the topic could not follow.
+        # Raises, with the reason, if the topic could not take it.
         services.topics.alter(topic, schema=new, force=force, dry_run=True)
         if not verdict.fits:
             raise SchemaInvalid(schema=draft.schema, why=verdict.refused[0].rstrip("."))
@@ -108,7 +108,7 @@ def _lines(session: Session, changes: list[Change]) -> list[str]:
 
 
 def given_schema(text: str) -> pa.Schema:
-    """The schema that an argument says; one that is the path of a file is read from there.
+    """The schema in an argument, or in the file that the argument names.
 
     >>> given_schema("id int64, at timestamp").names
     ['id', 'at']

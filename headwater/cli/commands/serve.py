@@ -8,14 +8,17 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.bounds import AnswerRows, StatementMemory, StatementSeconds
-from headwater.cli.command import command
+from headwater.cli.arguments import StatementBounds
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
 from headwater.optional import require
 from headwater.units import parse_bytes
 
 Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; any but this machine's own needs tokens.", metavar="HOST")
+    str,
+    typer.Option(
+        "--host", help="Address to listen on; one that other machines can reach needs tokens.", metavar="HOST"
+    ),
 ]
 AllowHost = Annotated[
     list[str] | None,
@@ -29,6 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     session: Session,
+    bounds: StatementBounds,
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.", min=0, max=65535)] = 8080,
     tls_certificate: Annotated[
@@ -42,9 +46,6 @@ def serve(
     rate_max: Annotated[
         float, typer.Option("--rate-max", help="Requests per second and client.", min=0.001, metavar="N")
     ] = 2_000.0,
-    statement_seconds: StatementSeconds = 60.0,
-    statement_memory: StatementMemory = "1 GiB",
-    answer_rows: AnswerRows = 100_000,
     kafka_names: Annotated[
         bool, typer.Option("--kafka-names", help="Export lag also under the names of Kafka's exporters.")
     ] = False,
@@ -59,16 +60,12 @@ def serve(
         require(package, extra="server")
     from headwater.console import console_for_server
     from headwater.http.server import Address, check, run_server
-    from headwater.services.settings import Settings
     from headwater.services.tokens import Tokens
 
     address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
-    settings = Settings(
+    settings = bounds.settings(
         body_bytes_max=parse_bytes(body_max),
         requests_per_second_max=rate_max,
-        statement_seconds_max=statement_seconds,
-        statement_memory_max=parse_bytes(statement_memory),
-        answer_rows_max=answer_rows,
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )
@@ -81,7 +78,7 @@ def serve(
             session.say(f"Serving {log.home} at {url}, {asks}. Ctrl-C ends it.")
             session.show({"address": url, "log": log.address, "tokens": bool(tokens)})
 
-        # The server ends in order by itself; our own handler would end it in the middle of an answer.
+        # The server handles SIGTERM itself; our own handler would end it in the middle of an answer.
         before = signal.getsignal(signal.SIGTERM)
         try:
             secure = address.certificate is not None

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.command import command
+from headwater.cli.arguments import AppName
+from headwater.cli.declaration import command
 from headwater.cli.session import Session
 from headwater.cli.terminal.results import show_result
-from headwater.cli.terminal.streams import is_terminal, reader_is_gone
+from headwater.cli.terminal.streams import reader_is_gone
 
 if TYPE_CHECKING:
     from headwater.log import Log
-    from headwater.views.sql import Sql
 
 Statement = Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.", metavar="SQL")]
-AppName = Annotated[
-    str | None, typer.Option("--app", help="Only the views of this app, where the log has several.", metavar="APP")
-]
 WATCH_SECONDS_MIN = 0.5
 WATCH_SECONDS_MAX = 5.0
 
@@ -50,28 +47,24 @@ def sql(
         while True:
             # Opened again each time: the app may have been started or stopped since.
             with services.views.tables(app=app) as views:
-                asked = Sql(log, views)
-                began = _ends(log, asked, text)
-                found = asked.query(text, limit=limit)
-            if watch and session.output == "table" and is_terminal(sys.stdout):
-                session.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
-            show_result(session, found)
+                tables = Sql(log, views)
+                ends = {topic: log.end_offsets(topic) for topic in tables.topics(text)}
+                result = tables.query(text, limit=limit)
+            if watch:
+                session.clear()
+            show_result(session, result)
             if not watch:
                 return
             sys.stdout.flush()
-            if not _changed(log, began):
+            if not _changed(log, ends):
                 return
 
 
-def _ends(log: Log, asked: Sql, statement: str) -> dict[str, dict[int, int]]:
-    return {topic: log.end_offsets(topic) for topic in asked.topics(statement)}
-
-
-def _changed(log: Log, began: dict[str, dict[int, int]]) -> bool:
+def _changed(log: Log, ends: dict[str, dict[int, int]]) -> bool:
     """Wait until the answer may have changed; False once the output is no longer read."""
     time.sleep(WATCH_SECONDS_MIN)
     while not reader_is_gone():
         # A view changes a moment after its changelog, so it is read again even if no rows came meanwhile.
-        if not began or log.wait(began, seconds=WATCH_SECONDS_MAX):
+        if not ends or log.wait(ends, seconds=WATCH_SECONDS_MAX):
             return True
     return False

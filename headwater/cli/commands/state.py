@@ -1,4 +1,4 @@
-"""`headwater state`: what the operators of streaming queries keep, and over how many partitions."""
+"""`headwater state`: the state of the operators of streaming queries."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import counted, iso
+from headwater.cli.terminal.tables import Column, columns, counted, iso_time
 from headwater.units import format_bytes
 
 Folder = Annotated[Path, typer.Option("--state", help="The session's state folder.", metavar="FOLDER")]
@@ -21,14 +20,14 @@ STATE = Path(".headwater/state")
 
 
 def register(app: typer.Typer) -> None:
-    state = noun(app, "state", "What the operators of streaming queries keep.")
+    state = noun(app, "state", "The state of the operators of streaming queries.")
     command(state, "list", "ls")(list_states)
     command(state, "show")(show)
     command(state, "rescale")(rescale)
 
 
 def list_states(session: Session, folder: Folder = STATE) -> None:
-    """List the operators of all queries, with what each partition holds."""
+    """List the state of all operators, by partition."""
     from headwater.engine.state_maintenance import states
 
     found = list(states(folder))
@@ -41,21 +40,12 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
             "rows": one.rows,
             "bytes": one.bytes,
             "runs": one.runs,
-            "watermark": None if one.watermark_us is None else iso(one.watermark_us),
+            "watermark": iso_time(one.watermark_us),
             "counts": one.counts,
         }
         for one in found
     ]
-    columns = [
-        Column(title="QUERY", cut=True),
-        Column(title="OPERATOR", cut=True),
-        Column(title="PART", right=True),
-        Column(title="BATCH", right=True),
-        Column(title="ROWS", right=True),
-        Column(title="SIZE", right=True),
-        Column(title="LATE", right=True),
-        Column(title="WATERMARK"),
-    ]
+    titles = columns("QUERY…", "OPERATOR…", ">PART", ">BATCH", ">ROWS", ">SIZE", ">LATE", "WATERMARK")
     rows = [
         [
             one.query,
@@ -65,13 +55,13 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
             f"{one.rows:,}",
             format_bytes(one.bytes),
             f"{one.counts.get('late', 0):,}",
-            iso(one.watermark_us) or "-",
+            iso_time(one.watermark_us) or "-",
         ]
         for one in found
     ]
-    session.show_all(records, columns, rows)
+    session.show_all(records, titles, rows)
     if not found:
-        session.say(f"No query has kept any state in {folder}. Another folder is named with `--state`.")
+        session.say(f"No query has any state in {folder}. Give another folder with `--state`.")
 
 
 def show(
@@ -81,13 +71,13 @@ def show(
     folder: Folder = STATE,
     limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many keys.", min=1)] = 20,
 ) -> None:
-    """Show the keys of an operator and what it keeps for each."""
+    """Show the state of an operator by key."""
     from headwater.engine.state_maintenance import rows_of
 
     table = rows_of(folder, query=query, operator=operator)
     records = table.slice(0, limit).to_pylist()
-    columns = [Column(title=name.upper(), cut=True) for name in table.column_names]
-    session.show_all(records, columns, [[str(value) for value in row.values()] for row in records])
+    titles = [Column(title=name.upper(), cut=True) for name in table.column_names]
+    session.show_all(records, titles, [[str(value) for value in row.values()] for row in records])
     if table.num_rows > limit:
         session.say(f"{limit} of {counted(table.num_rows, 'row')}; `-n` shows more.")
 
@@ -96,12 +86,12 @@ def rescale(
     session: Session,
     query: Query,
     operator: Operator,
-    partitions: Annotated[int, typer.Option("--partitions", help="How many there shall be.", min=1, max=10_000)],
+    partitions: Annotated[int, typer.Option("--partitions", help="The new number of partitions.", min=1, max=10_000)],
     folder: Folder = STATE,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Spread an operator's state over another number of partitions. The query must be stopped."""
+    """Distribute an operator's state over another number of partitions. The query must be stopped."""
     from headwater.engine.state_maintenance import rescale as spread
     from headwater.engine.state_maintenance import states
 
@@ -113,4 +103,4 @@ def rescale(
         return
     session.confirm(f"{plan}; is the query stopped?", yes=yes)
     moved = spread(folder, query=query, operator=operator, partitions=partitions)
-    session.say(f"{counted(moved, 'row')} of state now lie in {partitions} partitions.")
+    session.say(f"{counted(moved, 'row')} of state are now in {partitions} partitions.")

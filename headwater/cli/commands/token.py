@@ -1,4 +1,4 @@
-"""`headwater token`: who may use the server of a log, and for what."""
+"""`headwater token`: the tokens of a log's server, and their scopes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.command import command, noun
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import shown
+from headwater.cli.terminal.tables import columns, short_time
 from headwater.units import parse_seconds
 
 Name = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
@@ -37,55 +36,41 @@ def create(
         ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", help="How long it is good: 30 days.", metavar="TIME")
+        str | None, typer.Option("--expires", help="How long it is valid: 30 days.", metavar="TIME")
     ] = None,
 ) -> None:
     """Make a token, and show it once: the log keeps only its hash."""
-    from headwater.services.json_form import to_json
-
     seconds = None if expires is None else parse_seconds(expires)
     with session.services(create=True, folder=True) as services:
         made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
-    session.show(to_json(made), [made.token])
+    session.show(made, [made.token])
     session.say(f"Token {name!r} may {', '.join(made.scopes)}. Keep it safe: it is not shown again.")
 
 
 def list_tokens(session: Session) -> None:
     """List the tokens, without their secrets."""
-    from headwater.services.json_form import to_json
-
     with session.services(folder=True) as services:
         tokens = services.tokens.list()
-    columns = [
-        Column(title="NAME", cut=True),
-        Column(title="ID"),
-        Column(title="SCOPES", cut=True),
-        Column(title="CREATED"),
-        Column(title="EXPIRES"),
-    ]
     rows = [
         [
             token.name,
             token.id,
             ", ".join(token.scopes),
-            shown(token.created_us)[:16],
-            "never" if token.expires_us is None else shown(token.expires_us)[:16],
+            short_time(token.created_us)[:16],
+            "never" if token.expires_us is None else short_time(token.expires_us)[:16],
         ]
         for token in tokens
     ]
-    session.show_all([to_json(token) for token in tokens], columns, rows)
+    session.show_all(tokens, columns("NAME…", "ID", "SCOPES…", "CREATED", "EXPIRES"), rows)
     if not tokens:
         session.say("There are no tokens: a server of this log is open to this machine, and to no other.")
 
 
 def revoke(session: Session, name: Name, yes: Yes = False) -> None:
     """Revoke a token: the next request with it is refused."""
-    from headwater.services.json_form import to_json
-
     with session.services(write=True, folder=True) as services:
         if any(name in (token.name, token.id) for token in services.tokens.list()):
             session.confirm(f"Requests with the token {name!r} are refused from now on.", yes=yes)
         revoked = services.tokens.revoke(name)
     session.say(f"Revoked token {revoked.name!r}.")
-    if session.output != "table":
-        session.show({**to_json(revoked), "revoked": True})
+    session.show(revoked, revoked=True)

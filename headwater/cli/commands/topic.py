@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.arguments import DryRun, Topic, Yes
-from headwater.cli.command import command, noun
+from headwater.cli.arguments import DryRun, Topic, Yes, names_of
 from headwater.cli.commands.schema import given_schema
+from headwater.cli.declaration import command, noun
 from headwater.cli.session import Record, Session
-from headwater.cli.terminal.tables import Column
-from headwater.cli.terminal.text import counted, iso, shown
+from headwater.cli.terminal.tables import Column, columns, counted, iso_time, short_time
 from headwater.errors import NotPossible
 from headwater.units import format_bytes, format_seconds
 
@@ -22,21 +22,34 @@ Schema = Annotated[
     str | None,
     typer.Option("--schema", "-s", help="Columns as text, or a file of text, JSON or Avro.", metavar="TEXT|FILE"),
 ]
-Partitions = Annotated[int | None, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, metavar="N")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Key columns, with commas between.", metavar="COLUMNS")]
-Time = Annotated[str | None, typer.Option("--time", help="Column of the event time.", metavar="COLUMN")]
-Keep = Annotated[
-    str | None, typer.Option("--retention", help='How much to keep: "7 days", "10 GB", both, or "forever".')
-]
-Compact = Annotated[bool | None, typer.Option("--compact/--no-compact", help="Keep only the last row of each key.")]
-Durability = Annotated[str | None, typer.Option("--durability", help="fsync, os or memory.", metavar="KIND")]
-Codec = Annotated[str | None, typer.Option("--codec", help="none, lz4 or zstd.", metavar="KIND")]
-SegmentBytes = Annotated[str | None, typer.Option("--segment-bytes-max", help="Size of a segment.", metavar="SIZE")]
-SegmentSeconds = Annotated[str | None, typer.Option("--segment-seconds-max", help="Age of a segment.", metavar="TIME")]
-Tombstone = Annotated[
-    str | None, typer.Option("--tombstone-seconds-max", help="How long a deletion stays visible.", metavar="TIME")
-]
-Archive = Annotated[bool | None, typer.Option("--archive/--no-archive", help="Move old segments instead of deleting.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Options of `create` and `alter`: the fields of `TopicChanges`."""
+
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, metavar="N")
+    ] = None
+    retention: Annotated[
+        str | None, typer.Option("--retention", help='How much to keep: "7 days", "10 GB", both, or "forever".')
+    ] = None
+    compact: Annotated[
+        bool | None, typer.Option("--compact/--no-compact", help="Keep only the last row of each key.")
+    ] = None
+    codec: Annotated[str | None, typer.Option("--codec", help="none, lz4 or zstd.", metavar="KIND")] = None
+    segment_bytes_max: Annotated[
+        str | None, typer.Option("--segment-bytes-max", help="Size of a segment.", metavar="SIZE")
+    ] = None
+    segment_seconds_max: Annotated[
+        str | None, typer.Option("--segment-seconds-max", help="Age of a segment.", metavar="TIME")
+    ] = None
+    tombstone_seconds_max: Annotated[
+        str | None, typer.Option("--tombstone-seconds-max", help="How long a deletion stays visible.", metavar="TIME")
+    ] = None
+    archive: Annotated[
+        bool | None, typer.Option("--archive/--no-archive", help="Move old segments instead of deleting.")
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -51,46 +64,28 @@ def register(app: typer.Typer) -> None:
 def create(
     session: Session,
     topic: Topic,
+    changes: Changes,
     schema: Schema = None,
-    partitions: Partitions = None,
-    key: Key = None,
-    time: Time = None,
-    retention: Keep = None,
-    compact: Compact = None,
-    durability: Durability = None,
-    codec: Codec = None,
-    segment_bytes_max: SegmentBytes = None,
-    segment_seconds_max: SegmentSeconds = None,
-    tombstone_seconds_max: Tombstone = None,
-    archive: Archive = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="Key columns, with commas between.", metavar="COLUMNS")
+    ] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of the event time.", metavar="COLUMN")] = None,
+    durability: Annotated[str | None, typer.Option("--durability", help="fsync, os or memory.", metavar="KIND")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Accept the same topic.")] = False,
 ) -> None:
     """Make a topic. Without a schema its rows are a key and a value, both bytes.
 
     The log is made too, if there is none yet.
     """
-    from headwater.services.json_form import to_json
     from headwater.services.topics import TopicSettings
 
-    settings = TopicSettings(
-        partitions=partitions,
-        key=_names(key),
-        time=time,
-        retention=retention,
-        compact=compact,
-        durability=durability,  # type: ignore[arg-type]  # checked by the log, which says what it takes
-        codec=codec,  # type: ignore[arg-type]
-        segment_bytes_max=segment_bytes_max,
-        segment_seconds_max=segment_seconds_max,
-        tombstone_seconds_max=tombstone_seconds_max,
-        archive=archive,
-    )
-    columns = None if schema is None else given_schema(schema)
+    # The log checks the words, and says what it takes.
+    settings = TopicSettings(key=names_of(key), time=time, durability=durability, **asdict(changes))  # type: ignore[arg-type]
+    wanted = None if schema is None else given_schema(schema)
     with session.services(create=True, write=True) as services:
-        made = services.topics.create(topic, columns, settings, exist_ok=if_not_exists)
+        made = services.topics.create(topic, wanted, settings, exist_ok=if_not_exists)
         session.say(f"Topic {topic!r} is ready in {session.config.log}: {counted(made.partitions, 'partition')}.")
-        if session.output != "table":
-            session.show(to_json(made))
+        session.show(made)
 
 
 def list_topics(
@@ -101,15 +96,7 @@ def list_topics(
     """List the topics, with what they hold."""
     with session.services() as services:
         descriptions = [services.topics.describe(name) for name in services.topics.names(pattern, internal=internal)]
-    columns = [
-        Column(title="TOPIC", cut=True),
-        Column(title="PARTITIONS", right=True),
-        Column(title="ROWS", right=True),
-        Column(title="SIZE", right=True),
-        Column(title="KEY", cut=True),
-        Column(title="KEEPS", cut=True),
-        Column(title="LAST APPEND"),
-    ]
+    titles = columns("TOPIC…", ">PARTITIONS", ">ROWS", ">SIZE", "KEY…", "KEEPS…", "LAST APPEND")
     rows = [
         [
             one.topic.name,
@@ -118,39 +105,30 @@ def list_topics(
             format_bytes(one.bytes),
             ", ".join(one.topic.key) or "-",
             keeps(one.topic),
-            shown(_appended_at(one)),
+            short_time(_appended_at(one)),
         ]
         for one in descriptions
     ]
-    session.show_all([summary(one) for one in descriptions], columns, rows)
+    session.show_all(map(summary, descriptions), titles, rows)
     if not descriptions:
         session.say(f"There are no topics in {session.config.log}. Make one with `headwater topic create NAME`.")
 
 
 def describe(session: Session, topic: Topic) -> None:
     """Show one topic: its declaration and its partitions."""
-    from headwater.services.json_form import to_json
-
     with session.services() as services:
         found = services.topics.describe(topic)
-    session.show(to_json(found), _described(session, found))
+    session.show(found, _described(session, found))
 
 
 def alter(
     session: Session,
     topic: Topic,
+    changes: Changes,
     schema: Schema = None,
     add_column: Annotated[
         list[str] | None, typer.Option("--add-column", help="A further column, as 'name type'; may be repeated.")
     ] = None,
-    partitions: Partitions = None,
-    retention: Keep = None,
-    compact: Compact = None,
-    codec: Codec = None,
-    segment_bytes_max: SegmentBytes = None,
-    segment_seconds_max: SegmentSeconds = None,
-    tombstone_seconds_max: Tombstone = None,
-    archive: Archive = None,
     force: Annotated[bool, typer.Option("--force", help="Let a schema drop columns.")] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -160,17 +138,8 @@ def alter(
     """
     from headwater.services.topics import TopicChanges
 
-    changes = TopicChanges(
-        partitions=partitions,
-        retention=retention,
-        compact=compact,
-        codec=codec,  # type: ignore[arg-type]  # checked by the log, which says what it takes
-        segment_bytes_max=segment_bytes_max,
-        segment_seconds_max=segment_seconds_max,
-        tombstone_seconds_max=tombstone_seconds_max,
-        archive=archive,
-    )
-    if schema is None and not add_column and not changes.given():
+    settings = TopicChanges(**asdict(changes))
+    if schema is None and not add_column and not settings.given():
         raise typer.BadParameter("Nothing to change was given. See `headwater topic alter --help`.")
     with session.services(write=not dry_run) as services:
         wanted = None if schema is None else given_schema(schema)
@@ -178,11 +147,11 @@ def alter(
             wanted = services.topics.get(topic).schema if wanted is None else wanted
             for column in given_schema(text):
                 wanted = wanted.append(column)
-        lines = services.topics.alter(topic, changes, schema=wanted, force=force, dry_run=dry_run).changes
+        lines = services.topics.alter(topic, settings, schema=wanted, force=force, dry_run=dry_run).changes
     record = {"topic": topic, "changed": bool(lines) and not dry_run, "changes": lines}
     session.show(record, [f"would change {one}" for one in lines] if dry_run else lines)
     if not lines and not dry_run:
-        session.say("Nothing changed: the topic was so already.")
+        session.say("Nothing changed: the topic has these settings already.")
 
 
 def delete(
@@ -191,7 +160,7 @@ def delete(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete topics with all their rows. There is no way back."""
+    """Delete topics with all their rows. This cannot be undone."""
     for name in topics:
         if name.startswith("__"):
             raise NotPossible(
@@ -208,9 +177,7 @@ def delete(
             for name in topics:
                 services.topics.delete(name)
     session.say(f"{'Would delete' if dry_run else 'Deleted'} {listed}.")
-    if session.output != "table":
-        records = [{**summary(one), "deleted": not dry_run} for one in found]
-        session.show_all(records, [], [])
+    session.show_all(map(summary, found), [], [], deleted=not dry_run)
 
 
 def summary(found: hw.Description) -> Record:
@@ -224,12 +191,12 @@ def summary(found: hw.Description) -> Record:
         "compact": found.topic.compact,
         "retention_seconds_max": found.topic.retention.seconds_max,
         "retention_bytes_max": found.topic.retention.bytes_max,
-        "appended_at": iso(_appended_at(found)),
+        "appended_at": iso_time(_appended_at(found)),
     }
 
 
 def keeps(topic: hw.Topic) -> str:
-    """What stays of a topic, in a few words."""
+    """What retention and compaction leave of a topic, in a few words."""
     limits = []
     if topic.retention.seconds_max is not None:
         limits.append(format_seconds(topic.retention.seconds_max))
@@ -252,10 +219,9 @@ def _described(session: Session, found: hw.Description) -> list[str]:
         ("durability", topic.durability),
         ("codec", topic.codec),
         ("segments", f"up to {format_bytes(topic.segment_bytes_max)} or {format_seconds(topic.segment_seconds_max)}"),
-        ("created", shown(topic.created_us)),
+        ("created", short_time(topic.created_us)),
         ("schema", "none: a key and a value" if topic.schemaless else f"version {topic.schema_version}"),
     ]
-    columns = [Column(title="COLUMN", cut=True), Column(title="TYPE", cut=True), Column(title="NULL")]
     described = [
         [column["name"], column["type"], "yes" if column["nullable"] else "no"]
         for column in schema_to_json(topic.schema)["columns"]
@@ -264,15 +230,13 @@ def _described(session: Session, found: hw.Description) -> list[str]:
         session.paint(topic.name, "bold"),
         *(f"  {name:<11} {value}" for name, value in facts),
         "",
-        *session.table(columns, described),
+        *session.table(columns("COLUMN…", "TYPE…", "NULL"), described),
         "",
         *session.table(*_partition_table(found)),
     ]
 
 
 def _partition_table(found: hw.Description) -> tuple[list[Column], list[list[str]]]:
-    titles = ["PARTITION", "START", "NEXT", "ROWS", "SIZE", "SEGMENTS"]
-    columns = [*(Column(title=title, right=True) for title in titles), Column(title="LAST APPEND")]
     rows = [
         [
             str(one.partition),
@@ -281,16 +245,12 @@ def _partition_table(found: hw.Description) -> tuple[list[Column], list[list[str
             f"{one.rows:,}",
             format_bytes(one.bytes),
             str(one.segments),
-            shown(one.appended_at_us),
+            short_time(one.appended_at_us),
         ]
         for one in found.partitions
     ]
-    return columns, rows
+    return columns(">PARTITION", ">START", ">NEXT", ">ROWS", ">SIZE", ">SEGMENTS", "LAST APPEND"), rows
 
 
 def _appended_at(found: hw.Description) -> int | None:
     return max((one.appended_at_us or 0 for one in found.partitions), default=0) or None
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -4,65 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from headwater.cli.session import Session
 
 
 class Progress(Protocol):
-    """Called after each step with the bytes done of the current block and the rows done in all."""
+    """Called after each step with what is done so far, and a note beside it."""
 
-    def __call__(self, part: int, rows: int) -> None: ...
-    def done(self, size: int) -> None: ...
-
-
-class _Silent:
-    def __call__(self, part: int, rows: int) -> None:
-        pass
-
-    def done(self, size: int) -> None:
-        pass
-
-
-class _Shown:
-    """A progress bar with the share, the rows and the time."""
-
-    def __init__(self, bar: Any, task: Any) -> None:  # Any: rich is imported only where it is shown
-        self._bar = bar
-        self._task = task
-        self._base = 0
-
-    def __call__(self, part: int, rows: int) -> None:
-        self._bar.update(self._task, completed=self._base + part, rows=f"{rows:,} rows")
-
-    def done(self, size: int) -> None:
-        self._base += size
-        self._bar.update(self._task, completed=self._base)
+    def __call__(self, done: int, total: int | None = None, note: str = "", /) -> None: ...
 
 
 @contextlib.contextmanager
-def progress_of(session: Session, title: str, total: int | None) -> Iterator[Progress]:
-    """Show progress while the block runs; `total` is in bytes, None if it is unknown."""
+def progress_bar(
+    session: Session, title: str, *, total: int | None = None, in_bytes: bool = True
+) -> Iterator[Progress]:
+    """Show a progress bar on stderr while the block runs; `total` is None while it is unknown."""
     if not session.shows_progress:
-        yield _Silent()
+        yield lambda *_: None
         return
-    with bar_of(session) as bar:
-        yield _Shown(bar, bar.add_task(title, total=total, rows=""))
-
-
-def bar_of(session: Session) -> Any:
-    """A progress bar on stderr that disappears at its end."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, no_color=session.config.color == "never")
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        DownloadColumn(binary_units=True),
-        TextColumn("{task.fields[rows]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
     )
+    from rich.progress import Progress as Bar
+
+    amount = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
+    parts = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), amount]
+    parts += [TextColumn("{task.fields[note]}"), TimeElapsedColumn()]
+    console = Console(stderr=True, no_color=session.config.color == "never")
+    with Bar(*parts, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total, note="")
+        yield lambda done, total=total, note="": bar.update(task, completed=done, total=total, note=note)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headwater.cli.session import Session
 from headwater.cli.terminal.streams import is_terminal
-from headwater.cli.terminal.tables import Column, cut, line, widths
-from headwater.cli.terminal.text import counted, shown
+from headwater.cli.terminal.tables import Column, columns, counted, cut, line, short_time, widths
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -37,16 +36,7 @@ STATES = {
     "stopped": ("■", "dim"),
     "failed": ("✗", "bold red"),
 }
-COLUMNS = (
-    Column(title="QUERY", cut=True),
-    Column(title="STATE"),
-    Column(title="ROWS/S", right=True),
-    Column(title="LAG", right=True),
-    Column(title="WATERMARK", right=True),
-    Column(title="KEPT", right=True),
-    Column(title="LATE", right=True),
-    Column(title="ERRORS", right=True),
-)
+COLUMNS = columns("QUERY…", "STATE", ">ROWS/S", ">LAG", ">WATERMARK", ">KEPT", ">LATE", ">ERRORS")
 #: Columns that a narrow terminal leaves out, the first of them first.
 _SPARE = ("KEPT", "WATERMARK", "LATE", "ERRORS")
 #: Names are cut to this width before a column is left out; bars are drawn only where this many fit.
@@ -81,7 +71,7 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH_MAX) -> str:
 def table_of(statuses: Sequence[QueryStatus], *, now_us: int | None = None) -> tuple[list[Column], list[list[str]]]:
     """The statuses as a plain table."""
     now_us = time.time_ns() // 1000 if now_us is None else now_us
-    return list(COLUMNS), [_cells(one, now_us) for one in statuses]
+    return COLUMNS, [_cells(one, now_us) for one in statuses]
 
 
 def _cells(one: QueryStatus, now_us: int) -> list[str]:
@@ -128,7 +118,7 @@ def _watermark(time_us: int | None, now_us: int) -> str:
         return "-"
     behind = (now_us - time_us) / 1_000_000
     if behind >= 86_400:
-        return shown(time_us)
+        return short_time(time_us)
     return f"-{format_seconds(round(behind, 1))}" if behind > 0 else f"+{format_seconds(round(-behind, 1))}"
 
 
@@ -197,11 +187,11 @@ def _one_line(text: str) -> str:
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
-def told(one: QueryStatus) -> str:
+def status_line(one: QueryStatus) -> str:
     """The status of one query as a log line.
 
     >>> from headwater.apps.status import QueryStatus
-    >>> told(QueryStatus(name="spend", kind="view", state="running", rows_per_second=120.0, lag_rows=3))
+    >>> status_line(QueryStatus(name="spend", kind="view", state="running", rows_per_second=120.0, lag_rows=3))
     'spend running: 120 rows/s, lag 3'
     """
     parts = [f"{short(one.rows_per_second)} rows/s", f"lag {lag_of(one)}"]
@@ -259,4 +249,4 @@ class Display:
             state, at = self._told.get(one.name, ("", now - LINE_SECONDS))
             if one.state != state or now - at >= LINE_SECONDS:
                 self._told[one.name] = (one.state, now)
-                self._session.say(told(one))
+                self._session.say(status_line(one))

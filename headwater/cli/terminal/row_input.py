@@ -1,7 +1,7 @@
-"""Rows on their way in: blocks of JSON lines, CSV, plain lines or Parquet, from a file or a pipe.
+"""Input of rows: JSON lines, CSV, plain lines or Parquet, from a file or a pipe, in blocks.
 
-A pipe is read as its bytes come, so that a slow one is appended row by row and a fast one in large blocks. Each row
-knows its line, for a line that does not fit must be named. The first rows can say what schema a new topic has.
+A pipe is read as its bytes come, so that rows of a slow one are appended one by one, and those of a fast one in large
+blocks. Each row has the number of its line, for error messages. The schema of a new topic is inferred from the first rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROWS_MAX = 8_192
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bad:
+class BadLine:
     """A line that cannot be read, and why."""
 
     number: int
@@ -42,17 +42,17 @@ class Bad:
 
 @dataclass(kw_only=True)
 class Block:
-    """Some rows with the number of each one's line, and the lines between them that are none."""
+    """Some rows with the numbers of their lines, and the lines between them that cannot be read."""
 
     # Any: values of rows, before the topic's schema has seen them.
     rows: list[dict[str, Any]] | pa.RecordBatch
     numbers: list[int] | range
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadLine] = field(default_factory=list)
     bytes: int = 0
 
 
 def choose_format(given: str | None, file: Path | None, *, schemaless: bool) -> Format:
-    """The format that was asked for, else that of the file's ending, else what the topic suggests.
+    """The format that was given, else that of the file's ending, else that of the topic.
 
     >>> choose_format(None, Path("orders.csv"), schemaless=False), choose_format(None, None, schemaless=True)
     ('csv', 'lines')
@@ -77,7 +77,7 @@ def blocks_of_file(file: Path) -> Iterator[bytes]:
 
 
 def blocks_of_bytes(descriptor: int) -> Iterator[bytes]:
-    """What has come since the last look, whole lines only. Waits only while there is nothing at all."""
+    """Read the bytes that have come, in whole lines. Waits only if there are none."""
     rest = b""
     while data := _available(descriptor):
         text, newline, after = (rest + data).rpartition(b"\n")
@@ -120,7 +120,7 @@ Decode = Callable[[list[bytes]], list[dict[str, Any]]]
 
 
 def json_blocks(blocks: Iterator[bytes], decode: Decode) -> Iterator[Block]:
-    """Each line one object. A block is read at once, and line by line only where that fails."""
+    """Each line is one object. A block is decoded at once, and line by line only if that fails."""
     for lines, size in _numbered(blocks):
         numbers = [number for number, _ in lines]
         try:
@@ -136,19 +136,19 @@ def _line_by_line(lines: list[tuple[int, bytes]], decode: Decode, size: int) -> 
             block.rows += decode([text])
             block.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
         except EncodingInvalid as error:
-            block.bad.append(Bad(number=number, why=error.why))
+            block.bad.append(BadLine(number=number, why=error.why))
     return block
 
 
 def line_blocks(blocks: Iterator[bytes]) -> Iterator[Block]:
-    """Each line one value, as it stands."""
+    """Each line is one value, unchanged."""
     for lines, size in _numbered(blocks):
         rows: list[dict[str, Any]] = [{"value": text} for _, text in lines]
         yield Block(rows=rows, numbers=[number for number, _ in lines], bytes=size)
 
 
 def csv_blocks(blocks: Iterator[bytes], names: list[str] | None) -> Iterator[Block]:
-    """Cells as text under the names of the first line, or under the given names where there is no such line."""
+    """Cells as text under the names of the first line, or under `names` if they are given."""
     line = 0
     for data in _whole_records(blocks):
         reader = csv.reader(
@@ -164,7 +164,9 @@ def csv_blocks(blocks: Iterator[bytes], names: list[str] | None) -> Iterator[Blo
                 block.rows.append(dict(zip(names, cells, strict=True)))
                 block.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
             elif cells:
-                block.bad.append(Bad(number=number, why=f"it has {len(cells)} cells, and the header has {len(names)}"))
+                block.bad.append(
+                    BadLine(number=number, why=f"it has {len(cells)} cells, and the header has {len(names)}")
+                )
         line += before
         yield block
 
@@ -182,7 +184,7 @@ def _whole_records(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def parquet_blocks(given: BinaryIO | Path) -> Iterator[Block]:
-    """The batches of a Parquet file; its rows are numbered from 1. A pipe is read whole first, for the index is at its end."""
+    """The batches of a Parquet file; its rows are numbered from 1. A pipe is read whole first: the index is at its end."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -240,7 +242,7 @@ def _boolean(text: str) -> bool:
 
 # -- the schema of a new topic ----------------------------------------------------------------------------------------
 
-#: So many rows say what the columns of a new topic are.
+#: How many rows the schema of a new topic is inferred from.
 INFERRED_ROWS_MAX = 1_000
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
@@ -249,7 +251,7 @@ _OURS = frozenset({"_partition", "_offset", "_appended_at", "_sent_at", "_header
 
 
 def infer_schema(rows: Sequence[dict[str, Any]], *, texts_only: bool = False) -> pa.Schema:
-    """The schema that these rows fit; cells of a CSV file are all texts, and are looked into.
+    """The schema that these rows fit; with `texts_only`, types are inferred from the text of CSV cells.
 
     >>> infer_schema([{"id": 1, "at": "2026-01-01T10:00:00Z"}, {"id": 2.5}])
     id: double
@@ -276,7 +278,7 @@ def _type_of_values(name: str, values: list[Any]) -> pa.DataType:
 
 
 def _without_unknown(kind: pa.DataType) -> pa.DataType:
-    """The type, with text where no value says what there may be."""
+    """The type, with text instead of types that no value shows."""
     import pyarrow as pa
 
     if pa.types.is_null(kind):

@@ -1,6 +1,6 @@
-"""Rows on their way out: as JSON lines, CSV, a table that grows, or as the user lays them out.
+"""Output of rows: JSON lines, CSV, a growing table, or a layout of the user.
 
-All writers see the same JSON values, so that 64-bit integers are exact and times are ISO 8601 in each of them.
+All writers get the same JSON values, so that 64-bit integers are exact and times are ISO 8601 in each of them.
 
 A layout is such as `'%t[%p]@%o %k %v\\n'`: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T time of the
 append, %% a percent sign, and the escapes \\n, \\t, \\r, \\0, \\\\. The value of a topic with a schema is its columns as
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.cli.session import Record, Session, csv_cell
 from headwater.cli.terminal.streams import data_stream, width_of
-from headwater.cli.terminal.tables import GAP, Column, cut, line, widths
+from headwater.cli.terminal.tables import GAP, Column, cell, cut, data_column, line, widths
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Writer(Protocol):
 
 
 def writer_for(session: Session, topic: Topic, *, columns: Sequence[str] | None, layout: str | None) -> Writer:
-    """The writer that the flags ask for; chosen columns are the only ones shown."""
+    """The writer for the output format; with `columns`, only these are shown."""
     everything = [*topic.schema.names, *SYSTEM, *(["_tombstone"] if topic.compact else [])]
     if layout is not None:
         return _LayoutWriter(topic, layout)
@@ -117,7 +117,7 @@ class _LayoutWriter:
 
 
 class _TableWriter:
-    """A table that grows with its rows; where a terminal is too narrow for it, each row becomes a paragraph."""
+    """A growing table; if the terminal is too narrow for it, each row becomes a paragraph."""
 
     def __init__(self, session: Session, topic: Topic, columns: list[str]) -> None:
         self.columns = columns
@@ -125,7 +125,7 @@ class _TableWriter:
         self._topic = topic
         kinds = {column.name: str(column.type) for column in topic.schema}
         self._shape = [_column(name, kinds.get(name, "")) for name in columns]
-        # Times are long: room is kept for them, even if the first rows have none.
+        # Times are long: room is kept for them even if the first rows have none.
         self._widest = ["9" * (20 if kinds.get(name, "").startswith("timestamp") else 0) for name in columns]
         self._titled = False
 
@@ -158,21 +158,15 @@ class _TableWriter:
 
 
 def _column(name: str, kind: str) -> Column:
-    is_number = kind.startswith(("int", "uint", "float", "double", "decimal"))
-    return Column(
-        title=_TITLES.get(name, name),
-        right=is_number or name in ("_partition", "_offset"),
-        cut=not is_number and not name.startswith("_"),  # half a number is a wrong number
-    )
+    if not name.startswith("_"):
+        return data_column(name, kind)
+    return Column(title=_TITLES.get(name, name), right=name in ("_partition", "_offset"))
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if name == "_appended_at":
+    if name == "_appended_at" and value is not None:
         return str(value)[:23].replace("T", " ").rstrip("Z")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return cell(value)
 
 
 # -- layouts ----------------------------------------------------------------------------------------------------------
@@ -180,7 +174,7 @@ def _cell(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row on its way to a format; `columns` are the topic's own, already as JSON values or raw bytes."""
+    """One row for a layout; `columns` are the topic's own, as JSON values or raw bytes."""
 
     topic: str
     partition: int
@@ -194,7 +188,7 @@ class Row:
 
 
 def compile_format(text: str) -> Callable[[Row], bytes]:
-    """The function that lays rows out.
+    """A function that writes a row in a layout.
 
     >>> row = Row(topic="t", partition=0, offset=7, appended_at="", headers=None, columns={"id": 1}, key=["id"])
     >>> compile_format("%t[%p]@%o %k %v\\\\n")(row)
@@ -208,29 +202,29 @@ def _pieces(text: str) -> list[bytes | Callable[[Row], bytes]]:
     pieces: list[bytes | Callable[[Row], bytes]] = []
     position = 0
     while position < len(text):
-        letter, following = text[position], text[position + 1 : position + 2]
-        if letter == "%":
+        character, following = text[position], text[position + 1 : position + 2]
+        if character == "%":
             pieces.append(_field(text, following))
             position += 2
-        elif letter == "\\" and following in _ESCAPES:
+        elif character == "\\" and following in _ESCAPES:
             pieces.append(_ESCAPES[following].encode())
             position += 2
         else:
-            pieces.append(letter.encode())
+            pieces.append(character.encode())
             position += 1
     return pieces
 
 
-def _field(text: str, letter: str) -> bytes | Callable[[Row], bytes]:
-    if letter == "%":
+def _field(text: str, name: str) -> bytes | Callable[[Row], bytes]:
+    if name == "%":
         return b"%"
-    if letter not in _FIELDS:
+    if name not in _FIELDS:
         raise ArgumentInvalid(
             name="--format",
             value=text,
             expected=f"only {', '.join(f'%{one}' for one in _FIELDS)} and %% after a percent",
         )
-    return _FIELDS[letter]
+    return _FIELDS[name]
 
 
 def _key(row: Row) -> bytes:

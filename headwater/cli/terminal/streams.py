@@ -28,14 +28,14 @@ def wants_color(stream: IO[str] | None) -> bool:
 
 
 def width_of(stream: IO[str]) -> int:
-    """How many columns a line may have: those of the terminal, those that `COLUMNS` says, or any number in a pipe."""
+    """The columns of the terminal, or those of the variable `COLUMNS`; no limit in a pipe."""
     if is_terminal(stream) or os.environ.get("COLUMNS", "").isdecimal():
         return max(20, shutil.get_terminal_size().columns)
     return WIDTH_OF_A_PIPE
 
 
 def painted(text: str, style: str, *, color: bool) -> str:
-    """A text in a style, where colour is wanted.
+    """A text in a style if `color` is true.
 
     >>> painted("ok", "green", color=False)
     'ok'
@@ -44,7 +44,7 @@ def painted(text: str, style: str, *, color: bool) -> str:
 
 
 def data_stream() -> BinaryIO:
-    """Where data goes."""
+    """The stream for data: stdout as bytes."""
     return sys.stdout.buffer
 
 
@@ -60,12 +60,12 @@ def reader_is_gone() -> bool:
         return False
 
 
-def forget_output() -> None:
+def discard_output() -> None:
     """Discard buffered output, so that the interpreter does not report a closed pipe when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(null, sys.stdout.fileno())
     except (OSError, ValueError):
         pass
     finally:
-        os.close(nowhere)
+        os.close(null)

@@ -1,4 +1,4 @@
-"""Ctrl-C at the right moment: a step that must not be torn is finished first, and a second Ctrl-C does not wait."""
+"""Ctrl-C and SIGTERM: a handler for a block of code, and steps that are finished before an interrupt takes effect."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@contextlib.contextmanager
+def on_interrupt(handle: Callable[[], None]) -> Iterator[None]:
+    """Call `handle` for each interrupt while the block runs."""
+    before = {number: signal.signal(number, lambda *_: handle()) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Interrupts:
-    """Holds interrupts back while a step is being done; made for one block of code, in the main thread."""
+    """Delays Ctrl-C and SIGTERM until a step is finished; a second signal does not wait."""
 
     def __init__(self) -> None:
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -22,7 +33,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Take over the handlers that raise, for as long as the block runs."""
+        """Replace the signal handlers while the block runs."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 handler = signal.getsignal(number)
@@ -37,7 +48,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Finish this step before an interrupt counts."""
+        """Finish the block before an interrupt takes effect."""
         self._is_held = True
         try:
             yield

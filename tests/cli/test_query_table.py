@@ -13,7 +13,7 @@ from rich.console import Console
 
 from headwater.apps.status import QueryStatus, State
 from headwater.cli.session import Flags, Session
-from headwater.cli.terminal.query_table import Display, rows, short, sparkline, told
+from headwater.cli.terminal.query_table import Display, rows, short, sparkline, status_line
 
 NOW = 1_700_000_000_000_000
 STATUSES = st.builds(
@@ -81,7 +81,7 @@ def test_queries_of_several_apps_stand_under_their_names() -> None:
 def test_an_error_is_folded_into_one_line() -> None:
     one = QueryStatus(name="spend", kind="view", state="failed", error="first\n\x1b[2Jsecond")
     assert drawn([one], 80)[-1] == "    first [2Jsecond"
-    assert "first [2Jsecond" in told(one)
+    assert "first [2Jsecond" in status_line(one)
 
 
 @given(number=st.floats(0, 9.9e11))
