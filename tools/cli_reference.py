@@ -32,7 +32,7 @@ CODES = """\
 | 2 | wrong usage, or a row that does not fit |
 | 3 | a topic, group, log or file that does not exist |
 | 4 | not allowed |
-| 5 | a conflict: somebody else was first, or it exists already |
+| 5 | a conflict: another process was first, or it exists already |
 | 130 | interrupted with Ctrl-C |"""
 PLACES = """\
 | Place | Meaning |
@@ -134,7 +134,7 @@ def main() -> int:
     text = page()
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
         return 0
-    print(f"docs/reference/cli.md {'is out of date; run tools/cli_reference.py' if check else 'is written anew'}")
+    print(f"docs/reference/cli.md {'is out of date; run tools/cli_reference.py' if check else 'was updated'}")
     if not check:
         PAGE.write_text(text, encoding="utf-8")
     return int(check)

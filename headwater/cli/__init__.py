@@ -14,13 +14,13 @@ def main() -> NoReturn:
     if sys.argv[1:] == ["--version"]:
         sys.argv[1] = "version"
     if "--no-color" in sys.argv:
-        # The help pages are drawn by a library that knows no flag of ours, but this one.
+        # The library that draws the help pages does not know `--no-color`, but it reads this variable.
         os.environ["NO_COLOR"] = "1"
     leave_pandas_out()
     warnings.showwarning = _tell
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # so that a group is left, and what was printed is committed
+    )  # an exception, so that a consumer leaves its group and commits the rows that were printed
     from headwater.cli.app import run
 
     sys.exit(run(sys.argv[1:]))
@@ -32,7 +32,7 @@ def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 class _NoPandas:
-    """A finder that finds no pandas, and has no say about anything else."""
+    """An import finder that hides pandas and leaves every other module to the next finder."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -41,15 +41,15 @@ class _NoPandas:
 
 
 def leave_pandas_out() -> None:
-    """Keep Arrow from importing pandas into this process, as it does to see whether a value is a Series.
+    """Keep Arrow from importing pandas, which it does to check whether a value is a Series.
 
-    Most commands are given none, and the import takes longer than everything else together.
+    No command passes a Series, and the import takes longer than the rest of a command.
     """
     sys.meta_path.insert(0, _NoPandas)
 
 
 def let_pandas_in() -> None:
-    """For a command that runs what a user has written, or Spark, which needs it."""
+    """Allow pandas again, for a command that runs code of the user or Spark, which needs pandas."""
     if _NoPandas in sys.meta_path:
         sys.meta_path.remove(_NoPandas)
 

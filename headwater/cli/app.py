@@ -1,17 +1,22 @@
-"""The application: all commands together, and how a run of one of them ends."""
+"""The application: all commands together, how a run of one of them ends, and how a failure is reported.
+
+A failed command prints one message with the problem and the remedy, and ends with an exit code: 0 done, 1 an error,
+2 wrong usage, 3 not found, 4 not allowed, 5 a conflict, 130 interrupted.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import typer
 
-from headwater.cli import (
+from headwater.cli.commands import (
     alert,
-    ask,
     config,
     consume,
     dev,
@@ -28,45 +33,39 @@ from headwater.cli import (
     state,
     token,
     topic,
-    version,
     view,
 )
-from headwater.cli import run as running
-from headwater.cli.coercion import lighten
-from headwater.cli.commands import remember_flags
+from headwater.cli.commands import run as run_command
+from headwater.cli.declaration import remember_flags, without_pydantic
 from headwater.cli.demo import command as demo
-from headwater.cli.failures import report
+from headwater.cli.terminal.streams import painted, wants_color
+from headwater.errors import HeadwaterError, NotFound
 
 HELP = "Headwater: event streams from one folder. Data goes to stdout, everything else to stderr."
+#: In the order of the help page.
+COMMANDS = (
+    *(produce, consume, topic, group, schema, sql, init, run_command, dev, serve, token, query, view, dlq, alert),
+    *(state, log, config, doctor, demo),
+)
+# Remedies for the command line, where that of the error is written for programs. By name, so that no class is loaded.
+_REMEDIES = {
+    "OffsetExpired": "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
+    "OffsetAhead": "Begin with `--offset start` or `--offset end`; the topic may have been deleted and made again.",
+    "SchemaConflict": "Add nullable columns or widen types; to drop a column, give `--force`; otherwise make a new topic.",
+    "GroupActive": "Stop them first; a consumer releases its partitions when it ends.",
+    "TokenInvalid": "Give one that `headwater token create` has made for this server: as HEADWATER_TOKEN, or as `token` in headwater.toml.",
+    "ReadOnly": "Run it as a user with write permission, or change the folder's permissions.",
+}
+_NO_LOG = "Correct the path (`--log PATH` or HEADWATER_LOG), or make a log there with `headwater topic create NAME`."
 
 
 def build() -> typer.Typer:
-    """The application, made anew."""
+    """Build the application with all its commands."""
     app = typer.Typer(
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    everyday = (produce, consume, topic, group, schema)
-    for module in (
-        *everyday,
-        sql,
-        init,
-        running,
-        dev,
-        serve,
-        token,
-        query,
-        ask,
-        view,
-        dlq,
-        alert,
-        state,
-        log,
-        config,
-        doctor,
-        demo,
-        version,
-    ):
+    for module in COMMANDS:
         module.register(app)
     return app
 
@@ -74,14 +73,14 @@ def build() -> typer.Typer:
 # Any: typer's own class of groups is not public.
 @functools.cache
 def _root() -> Any:
-    """The command that all others are below. Reading the signatures of all takes longer than most commands do."""
+    """The root command. It is cached: reading the signatures of all commands takes longer than most commands run."""
     command = typer.main.get_command(build())
-    lighten(command)
+    without_pydantic(command)
     return command
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command, and give its exit code."""
+    """Run one command and return its exit code."""
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
         code = _root().main(list(arguments), prog_name="headwater", standalone_mode=False)
@@ -93,11 +92,55 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
-    except typer.TyperException as error:
-        if not error.format_message().startswith("Usage:"):
-            return report(error, color="--no-color" not in arguments, verbose=verbose)
-        print(error.format_message(), file=sys.stderr)  # a noun without a verb: its commands are listed
-        return error.exit_code
-    # Whatever else happens is told in one place; nothing is swallowed, for the exit code says that it failed.
+    # Every other error is reported here; nothing is swallowed, because the exit code says that the command failed.
     except Exception as error:
+        if isinstance(error, typer.TyperException) and error.format_message().startswith("Usage:"):
+            print(error.format_message(), file=sys.stderr)  # a noun without a verb: its commands are listed
+            return error.exit_code
         return report(error, color="--no-color" not in arguments, verbose=verbose)
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def report(error: BaseException, *, color: bool, verbose: bool) -> int:
+    """Print an error to stderr and return its exit code."""
+    if verbose:
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError):  # the reader of stdout may be gone; the error is printed all the same
+        sys.stdout.flush()  # data that was written before the error comes first
+    message, code = explain(error)
+    print(f"{painted('error:', 'red', color=color and wants_color(sys.stderr))} {message}", file=sys.stderr)
+    return code
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code of a failure.
+
+    >>> explain(NotFound(kind="topic", name="orders"))[1]
+    3
+    """
+    if isinstance(error, HeadwaterError):
+        is_log = isinstance(error, NotFound) and error.kind == "log"
+        remedy = _NO_LOG if is_log else _REMEDIES.get(type(error).__name__)
+        text = str(error) if remedy is None else f"{error.problem.format(**error.facts())} {remedy}"
+        return text, error.exit_code
+    if isinstance(error, typer.TyperException):
+        return _usage_message(error), error.exit_code
+    if isinstance(error, OSError):
+        message = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}."
+        if isinstance(error, FileNotFoundError):
+            return f"{message} Correct the path.", 3
+        if isinstance(error, PermissionError):
+            return f"{message} Run it as a user with permission, or change the permissions.", 4
+        return message, 1
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{text}. This should not happen: please report it, with what `--verbose` shows.", 1
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    message = error.format_message().removeprefix("Invalid value: ").strip()
+    message = message if message.endswith((".", "?", "!", "`")) else f"{message}."
+    context = getattr(error, "ctx", None)
+    # A message that names a command or a flag needs no further hint.
+    return f"{message} See `{context.command_path} --help`." if context is not None and "`" not in message else message

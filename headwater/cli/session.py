@@ -1,4 +1,7 @@
-"""One run of a command: its settings, the log it works on, and where its output goes."""
+"""One run of a command: its settings, its log, and its output.
+
+The JSON of a command is the JSON form of the answer that its service gave, as over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.tables import Column, table
-from headwater.cli.terminal import data_stream, is_terminal, painted, wants_color, width_of
+import typer
+
+from headwater.cli.terminal.streams import data_stream, is_terminal, painted, wants_color, width_of
+from headwater.cli.terminal.tables import Column, table
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
 
@@ -51,7 +57,7 @@ class Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What a command needs to know and to speak."""
+    """The settings, the log and the output of one run."""
 
     flags: Flags
     config: Config
@@ -65,11 +71,6 @@ class Session:
         return self.config.output
 
     @property
-    def is_interactive(self) -> bool:
-        """Whether there is a person to ask."""
-        return is_terminal(sys.stdin) and is_terminal(sys.stderr)
-
-    @property
     def shows_progress(self) -> bool:
         return is_terminal(sys.stderr) and not self.flags.quiet
 
@@ -77,24 +78,20 @@ class Session:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the log is a server's."""
+        """Whether the log is reached through a server."""
         return is_server(self.config.log)
-
-    def need_folder(self) -> None:
-        """For a command that works on the log's own files."""
-        refuse_server(self.config.log)
 
     @contextlib.contextmanager
     def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Log]:
-        """The log of this run, open. A command that only reads also takes a folder that it may not write.
+        """Open the log of this run. A command that only reads also opens a folder without write permission.
 
-        With `folder` a server's log is refused, for a command that works on the log's own files.
+        With `folder`, the log must be a folder: the command works on its files.
         """
         import headwater.log
         from headwater.log.errors import ReadOnly
 
         if folder:
-            self.need_folder()
+            refuse_server(self.config.log)
         try:
             log = headwater.log.open(self.config.log, config=self.config, create=create)
         except ReadOnly:
@@ -106,14 +103,14 @@ class Session:
 
     @contextlib.contextmanager
     def services(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Services]:
-        """What can be done with the log of this run, whether it is in a folder or a server has it; see `log`."""
+        """Open the services of this run's log, in a folder or through a server; see `log` for the arguments."""
         from headwater.log.remote.connection import Connection
         from headwater.services import Audit, Settings, local, remote_services
         from headwater.services.callers import user_at_the_command_line
         from headwater.services.host import Host
 
         if folder:
-            self.need_folder()
+            refuse_server(self.config.log)
         if self.is_remote:
             connection = Connection(self.config.log, token=self.config.token)
             with contextlib.closing(connection):
@@ -123,7 +120,7 @@ class Session:
                 host = Host(log=log, settings=Settings(), audit=None if log.read_only else Audit(log))
                 yield local(host, user_at_the_command_line(), address="command line")
 
-    # -- to people ----------------------------------------------------------------------------------------------------
+    # -- messages, on stderr ------------------------------------------------------------------------------------------
 
     def paint(self, text: str, style: str, *, error: bool = False) -> str:
         stream = sys.stderr if error else sys.stdout
@@ -131,37 +128,57 @@ class Session:
         return painted(text, style, color=wanted)
 
     def say(self, text: str) -> None:
-        """Tell people what happened; `-q` silences it."""
+        """Print a message for the user to stderr, unless `-q` was given."""
         if not self.flags.quiet:
-            sys.stdout.flush()  # where both go to one terminal, they keep their order
+            sys.stdout.flush()  # on a terminal that shows both, they keep their order
             print(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
         sys.stdout.flush()
         print(f"{self.paint('warning:', 'yellow', error=True)} {text}", file=sys.stderr)
 
-    # -- data ---------------------------------------------------------------------------------------------------------
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before a change that cannot be undone, unless `--yes` was given; without a terminal, `--yes` is required."""
+        if yes:
+            return
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            hint = "There is no terminal to ask on: repeat it with `--yes`, or look first with `--dry-run`."
+            raise typer.BadParameter(f"{question} {hint}")
+        typer.confirm(f"{question} Go on?", abort=True, err=True)
+
+    # -- data, on stdout ----------------------------------------------------------------------------------------------
 
     def write(self, text: str) -> None:
-        """Data, as one or more lines."""
+        """Write a text and a line feed to stdout."""
         data_stream().write(text.encode("utf-8", "surrogateescape") + b"\n")
 
-    def show(self, record: Record, lines: Sequence[str] = ()) -> None:
-        """One thing: its record to programs, some lines to people."""
+    def clear(self) -> None:
+        """Clear the terminal and write the time, before a table is shown again."""
+        if self.output == "table" and is_terminal(sys.stdout):
+            self.write("\x1b[H\x1b[2J" + time.strftime("%H:%M:%S"))
+
+    # Any, here and below: facts of a command beside the answer, such as `deleted=True`.
+    def show(self, answer: object, lines: Sequence[str] = (), **facts: Any) -> None:
+        """Show the answer of a service: as lines for people, or as a record in the output format."""
         if self.output == "table":
             for text in lines:
                 self.write(text)
         elif self.output == "csv":
-            self._write_csv([record])
+            self._write_csv([_record(answer, facts)])
         else:
-            self.write(json.dumps(record, ensure_ascii=False, indent=2 if self.output == "json" else None))
+            indent = 2 if self.output == "json" else None
+            self.write(json.dumps(_record(answer, facts), ensure_ascii=False, indent=indent))
 
-    def show_all(self, records: Sequence[Record], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """A list of things: records to programs, a table to people."""
+    def show_all(
+        self, answers: Iterable[object], columns: Sequence[Column], rows: Sequence[Sequence[str]], **facts: Any
+    ) -> None:
+        """Show a list of answers: as a table for people, or as records in the output format."""
         if self.output == "table":
             for text in self.table(columns, rows):
                 self.write(text)
-        elif self.output == "csv":
+            return
+        records = [_record(answer, facts) for answer in answers]
+        if self.output == "csv":
             self._write_csv(records)
         elif self.output == "jsonl":
             for record in records:
@@ -170,6 +187,7 @@ class Session:
             self.write(json.dumps(records, ensure_ascii=False, indent=2))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+        """The lines of a table that fits the terminal; none without rows."""
         if not rows:
             return []
         title, lines = table(columns, rows, width=width_of(sys.stdout))
@@ -184,19 +202,27 @@ class Session:
         data_stream().write(text.getvalue().encode())
 
 
+def _record(answer: object, facts: Record) -> Record:
+    if isinstance(answer, dict):  # JSON already
+        return {**answer, **facts}
+    from headwater.services.json_form import to_json
+
+    return {**to_json(answer), **facts}
+
+
 def is_server(address: str) -> bool:
     return address.startswith(("http://", "https://"))
 
 
 def refuse_server(address: str) -> None:
-    """One clear sentence, where only the folder of a log will do."""
+    """Raise if the address is that of a server: the command works on the log's files."""
     if is_server(address):
         expected = "the folder of the log: this command works on its files, so run it on the machine that has them"
         raise ArgumentInvalid(name="--log", value=address, expected=expected)
 
 
 def csv_cell(value: Any) -> str:
-    """A JSON value as the text of a CSV cell: null is empty, what is nested stays JSON.
+    """A JSON value as a CSV cell: null is empty, nested values are JSON.
 
     >>> csv_cell(73314510714175488), csv_cell(None), csv_cell(True), csv_cell(["a"])
     ('73314510714175488', '', 'true', '["a"]')

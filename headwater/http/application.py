@@ -60,7 +60,7 @@ def application(
     must ask by itself, as pages with a login do. `host` is the name that requests must ask for besides loopback,
     "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
     token, also while none has been made; without it that begins with the first one. A `watcher` of alert rules is
-    started and ended with the application; without one rules can be seen and changed, but nobody looks at them here.
+    started and stopped with the application; without one, rules can be read and changed, but are not evaluated here.
     SQL of callers runs in processes of its own, which are started for the first statement; with `confined=False` in this
     one, where a statement may take more than its bounds say.
     """

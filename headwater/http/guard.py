@@ -24,7 +24,7 @@ from headwater.errors import HeadwaterError
 from headwater.http.errors import BodyTooLarge, HostUnknown, OriginRefused, TooManyRequests
 from headwater.http.problems import answer
 from headwater.services.audit import Audit
-from headwater.services.callers import ANYBODY, LOCAL, Caller
+from headwater.services.callers import ANONYMOUS, LOCAL, Caller
 from headwater.services.settings import Settings
 from headwater.services.tokens import TokenInvalid, Tokens
 from headwater.units import MIB
@@ -125,8 +125,8 @@ class Guard:
         self._check_host(headers)
         self._check_origin(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
-        caller = ANYBODY if self._is_public(scope["path"]) else self._identify(headers, address)
-        client = address if caller in (LOCAL, ANYBODY) else f"token {caller.name}"
+        caller = ANONYMOUS if self._is_public(scope["path"]) else self._identify(headers, address)
+        client = address if caller in (LOCAL, ANONYMOUS) else f"token {caller.name}"
         if seconds := self._requests.wait_seconds(client):
             raise TooManyRequests(seconds=seconds)
         length = headers.get("content-length", "0")
@@ -142,7 +142,7 @@ class Guard:
         given = text.strip() if scheme.lower() == "bearer" else ""
         if self.master and given and hmac.compare_digest(given.encode(), self.master.encode()):
             return LOCAL
-        # Once asked for, tokens stay asked for: whoever revokes the last one does not mean to let everybody in.
+        # Once tokens are required they stay required: revoking the last one must not open the server to all.
         self.guarded = self.guarded or bool(self.master) or bool(self.tokens)
         if not self.guarded:
             return LOCAL
@@ -177,7 +177,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 if scope["state"].get("body_too_large") and scope["state"]["body_goes_on"]:
                     await _drain(receive, Headers(scope=scope))
-                # Before the answer: whoever has it can find the change in the audit topic.
+                # Before the answer: a caller who has the answer finds the change in the audit topic.
                 await self._write_down(scope, caller, message["status"])
             await send(message)
 

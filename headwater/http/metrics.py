@@ -27,8 +27,8 @@ def scrape(service: Host, *, sees: Callable[[str], bool]) -> str:
 
 def _of_alerts(service: Host) -> Iterable[Metric]:
     firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")
-    unknown = Metric(name="headwater_alert_unknown", help="1 for an alert rule that cannot be looked at.")
-    waiting = Metric(name="headwater_alert_deliveries_waiting", help="Alerts that somebody is still to be told of.")
+    unknown = Metric(name="headwater_alert_unknown", help="1 for an alert rule that cannot be evaluated.")
+    waiting = Metric(name="headwater_alert_deliveries_waiting", help="Notifications that are not delivered yet.")
     for one in service.watcher.states():
         unknown.add(one.error is not None, rule=one.name)
         if one.rule is not None:

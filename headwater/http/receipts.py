@@ -1,15 +1,14 @@
-"""Appends that may be asked for again: a caller whose connection was lost gets the first answer, and no row is doubled.
+"""Idempotent appends: a caller who repeats an append after a lost connection gets the first answer, and no row is doubled.
 
-A caller gives each append a key of its own (`Idempotency-Key`). What became of it is remembered for ten minutes, while
-it is at work as well. Who asks again says of which server, and how long ago the first try began. A server that was
-started since, or had to forget too early, does not guess: it answers that it does not know.
+A caller gives each append a key of its own (`Idempotency-Key`). The server keeps the outcome for ten minutes, and also
+knows appends that are still running. A repeated request names the server of the first attempt and says how long ago that
+was. A server that was restarted since, or had to drop the key too early, answers that the outcome is unknown.
 
-A key belongs to what was asked with it: the same key with other rows is refused, for the answer to the first would pass
-for one to these. An append that found no room has left nothing, so that it is not remembered: the next try
-may succeed.
+A key belongs to one request: the same key with other rows is an error, because the first answer would be wrong for them.
+An append that failed because the disk was full has left nothing and is not kept: the next attempt may succeed.
 
-Nothing of this is on disk. Producers with a name and a sequence survive the server too, and are remembered for ever; a
-caller that only wants one append must not leave such a trace in every partition.
+Nothing of this is on disk. Named producers with a sequence are remembered by the log for ever, across restarts; a caller
+of a single append must not leave such a trace in every partition.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from headwater.log.errors import DiskFull
 KEPT_SECONDS = 600.0
 KEPT_MAX = 20_000
 KEY_LENGTH_MAX = 200
-#: So many are looked at for each that comes.
+#: How many old receipts are checked for each new one.
 SWEPT_AT_ONCE = 64
-#: A request may have been on its way for so long; whoever was forgotten within that is not taken for new.
+#: How long a request may be on its way. A key forgotten within this time is not taken for a new one.
 SLACK_SECONDS = 60.0
 
-#: What leaves nothing behind, and may be otherwise the next time.
+#: Errors after which nothing was appended, and a further attempt may succeed.
 PASSING = (DiskFull,)
 
 Key = tuple[str, str, str]
@@ -42,7 +41,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """What a caller says of the first try: which server it asked, and how many seconds ago."""
+    """What a caller says of the first attempt: the server, and how many seconds ago."""
 
     server: str
     seconds: float
@@ -50,7 +49,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Receipt:
-    """One append: when it began, what it was asked to append, and what becomes of it."""
+    """One append: when it began, a digest of the request, and the task that appends."""
 
     began: float
     digest: bytes
@@ -59,7 +58,7 @@ class Receipt:
 
 @dataclass
 class Receipts:
-    """What became of appends. For one event loop."""
+    """The outcomes of recent appends. For one event loop."""
 
     kept_max: int = KEPT_MAX
     now: Callable[[], float] = time.monotonic
@@ -70,9 +69,9 @@ class Receipts:
     async def once(
         self, key: Key, work: Callable[[], Awaitable[bytes]], *, digest: bytes = b"", repeat: Repeat | None = None
     ) -> bytes:
-        """The answer to an append: of the first try, where there was one, and otherwise of this.
+        """The answer of the first attempt if there was one; otherwise run `work` and keep its answer.
 
-        `digest` tells what is asked from anything else that could be.
+        `digest` identifies the request: another digest under the same key is an error.
         """
         if not 1 <= len(key[-1]) <= KEY_LENGTH_MAX:
             raise ArgumentInvalid(
@@ -87,7 +86,7 @@ class Receipts:
             known.task.add_done_callback(lambda task: self._forget_passing(key, task))
         elif known.digest != digest:
             raise KeyReused(key=key[-1])
-        # A caller that goes away does not take the append with it: its next try wants to know how it ended.
+        # A caller that disconnects does not cancel the append: its next attempt asks for the outcome.
         return await asyncio.shield(known.task)
 
     def _forget_passing(self, key: Key, task: asyncio.Task[bytes]) -> None:
@@ -102,7 +101,7 @@ class Receipts:
             raise OutcomeUnknown(why="the server had so much to do since that it no longer knows")
 
     def _sweep(self) -> None:
-        """Forget what is old, and what is too much; how young that was is noted. What is at work is kept."""
+        """Drop receipts that are old or too many, and note when the youngest of them began. Running appends are kept."""
         now = self.now()
         for key in list(islice(self._kept, SWEPT_AT_ONCE)):
             began, task = self._kept[key].began, self._kept[key].task
@@ -113,5 +112,5 @@ class Receipts:
                 continue
             del self._kept[key]
             if not task.cancelled():
-                task.exception()  # looked at, so that nobody is warned of an error that nobody asked for
+                task.exception()  # retrieved, so that asyncio does not log an error that no caller waits for
             self._forgotten_at = max(self._forgotten_at, began)

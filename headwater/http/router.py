@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from headwater.errors import ArgumentInvalid
 from headwater.services.host import Host, caller_of
 from headwater.services.json_form import json_schema, to_json
-from headwater.services.service import Parameter, Route, Service
+from headwater.services.route import Parameter, Route, Service
 
 JSON = "application/json"
 

@@ -240,7 +240,7 @@ def producer_router(service: Host) -> APIRouter:
 
     @routes.post("/producers/{producer}/open")
     def open_producer(request: Request, producer: str, holder: str | None = None) -> dict[str, Any]:
-        """Begin a new epoch of a producer: whoever uses an older one is refused from now on."""
+        """Begin a new epoch of a producer: appends with an older epoch fail from now on."""
         caller = caller_of(request)
         caller.require_somewhere("write")
         return {"producer": producer, "epoch": log.open_producer(caller.own(producer), holder=holder)}

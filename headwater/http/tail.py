@@ -253,9 +253,9 @@ class Listener:
         return self.was_let_go and self.pieces.empty()
 
     def let_go(self) -> None:
-        """Tell no more. What was told already can still be had; whoever waits is woken."""
+        """Send no further pieces and wake the subscriber. Pieces that are queued can still be read."""
         self.was_let_go = True
-        with contextlib.suppress(asyncio.QueueFull):  # then nobody waits
+        with contextlib.suppress(asyncio.QueueFull):  # then the subscriber is not waiting
             self.pieces.put_nowait(None)
 
 

@@ -1,8 +1,8 @@
 """Transactions over HTTP: rows of many requests that readers see all at once or never.
 
-An open transaction is held by the server; what it holds is forgotten when the server ends, or when nobody has used it
-for a while. A prepared one is durable, and can be committed by its id also after that. Committing twice is committing
-once, so that a client whose answer was lost may ask again.
+The server holds open transactions in memory and drops them when it ends, or after a time without use. A prepared
+transaction is durable, and can be committed by its id also after that. A second commit changes nothing, so a client
+whose answer was lost may repeat it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Transactions:
     def _commit_again(self, identity: str, caller: Caller) -> dict[str, Appended]:
         ended = self._ended_of(identity, caller)
         if ended is None:
-            caller.require("admin", EVERY)  # prepared by somebody who has gone
+            caller.require("admin", EVERY)  # prepared by another caller, or before the server was restarted
         if ended is None or ended.was_prepared:
             return self._log.commit(identity)
         if ended.outcome != "committed":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.alerts import Change, Delivery, Measurement, Rule, Summary
 from headwater.errors import ArgumentInvalid
 from headwater.services.callers import EVERY
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 
 if TYPE_CHECKING:
     pass
@@ -161,7 +161,7 @@ class Alerts(Service):
 
 
 def _without_secret(url: str) -> str:
-    """The address of a webhook, without its path: whoever knows the whole address can often write there.
+    """The address of a webhook without its path: the whole address is often enough to write there.
 
     >>> _without_secret("https://example.org/hooks/s3cret")
     'https://example.org/…'

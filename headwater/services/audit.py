@@ -1,4 +1,4 @@
-"""Who changed what, as rows of an internal topic of the same log: `__audit`. Rows of topics are not repeated there."""
+"""The audit: who changed what, as rows of the internal topic `__audit`. Appended rows are not repeated there."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headwater.errors import HeadwaterError, NotFound
 from headwater.log.embedded import local_log
 from headwater.log.port import Retention, Topic
 from headwater.schema.event_time import EventTime
-from headwater.services.callers import ANYBODY, Caller
+from headwater.services.callers import ANONYMOUS, Caller
 from headwater.units import GIB
 
 if TYPE_CHECKING:
     from headwater.log import Log
 
 AUDIT_TOPIC = "__audit"
-#: A year of changes, and no more than a disk can spare.
+#: A year of changes, and at most so many bytes.
 RETENTION = Retention(seconds_max=365 * 86_400.0, bytes_max=GIB)
 AUDIT_SCHEMA = pa.schema(
     [
@@ -34,7 +34,7 @@ AUDIT_SCHEMA = pa.schema(
 )
 
 
-#: Calls that asked for what does not exist or makes no sense: they changed nothing, and are no news to an auditor.
+#: Calls for things that do not exist, or with wrong arguments: they changed nothing, and do not concern an auditor.
 _NOT_RECORDED = (400, 404, 405, 422)
 
 logger = logging.getLogger("headwater.audit")
@@ -47,17 +47,17 @@ class Audit:
         self._log = log
         self._lock = threading.Lock()
         self._made = False
-        #: Refused calls of callers without a name, by status: counted, because such callers could fill the disk.
+        #: Refused calls of anonymous callers, by status: only counted, because such callers could fill the disk.
         self.unrecorded: Counter[int] = Counter()
 
     def record(self, *, caller: Caller, address: str, action: str, target: str, status: int) -> None:
-        """Append one row. A disk that is full must not undo a change that has happened: that is logged instead."""
+        """Append one row. If the disk is full the change has happened all the same, so the failure is only logged."""
         if status in _NOT_RECORDED:
             return
-        if caller is ANYBODY and status >= 400:
+        if caller is ANONYMOUS and status >= 400:
             self.unrecorded[status] += 1
             return
-        target = target[:1_000].encode("utf-8", "replace").decode()  # a name that was refused may be no text
+        target = target[:1_000].encode("utf-8", "replace").decode()  # a refused name may not be valid text
         try:
             self._append(caller=caller.name, address=address, action=action, target=target, status=status)
         except HeadwaterError as error:
@@ -69,7 +69,7 @@ class Audit:
         row = {"at": now_us, "caller": caller, "address": address, "action": action, "target": target, "status": status}
         try:
             self._log.append(AUDIT_TOPIC, [row])
-        except NotFound:  # somebody has removed its folder
+        except NotFound:  # another process has removed its folder
             self._made = False
             self._make()
             self._log.append(AUDIT_TOPIC, [row])
@@ -87,7 +87,7 @@ class Audit:
                         created_us=self._log.clock.now_us(),
                     )
                 )
-                # One that was made before there was a bound gets it now; what somebody has set is left as it is.
+                # A topic made before there was a retention gets one now; a retention that an operator set is kept.
                 if self._log.topic(AUDIT_TOPIC).retention == Retention():
                     self._log.alter(AUDIT_TOPIC, retention=RETENTION)
                 self._made = True

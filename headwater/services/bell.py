@@ -1,4 +1,4 @@
-"""One thread that sleeps on files for everybody who waits, so that a thousand tails cost one thread and no polling."""
+"""One thread that watches files for all requests that wait, so that a thousand tails cost one thread and no polling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from headwater.log.clients.groups import Sign
 from headwater.log.embedded.watch import Watch
 
-#: A writer that was killed sends no signal: what it left is looked at this often.
+#: A writer that was killed causes no event: the files are checked this often as well.
 LOOK_AGAIN_SECONDS = 1.0
 
 
 class Waiter:
-    """Somebody who waits for some files; woken in the event loop that made it."""
+    """Waits for changes of some files, in the event loop that made it."""
 
     def __init__(self, paths: Mapping[Path, Sign]) -> None:
         self.paths = dict(paths)
@@ -30,7 +30,7 @@ class Waiter:
             self._event.set()
 
     async def wait(self, *, seconds: float) -> set[Sign]:
-        """Sleep until something has happened since the last call, and say what; nothing after so many seconds."""
+        """Wait for a change since the last call, and return which; an empty set after so many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
         self._event.clear()
@@ -39,7 +39,7 @@ class Waiter:
 
 
 class Bell:
-    """Wakes those who wait in an event loop when files change."""
+    """Wakes waiters in event loops when files change."""
 
     def __init__(self) -> None:
         self._watch = Watch()
@@ -51,7 +51,7 @@ class Bell:
 
     @contextlib.contextmanager
     def waiting(self, paths: Mapping[Path, Sign]) -> Iterator[Waiter]:
-        """Listen while the block runs. What happens after the block has begun is never missed."""
+        """A waiter for some files while the block runs. It misses no change from the beginning of the block on."""
         loop, waiter = asyncio.get_running_loop(), Waiter(paths)
         with self._lock:
             for path, sign in paths.items():
@@ -74,7 +74,7 @@ class Bell:
                         self._watch.forget(path)
 
     def ring(self) -> None:
-        """Wake all that wait, as if all files had changed."""
+        """Wake all waiters, as if all files had changed."""
         with self._lock:
             loops = list(self._waiters)
         for loop in loops:

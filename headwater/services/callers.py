@@ -3,8 +3,8 @@
 A scope is `read`, `write` or `admin`, and a pattern of topics. A call that is not about one topic needs a scope for `EVERY`
 topic, and only the pattern `*` covers that, because more topics may be made later.
 
-Producers and members of groups have names that say who they are: one that uses the name of another takes its place. So each
-caller has names of its own, unless a scope `name` says which it shares with others.
+Producers and members of groups are known by their names: a second one with the same name replaces the first. So each
+caller has names of its own, except those that a scope `name` shares with other callers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EVERY = "*"
 
 @dataclass(eq=False, kw_only=True)
 class ScopeMissing(NotAllowed):
-    """A token is good, but not for this."""
+    """A token is valid, but lacks a scope that the call needs."""
 
     token: str
     scope: str
@@ -39,11 +39,11 @@ class ScopeMissing(NotAllowed):
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What may be done with the topics of a pattern; `admin` includes the others.
+    """An action that is allowed on the topics of a pattern; `admin` includes the other actions.
 
-    `name` is not about topics: it says which names of producers and members a token shares with others.
+    `name` is not about topics: its pattern is that of names of producers and members shared with other tokens.
 
-    Topics of our own, whose names begin with two underscores, are covered by `admin:*` or by their names.
+    Internal topics, whose names begin with two underscores, are covered by `admin:*` or by their own names.
 
     >>> scope = Scope.parse("read:orders.*")
     >>> scope.allows("read", "orders.eu"), scope.allows("write", "orders.eu"), scope.allows("read", "cards")
@@ -76,7 +76,7 @@ class Scope:
         return fnmatchcase(topic, self.pattern)
 
     def shares(self, name: str) -> bool:
-        """Whether a name of a producer or member means the same here as to others."""
+        """Whether a name of a producer or member is shared with other callers."""
         if self.action == NAME:
             return fnmatchcase(name, self.pattern)
         return self.action == "admin" and self._covers_every
@@ -91,7 +91,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who has sent a request, and what they may do."""
+    """Who calls a service, and the scopes of that caller."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -106,7 +106,7 @@ class Caller:
     def own(self, name: str) -> str:
         """The name by which the log knows a producer or a member of this caller.
 
-        It ends with who the caller is, in so many letters, so that no two callers can come to the same one.
+        It ends with a hash of the caller's name, so that the names of two callers never collide.
 
         >>> Caller(name="ada", scopes=()).own("loader")
         'loader.fdee430d40bd57de'
@@ -122,7 +122,7 @@ class Caller:
             raise ScopeMissing(token=self.name, scope=f"{action}:{topic}")
 
     def require_somewhere(self, action: Action) -> None:
-        """For what is not about one topic: any scope of this kind will do."""
+        """Require a scope with this action, for any topic."""
         if not any(scope.action in (action, "admin") for scope in self.scopes):
             raise ScopeMissing(token=self.name, scope=f"{action}:*")
 
@@ -131,10 +131,10 @@ class Caller:
             raise ScopeMissing(token=self.name, scope=f"read:{topic}")
 
 
-#: Whoever reaches a server on this machine that no token was made for.
+#: A caller on this machine, while no token has been made.
 LOCAL = Caller(name="local", scopes=(Scope(action="admin"),))
-#: Whoever asks for a path that is open to all.
-ANYBODY = Caller(name="anybody", scopes=())
+#: A caller of a path that needs no token.
+ANONYMOUS = Caller(name="anonymous", scopes=())
 
 
 def user_at_the_command_line() -> Caller:

@@ -1,7 +1,7 @@
-"""Dead letters, counted and found without reading all of them again: a few numbers are kept for each, the rest stays in the log.
+"""An index of the dead letters of a topic, so that they are counted and selected without reading all of them again.
 
-For each dead letter the index keeps its place, reason, query, attempt and time: forty-eight bytes. The letters themselves
-are read only for a page that shows them.
+For each dead letter the index keeps its place, reason, query, attempt and time: forty-eight bytes. The dead letters
+themselves are read only for a page that shows them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """The letters that were given up for one reason."""
+    """The dead letters with one reason."""
 
     name: str
     states: dict[str, int]
     attempts: int
-    """The most that one of them was tried."""
+    """The highest attempt among them."""
     first_us: int
     last_us: int
 
@@ -43,13 +43,13 @@ class Reason:
         return self.states["open"]
 
     @property
-    def letters(self) -> int:
+    def total(self) -> int:
         return sum(self.states.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """How many letters were written in each stretch of time, by reason."""
+    """How many dead letters were written in each interval of time, by reason."""
 
     starts_us: list[int] = field(default_factory=list)
     step_us: int = 1
@@ -57,7 +57,7 @@ class Timeline:
 
 
 class Places(Sequence[Place]):
-    """Many places, kept as numbers until some of them are read.
+    """Many places, stored as arrays of numbers.
 
     >>> list(Places(np.array([0, 1]), np.array([7, 8]))[:1])
     [Place(partition=0, offset=7)]
@@ -84,7 +84,7 @@ class Places(Sequence[Place]):
 
 
 class DeadLetterIndex:
-    """The letters of one dead-letter topic; caught up at each call, from any thread."""
+    """The dead letters of one dead-letter topic; each call catches up with the topic, from any thread."""
 
     def __init__(self, log: Log, topic: Topic) -> None:
         self.topic = topic
@@ -98,24 +98,24 @@ class DeadLetterIndex:
         self._seen = (-1, 0, 0)
         self._states: Numbers = np.zeros(0, np.int64)
 
-    # -- asked --------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def reasons(self) -> list[Reason]:
-        """Those with the most open letters first."""
+        """Count by reason, the reasons with the most open dead letters first."""
         with self._lock:
             self._catch_up()
-            found = [self._reason(name, code) for name, code in self._codes.items()]
-        return sorted((one for one in found if one.letters), key=lambda one: (-one.open, -one.letters, one.name))
+            reasons = [self._reason(name, code) for name, code in self._codes.items()]
+        return sorted((one for one in reasons if one.total), key=lambda one: (-one.open, -one.total, one.name))
 
-    def timeline(self, *, stretches: int = 48) -> Timeline:
-        """Letters over the time that they span, the commonest reasons by name and the rest together."""
+    def timeline(self, *, intervals: int = 48) -> Timeline:
+        """Count over the time that the dead letters span: the commonest reasons by name, the others together."""
         with self._lock:
             self._catch_up()
             at, reasons = self._rows["at"], self._rows["reason"]
             if not len(at):
                 return Timeline()
             first, last = int(at.min()), int(at.max())
-            step = max(1_000_000, -(-(last - first + 1) // stretches))
+            step = max(1_000_000, -(-(last - first + 1) // intervals))
             slots = (at - first) // step
             counts = {
                 name: np.bincount(slots[reasons == code], minlength=int((last - first) // step) + 1).tolist()
@@ -125,16 +125,16 @@ class DeadLetterIndex:
         return Timeline(starts_us=starts, step_us=step, counts=_commonest(counts))
 
     def places(self, selection: Selection) -> Places:
-        """Where the letters of a selection stand, the newest first."""
+        """The places of the selected dead letters, newest first."""
         with self._lock:
             self._catch_up()
             chosen = np.flatnonzero(self._mask(selection))
             chosen = chosen[np.argsort(self._rows["at"][chosen], kind="stable")][::-1]
-            found = Places(self._rows["partition"][chosen], self._rows["offset"][chosen])
-        return found if selection.text is None else self._with_text(found, selection.text)
+            places = Places(self._rows["partition"][chosen], self._rows["offset"][chosen])
+        return places if selection.text is None else self._with_text(places, selection.text)
 
     def read(self, places: Sequence[Place]) -> list[Found]:
-        """The letters at these places; one that retention has taken meanwhile is left out."""
+        """Read the dead letters at these places; those that retention has deleted meanwhile are left out."""
         with self._lock:
             now = self._statuses.now()
             statuses = {place: now[place] for place in places if place in now}
@@ -167,7 +167,7 @@ class DeadLetterIndex:
         self._catch_up_states()
 
     def _catch_up_states(self) -> None:
-        """Only where a letter or a status has come or gone: there may be as many statuses as letters."""
+        """Read the states again if a dead letter or a status was added or deleted: there may be many statuses."""
         known = self._log.topics(STATUS_TOPIC, internal=True)
         seen = (self._log.end_offsets(STATUS_TOPIC)[0] if known else 0, len(self._rows["at"]), sum(self._next.values()))
         if seen != self._seen:
@@ -199,20 +199,20 @@ class DeadLetterIndex:
         return self._query_codes.setdefault(query, len(self._query_codes))
 
     def _coded(self, statuses: dict[Place, Status]) -> Numbers:
-        """The state of each letter, as its place in `STATES`; letters without a status are open."""
+        """The state of each dead letter, as its index in `STATES`; those without a status are open."""
         states = np.zeros(len(self._rows["offset"]), np.int64)
         for partition in sorted({place.partition for place in statuses}):
             mine = np.flatnonzero(self._rows["partition"] == partition)
-            offsets = self._rows["offset"][mine]  # in order, since each partition is taken in order
-            settled = [(place.offset, status) for place, status in statuses.items() if place.partition == partition]
-            at = np.searchsorted(offsets, [offset for offset, _ in settled])
-            for (offset, status), found in zip(settled, at, strict=True):
-                if found < len(offsets) and offsets[found] == offset:
-                    states[mine[found]] = STATES.index(status.state)
+            offsets = self._rows["offset"][mine]  # sorted, because each partition is read in order
+            changed = [(place.offset, status) for place, status in statuses.items() if place.partition == partition]
+            at = np.searchsorted(offsets, [offset for offset, _ in changed])
+            for (offset, status), index in zip(changed, at, strict=True):
+                if index < len(offsets) and offsets[index] == offset:
+                    states[mine[index]] = STATES.index(status.state)
         return states
 
     def _mask(self, selection: Selection) -> Numbers:
-        """Which letters a selection means, its text aside."""
+        """Which dead letters are selected, without regard to the selection's text."""
         rows = self._rows
         mask = np.ones(len(rows["at"]), bool)
         if selection.reasons:
@@ -233,7 +233,7 @@ class DeadLetterIndex:
         return mask
 
     def _with_text(self, places: Places, text: str) -> Places:
-        """Those in whose message the text stands. The messages of all letters are read for it."""
+        """The places whose message contains the text. This reads the messages of all dead letters."""
         fit: set[Place] = set()
         for batch in self._log.read(self.topic.name, columns=("message", "_offset")).batches():
             messages = batch.data.column("message").to_pylist()
@@ -256,7 +256,7 @@ class DeadLetterIndex:
 
 
 def _commonest(counts: dict[str, list[int]], *, most: int = 5) -> dict[str, list[int]]:
-    """The commonest by name, and the rest together.
+    """Keep the commonest names, and add the others up.
 
     >>> _commonest({"a": [1, 0], "b": [2, 2], "c": [0, 0], "d": [0, 1]}, most=1)
     {'b': [2, 2], 'others': [1, 1]}

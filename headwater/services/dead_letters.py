@@ -13,7 +13,7 @@ from headwater.log.port import Topic
 from headwater.log.redrive import Outcome, park, redrive
 from headwater.services.callers import Action
 from headwater.services.dead_letter_index import DeadLetterIndex, Reason, Timeline
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 
 PAGE_MAX = 1_000
 WAIT_SECONDS_MAX = 60.0

@@ -11,7 +11,7 @@ from headwater.log.clients.groups import GroupInfo, SeekStep
 from headwater.log.port import Lag
 from headwater.services.callers import EVERY
 from headwater.services.positions import parse_position, resolve
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from headwater.apps.stopped_apps import stopped_queries
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.services.callers import EVERY, Caller
 from headwater.services.remote import remote
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 
 if TYPE_CHECKING:
     from headwater.apps.runner import Runner

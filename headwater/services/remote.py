@@ -13,7 +13,7 @@ from headwater.log.port import Log
 from headwater.log.remote.connection import Connection, quoted
 from headwater.services.callers import LOCAL
 from headwater.services.json_form import from_json, to_json, type_hints
-from headwater.services.service import LOCAL_ONLY, Route, Service
+from headwater.services.route import LOCAL_ONLY, Route, Service
 
 S = TypeVar("S", bound=Service)
 

@@ -271,6 +271,6 @@ def selected(batch: Batch, columns: Sequence[str] | None) -> Batch:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows in few batches, however small the appends were: each batch costs whoever writes or matches its rows."""
+    """Join the rows into few batches, however small the appends were: encoding and matching cost time per batch."""
     known = list(batches)
     return pa.Table.from_batches(known).combine_chunks().to_batches() if len(known) > 1 else known

@@ -14,6 +14,7 @@ from headwater.log.port import Appended, Offsets, Start, Topic
 from headwater.log.remote.wire import offsets_from_text
 from headwater.services.host import Kept
 from headwater.services.positions import Position, parse_position, resolve
+from headwater.services.route import Service, route
 from headwater.services.row_pages import (
     BYTES_MAX,
     BatchPage,
@@ -27,7 +28,6 @@ from headwater.services.row_pages import (
 )
 from headwater.services.row_tail import TRIES_MAX, Follower, tail_page
 from headwater.services.row_text import PARTS, Part, Row, decoded_rows, json_lines_of, text_rows
-from headwater.services.service import Service, route
 from headwater.units import MIB
 
 if TYPE_CHECKING:

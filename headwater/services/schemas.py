@@ -22,8 +22,8 @@ from headwater.schema import Change, diff, encodings, format_schema, parse_schem
 from headwater.schema.compatibility import conflicts, parse_avro, rows_of
 from headwater.services.callers import Action
 from headwater.services.host import Host
+from headwater.services.route import Service, route
 from headwater.services.schema_registry import EVERY_SUBJECT, RegisteredSchema, SchemaRegistry
-from headwater.services.service import Service, route
 
 Kind = Literal["topic", "subject"]
 TOPIC_RULE = "Old rows stay readable: columns may be added if they admit null, widened, made nullable and moved."

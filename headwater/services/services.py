@@ -14,9 +14,9 @@ from headwater.services.groups import Groups
 from headwater.services.json_form import type_hints
 from headwater.services.queries import Queries
 from headwater.services.remote import remote
+from headwater.services.route import Service
 from headwater.services.rows import Rows
 from headwater.services.schemas import Schemas
-from headwater.services.service import Service
 from headwater.services.sql import Sql
 from headwater.services.tokens import TokenService
 from headwater.services.topics import Topics

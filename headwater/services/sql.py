@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ArgumentInvalid
-from headwater.services.service import Service
+from headwater.services.route import Service
 from headwater.services.statements import Asked, answered
 from headwater.services.views import ReadOptions, Views
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Children that are kept for the next statement.
 IDLE_MAX = 2
-#: How long somebody waits for a place who has no bound in time.
+#: How long a statement without a bound in time waits for a free process.
 WAIT_SECONDS_MAX = 60.0
 TRY_AGAIN_SECONDS = 1.0
 _MODULE = "headwater.services.statement_process"
@@ -145,7 +145,7 @@ class Statements:
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
-        # Whoever forgets to close it has no processes left over all the same.
+        # Ends the processes also if `close` is never called.
         self._finalize = weakref.finalize(self, _end, self._idle)
 
     def query(self, asked: Asked, *, stoppable: Stoppable | None = None) -> pa.Table:
@@ -170,7 +170,7 @@ class Statements:
             self._places.release()
 
     def close(self) -> None:
-        """End all processes, also those that are at work. The next statement starts one anew."""
+        """End all processes, also those that run a statement. The next statement starts a new one."""
         with self._lock:
             for child in self._busy:
                 child.stopper()()
@@ -193,7 +193,7 @@ class Statements:
             self._busy.discard(child)
             if not child.is_usable:
                 child.end()
-                # Started now, it is ready when somebody asks; it reads the question once it is up.
+                # Started now, it is ready for the next statement, which it reads once it is up.
                 child = Child(self._log, memory_max=self._memory_max)
             if len(self._idle) < IDLE_MAX:
                 self._idle.append(child)
@@ -269,7 +269,7 @@ class Child:
             self.is_usable = self.is_usable and not self._stopped
 
     def end(self) -> None:
-        """End the process. It ends by itself once nobody can ask it any more."""
+        """End the process. It also ends by itself when its input is closed."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # what was not sent has no reader

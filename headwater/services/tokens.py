@@ -1,9 +1,9 @@
-"""Tokens: how callers of a server prove who they are. A token is shown once, when it is made.
+"""Tokens, by which callers of a server authenticate. A token is shown once, when it is made.
 
     <log>/server/tokens.json     names, scopes, times and hashes; only its user may read it
 
-A token reads `hw_<id>_<secret>`. The secret has 256 random bits, so that a plain SHA-256 of it cannot be guessed back,
-and checking it costs a request next to nothing. The log's folder keeps only the hash.
+A token reads `hw_<id>_<secret>`. The secret has 256 random bits, so its plain SHA-256 cannot be inverted, and a check takes
+microseconds. The log's folder keeps only the hash.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import ArgumentInvalid, NotAllowed, NotFound
 from headwater.filelock import LeaderLock
 from headwater.log.errors import NameInvalid
-from headwater.services.callers import ANYBODY, LOCAL, Caller, Scope
-from headwater.services.service import LOCAL_ONLY, Service, route
+from headwater.services.callers import ANONYMOUS, LOCAL, Caller, Scope
+from headwater.services.route import LOCAL_ONLY, Service, route
 
 #: The id has no underscore; the secret may.
 _TOKEN = re.compile(r"hw_([0-9a-f]+)_([A-Za-z0-9_-]+)")
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class TokenInvalid(NotAllowed):
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A token as it is kept: everything but its secret."""
+    """A token as the log's folder keeps it: with the hash instead of the secret."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a log. What another process changes is seen by the next request."""
+    """The tokens of a log. Changes by other processes take effect with the next request."""
 
     def __init__(self, log: str | Path, *, clock: Clock | None = None) -> None:
         self._folder = Path(log) / "server"
@@ -70,11 +70,13 @@ class Tokens:
         self._known: dict[str, Token] = {}
 
     def create(self, name: str, scopes: Sequence[str] = ("admin:*",), *, seconds: float | None = None) -> str:
-        """Make a token, and give its text: nobody can show it again."""
-        if not name or len(name) > 200 or not set(name) <= _LETTERS:
-            raise NameInvalid(kind="token", name=name, why="it has a letter that is not allowed, or none at all")
-        if name in (LOCAL.name, ANYBODY.name):
-            raise NameInvalid(kind="token", name=name, why="it means those who have no token")
+        """Make a token and return its text, which cannot be shown again."""
+        if not name or len(name) > 200 or not set(name) <= _CHARACTERS:
+            raise NameInvalid(
+                kind="token", name=name, why="it is empty or too long, or has a character that is not allowed"
+            )
+        if name in (LOCAL.name, ANONYMOUS.name):
+            raise NameInvalid(kind="token", name=name, why="it is the name of callers without a token")
         if not scopes:
             raise ArgumentInvalid(name="scope", value=[], expected="at least one scope, such as read:orders.*")
         parsed = tuple(str(Scope.parse(text)) for text in scopes)
@@ -96,7 +98,7 @@ class Tokens:
         return sorted(self._current().values(), key=lambda token: (token.created_us, token.name))
 
     def revoke(self, name: str) -> Token:
-        """Forget a token, by its name or its id: from the next request on it is worth nothing."""
+        """Revoke a token, by its name or its id: the next request with it is refused."""
         with LeaderLock(self._folder / "lock").held():
             known = self._load()
             found = next((token for token in known.values() if name in (token.name, token.id)), None)
@@ -110,13 +112,13 @@ class Tokens:
         return bool(self._current())
 
     def check(self, text: str) -> Caller:
-        """Who has this token; `TokenInvalid` for one that is wrong, expired or revoked."""
+        """The caller with this token; `TokenInvalid` if it is wrong, expired or revoked."""
         if not text:
             raise TokenInvalid
         shape = _TOKEN.fullmatch(text)
         identity, secret = shape.groups() if shape is not None else ("", "")
         found = self._current().get(identity)
-        # Compared also where there is no such token, so that the time taken tells nothing.
+        # Compared also if there is no such token, so that the time taken does not reveal whether there is one.
         same = hmac.compare_digest(_hash(secret).encode(), (found.hash if found else _hash("")).encode())
         if found is None or not same:
             raise TokenInvalid(why="wrong")
@@ -125,7 +127,7 @@ class Tokens:
         return found.caller
 
     def holder(self, identity: str) -> Caller | None:
-        """Who has the token of this id; None once it is revoked or has expired."""
+        """The caller whose token has this id; None once it is revoked or has expired."""
         found = self._current().get(identity)
         if found is None or (found.expires_us is not None and found.expires_us <= self._clock.now_us()):
             return None
@@ -133,7 +135,7 @@ class Tokens:
 
     @staticmethod
     def id_of(text: str) -> str:
-        """The part of a token that may be remembered: who it is, without the secret.
+        """The id in a token, which may be kept; the secret may not.
 
         >>> Tokens.id_of("hw_0123456789abcdef_secret")
         '0123456789abcdef'
@@ -177,7 +179,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenInfo:
-    """A token without what makes it good."""
+    """A token without its secret and its hash."""
 
     id: str
     name: str

@@ -13,7 +13,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.log.port import OFFSETS_TOPIC, Description, Expiry, Retention, Topic
 from headwater.log.remote.wire import time_from_text
 from headwater.schema import EventTime, diff, evolve, parse_schema
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 
 PAGE_MAX = 1_000
 

@@ -18,7 +18,7 @@ from headwater.apps.views import LogViews, RunningViews, views_of
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.services.json_form import from_json, to_json
 from headwater.services.remote import remote
-from headwater.services.service import Service, route
+from headwater.services.route import Service, route
 from headwater.services.statements import Asked, answered
 
 if TYPE_CHECKING:

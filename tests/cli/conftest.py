@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater.cli import consume
 from headwater.cli.app import run
+from headwater.cli.commands import consume
 
 SECONDS_MAX = 240
 

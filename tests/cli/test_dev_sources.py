@@ -16,8 +16,8 @@ import typer
 from pyspark import cloudpickle
 
 from headwater.apps.errors import AppFileInvalid
+from headwater.cli.commands.dev import Sources, _is_own
 from headwater.cli.session import Flags, Session
-from headwater.cli.sources import Sources, _is_own
 
 APP = """
 import headwater as hw
@@ -96,7 +96,7 @@ def test_what_the_app_has_not_loaded_does_not_matter(sources: Sources) -> None:
     assert sources.saved() is None
 
 
-def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_mended(sources: Sources) -> None:
+def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_fixed(sources: Sources) -> None:
     sources.load()
     prices, rules = sys.modules["prices"], sys.modules["shop.rules"]
     write("shop/rules.py", "def large(amount) return amount")
@@ -105,10 +105,10 @@ def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_mended(so
     assert (sys.modules["prices"], sys.modules["shop.rules"]) == (prices, rules)
     assert answer() == (3, False)
     assert sources.saved() is None
-    write("shop/rules.py", "def large(amount): return 'mended'")
+    write("shop/rules.py", "def large(amount): return 'fixed'")
     assert sources.saved() == Path("shop/rules.py")
     sources.load()
-    assert answer() == (3, "mended")
+    assert answer() == (3, "fixed")
 
 
 def test_a_module_that_was_missing_is_noticed_when_it_comes(sources: Sources) -> None:

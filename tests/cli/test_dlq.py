@@ -1,4 +1,4 @@
-"""Dead letters on the command line: seen, put back once, set aside."""
+"""Dead letters on the command line: shown, redriven once, parked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 
 @pytest.fixture
 def letters(an_empty_folder: Path) -> Path:
-    """A topic of raw events, and three letters of it."""
+    """A topic of raw events, and three dead letters of it."""
     folder = an_empty_folder / "data"
     facts = [("EncodingInvalid", b"{", 1), ("EncodingInvalid", b"\xff\x1b[2J", 3), ("RowInvalid", b'{"id": "x"}', 1)]
     with headwater.open(folder) as log:
@@ -30,7 +30,7 @@ def letters(an_empty_folder: Path) -> Path:
     return folder
 
 
-def test_without_letters_there_is_nothing_to_list(cli: Cli, orders: Path) -> None:
+def test_without_dead_letters_there_is_nothing_to_list(cli: Cli, orders: Path) -> None:
     assert orders.exists()
     assert (cli("dlq", "list", "--json").json, cli("dlq", "list").err) == ([], "There are no dead letters.\n")
 
@@ -38,16 +38,16 @@ def test_without_letters_there_is_nothing_to_list(cli: Cli, orders: Path) -> Non
 @pytest.mark.usefixtures("letters")
 def test_the_list_is_a_contract(cli: Cli) -> None:
     records = cli("dlq", "list", "--json").json
-    assert [(one["topic"], one["name"], one["letters"], one["open"]) for one in records] == [
+    assert [(one["topic"], one["name"], one["total"], one["open"]) for one in records] == [
         ("events.dlq", "EncodingInvalid", 2, 2),
         ("events.dlq", "RowInvalid", 1, 1),
     ]
-    assert set(records[0]) == {"topic", "name", "letters", "open", "states", "attempts", "first_us", "last_us"}
+    assert set(records[0]) == {"topic", "name", "total", "open", "states", "attempts", "first_us", "last_us"}
     assert max(map(len, cli("dlq", "list").out.splitlines())) <= 110
 
 
 @pytest.mark.usefixtures("letters")
-def test_letters_are_shown_whole_and_do_not_move_the_cursor(cli: Cli) -> None:
+def test_dead_letters_are_shown_whole_and_do_not_move_the_cursor(cli: Cli) -> None:
     shown = cli("dlq", "show", "events")
     assert "row of    events[0]@1" in shown.out
     assert "0xff1b5b324a" in shown.out
@@ -73,7 +73,7 @@ def test_letters_are_shown_whole_and_do_not_move_the_cursor(cli: Cli) -> None:
         (["--state", "parked"], []),
     ],
 )
-def test_letters_are_chosen(cli: Cli, arguments: list[str], offsets: list[int]) -> None:
+def test_dead_letters_are_selected(cli: Cli, arguments: list[str], offsets: list[int]) -> None:
     records = cli("dlq", "show", "events", "--json", *arguments).json
     assert [one["letter"]["offset"] for one in records] == offsets
 
@@ -81,15 +81,15 @@ def test_letters_are_chosen(cli: Cli, arguments: list[str], offsets: list[int]) 
 @pytest.mark.usefixtures("letters")
 def test_a_redrive_is_shown_asked_for_and_done_once(cli: Cli) -> None:
     dry = cli("dlq", "redrive", "events", "--attempts-max", "3", "--dry-run")
-    assert "Would put 2 rows back and park 1 letter. Nothing was changed." in dry.err
-    assert cli("dlq", "redrive", "events", "--attempts-max", "3").code == 2  # nobody to ask
+    assert "Would redrive 2 rows and park 1 dead letter. Nothing was changed." in dry.err
+    assert cli("dlq", "redrive", "events", "--attempts-max", "3").code == 2  # there is no terminal to ask on
     done = cli("dlq", "redrive", "events", "--attempts-max", "3", "--rate", "1000/s", "--yes", "--json")
     assert done.json == [
-        {"state": "redriven", "reason": "EncodingInvalid", "letters": 1, "done": True},
-        {"state": "redriven", "reason": "RowInvalid", "letters": 1, "done": True},
-        {"state": "parked", "reason": "EncodingInvalid", "letters": 1, "done": True},
+        {"state": "redriven", "reason": "EncodingInvalid", "dead_letters": 1, "done": True},
+        {"state": "redriven", "reason": "RowInvalid", "dead_letters": 1, "done": True},
+        {"state": "parked", "reason": "EncodingInvalid", "dead_letters": 1, "done": True},
     ]
-    assert "Put 0 rows back." in cli("dlq", "redrive", "events", "--yes").err
+    assert "Redrove 0 rows." in cli("dlq", "redrive", "events", "--yes").err
     rows = cli("consume", "events", "--exit", "--output", "jsonl").rows
     assert [row["value"] for row in rows] == ["{", '{"id": "x"}']
     assert rows[0]["_headers"]["headwater.attempt"] == "2"
@@ -98,11 +98,11 @@ def test_a_redrive_is_shown_asked_for_and_done_once(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("letters")
-def test_letters_are_parked_and_taken_up_again(cli: Cli) -> None:
-    assert "Would park 2 letters" in cli("dlq", "park", "events", "-r", "EncodingInvalid", "--dry-run").err
-    assert "Parked 2 letters." in cli("dlq", "park", "events", "-r", "EncodingInvalid", "--yes").err
+def test_dead_letters_are_parked_and_opened_again(cli: Cli) -> None:
+    assert "Would park 2 dead letters" in cli("dlq", "park", "events", "-r", "EncodingInvalid", "--dry-run").err
+    assert "Parked 2 dead letters." in cli("dlq", "park", "events", "-r", "EncodingInvalid", "--yes").err
     assert cli("dlq", "list", "events", "--json").json[0]["states"]["parked"] == 2
-    assert "Opened 2 letters." in cli("dlq", "park", "events", "--undo", "--yes").err
+    assert "Opened 2 dead letters." in cli("dlq", "park", "events", "--undo", "--yes").err
 
 
 @pytest.mark.usefixtures("letters")
@@ -135,7 +135,7 @@ def test_each_mistake_has_one_message(cli: Cli, arguments: list[str], code: int,
 
 
 @pytest.mark.usefixtures("letters")
-def test_csv_has_one_line_per_letter(cli: Cli) -> None:
+def test_csv_has_one_line_per_dead_letter(cli: Cli) -> None:
     lines = cli("dlq", "show", "events", "--output", "csv").out.splitlines()
     assert len(lines) == 4
     assert json.loads(cli("dlq", "show", "events", "--output", "jsonl").out.splitlines()[0])["letter"]["offset"] == 0

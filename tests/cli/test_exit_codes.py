@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.failures import explain
+from headwater.cli.app import explain
 from headwater.errors import HeadwaterError, NotFound
 from headwater.log.errors import DiskFull
 from tests.cli.conftest import Cli, execute

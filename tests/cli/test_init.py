@@ -184,21 +184,22 @@ def test_a_newcomers_first_project(monkeypatch: pytest.MonkeyPatch) -> None:
             Path("limit.py").write_text(LIMIT)
             text = pipeline.read_text().replace("import headwater as hw\n", "import headwater as hw\nimport limit\n")
             pipeline.write_text(text.replace('"amount >= 100"', 'limit.large("amount")'))
-            until(
-                lambda: "pipeline.py was saved: taking it in" in Path("../out.txt").read_text(), "the change was seen"
-            )
+            until(lambda: "pipeline.py was saved: reloading" in Path("../out.txt").read_text(), "the change was seen")
             assert execute("produce", "orders", stdin=ORDERS[0]).code == 0
             until(lambda: large_orders() == ["bob", "ada"], "the change is at work")
             until(lambda: has_query("large_orders"), "the console is there again")
             Path("limit.py").write_text(LIMIT.replace(">= 10", ">= 99"))
-            until(lambda: "limit.py was saved: taking it in" in Path("../out.txt").read_text(), "this one, too")
+            until(lambda: "limit.py was saved: reloading" in Path("../out.txt").read_text(), "this one, too")
             until(lambda: has_query("large_orders"), "the console is there again")
             for order in ORDERS:
                 assert execute("produce", "orders", stdin=order).code == 0
             until(lambda: large_orders() == ["bob", "ada", "bob"], "a module is taken in, also by Spark's workers")
             pipeline.write_text(pipeline.read_text().replace('size="1 minute"', 'size="1 hour"'))
             until(lambda: "`headwater replay QUERY`" in Path("../out.txt").read_text(), "what was kept does not fit")
-            until(lambda: execute("replay", "revenue", "--as", "v2").code == 0, "it begins anew beside the old one")
+            until(
+                lambda: execute("replay", "revenue", "--as", "v2").code == 0,
+                "the new version starts beside the old one",
+            )
             until(lambda: "caught up" in execute("replay", "revenue", "--compare").out, "it has caught up")
             assert execute("replay", "revenue", "--switch", seconds=SECONDS_MAX).code == 0
             wanted = [{"minute": "2026-01-01T10:00:00Z", "revenue": 366.0, "orders": 5}]

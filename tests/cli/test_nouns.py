@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import doctor
+from headwater.cli.commands import doctor
 from tests.cli.conftest import Cli
 
 
@@ -69,7 +69,7 @@ def damage(log: Path) -> Path:
     return segment
 
 
-def test_damage_is_reported_exactly_and_mended_only_with_a_yes(cli: Cli, orders: Path) -> None:
+def test_damage_is_reported_exactly_and_repaired_only_with_a_yes(cli: Cli, orders: Path) -> None:
     segment = damage(orders)
     found = cli("log", "verify", "--json")
     assert found.code == 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headwater.log
-from headwater.cli import doctor
+from headwater.cli.commands import doctor
 from headwater.http import Address, Tokens, served
 from headwater.log import Log
 from headwater.log.remote import connection

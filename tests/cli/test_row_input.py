@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.row_input import blocks_of_bytes, csv_blocks, json_blocks
+from headwater.cli.terminal.row_input import blocks_of_bytes, csv_blocks, json_blocks
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=6)
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), max_size=8)

@@ -67,7 +67,7 @@ def orders(count: int) -> None:
 
 
 def totals() -> dict[str, int]:
-    """What the view's topic says now, whoever runs the app."""
+    """The totals in the view's topic, whichever process runs the app."""
     with hw.open("data") as log:
         if "spend" not in log.topics():
             return {}

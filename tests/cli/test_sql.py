@@ -51,12 +51,12 @@ def shop(request: pytest.FixtureRequest, log: Log) -> Iterator[str]:
     if request.param == "left":
         with kept(log, path):
             pass
-        yield "as it was left"
+        yield "app stopped"
         return
     home = Home(path)
     with home.held("shop"), kept(log, path) as keeper, serving(keeper) as address:
         home.announce(address)
-        yield "kept"
+        yield "maintained"
 
 
 @pytest.mark.usefixtures("log")
@@ -103,7 +103,7 @@ def test_a_view_is_asked_wherever_it_is(cli: Cli, shop: str) -> None:
         "spend",
         "shop",
         ["card"],
-        shop == "kept",
+        shop == "maintained",
     )
     assert shop in cli("view", "list").out
     shown = cli("view", "show", "spend", "--json").json
@@ -114,8 +114,8 @@ def test_a_view_is_asked_wherever_it_is(cli: Cli, shop: str) -> None:
 
 def test_a_view_is_changed_only_where_its_app_runs(cli: Cli, shop: str) -> None:
     told = cli("view", "rebuild", "spend", "--dry-run")
-    if shop == "kept":
-        assert "would be built anew" in told.err
+    if shop == "maintained":
+        assert "would be rebuilt" in told.err
         assert "would be dropped" in cli("view", "drop", "spend", "--dry-run").err
     else:
         assert told.code != 0

@@ -18,7 +18,7 @@ from typing import Any
 import headwater
 from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.console import console_for_server
-from headwater.http.serving import Address, run_server
+from headwater.http.server import Address, run_server
 from headwater.log import Log
 from headwater.services.settings import Settings
 from headwater.services.tokens import Tokens

@@ -17,7 +17,7 @@ import sys
 from urllib.parse import urlsplit
 import headwater
 from headwater.console import console_for_server
-from headwater.http.serving import Address, served
+from headwater.http.server import Address, served
 
 port = 0
 with headwater.open("log") as log:

@@ -122,7 +122,7 @@ def test_each_input_of_a_join_has_its_own_time(orders: DataFrame, spark: SparkSe
     assert (enriched.of_input("0").delay_us, enriched.of_input("1").delay_us) == (30_000_000, 5_000_000)
 
 
-def test_a_step_of_the_users_own_may_do_without_a_time(orders: DataFrame, spark: SparkSession) -> None:
+def test_a_step_of_the_users_own_may_do_without_a_time(orders: DataFrame) -> None:
     step = Process(step=lambda state, rows, _: (state, rows), by="user", state={"n": "int64"}, output=COLUMNS, name="p")
     assert applied(orders, step).time == "at"
     assert applied(orders.drop("at").withColumn("at", F.lit(None).cast("timestamp")), step).time is None

@@ -17,7 +17,7 @@ from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
 from headwater.http import Address, Settings, Tokens, application
-from headwater.http.serving import check
+from headwater.http.server import check
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
@@ -437,7 +437,7 @@ def test_whoever_has_no_token_writes_nothing_down(client_of: Ask, tokens: Tokens
     for status in (401, 401, 429, 400, 303):
         client.post(f"/console/{status}", follow_redirects=False)
     found = [(row["caller"], row["target"], row["status"]) for row in log.read("__audit").rows()]
-    assert found == [("anybody", "/console/303", 303)]
+    assert found == [("anonymous", "/console/303", 303)]
     scraped = client.get("/metrics", headers={"Authorization": f"Bearer {admin}"}).text
     assert 'headwater_server_refused_anonymous_total{status="401"} 2' in scraped
 

@@ -36,7 +36,7 @@ def test_a_name_is_shared_by_those_who_have_a_scope_for_it() -> None:
     assert Caller(name="ada", scopes=(Scope.parse("admin:*"),)).own("orders.1") == "orders.1"
 
 
-@pytest.mark.parametrize("name", ["local", "anybody"])
+@pytest.mark.parametrize("name", ["local", "anonymous"])
 def test_no_token_is_called_as_those_who_have_none(tokens: Tokens, name: str) -> None:
     with pytest.raises(NameInvalid):
         tokens.create(name)
@@ -112,7 +112,7 @@ def test_a_member_loses_its_place_to_no_other_caller(team: TestClient, eve: Test
     path = "/api/v1/groups/billing/members/worker-1"
     assert team.post(f"{path}/refresh", params={"key": joined["key"]}).json()["owned"] == {"orders": [0, 1]}
     assert eve.post(f"{path}/refresh", params={"key": other["key"]}).json()["owned"] == {"scratch": [0, 1]}
-    # Not even whoever has found out its key.
+    # Another caller is refused even with the member's key.
     assert eve.delete(path, params={"key": joined["key"]}).status_code == 409
     # A second one of the same caller takes the place, as on this machine.
     again = join(team, "orders")

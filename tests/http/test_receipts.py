@@ -1,4 +1,4 @@
-"""An append whose answer was lost is asked for again, and its rows are there once; nobody guesses."""
+"""An append whose answer was lost is repeated, and its rows are there once; an unknown outcome is an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.errors import DiskFull, ServerUnreachable
 from headwater.log.remote import connection
-from tests.http.losing import Fate, losing
+from tests.http.lossy_proxy import Fate, losing
 
 
 @pytest.fixture(autouse=True)

@@ -262,7 +262,7 @@ def _is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # one that nobody waits for in a container
+    return state != "Z"  # a zombie: in a container no process may reap it
 
 
 @pytest.mark.process

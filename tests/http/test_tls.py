@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from headwater.cli.app import run
 from headwater.errors import ArgumentInvalid
 from headwater.http import Address, Tokens, served
-from headwater.http.serving import check
+from headwater.http.server import check
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.errors import ServerUnreachable

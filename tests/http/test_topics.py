@@ -1,4 +1,4 @@
-"""Topics and rows, as somebody with curl sees them."""
+"""Topics and rows over plain HTTP, as with curl."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def log() -> Iterator[Log]:
 
 
 def filled(log: Log, batches: list[list[tuple[int, str]]]) -> dict[int, list[str]]:
-    """A topic of three partitions, made anew; and what each partition should hold."""
+    """Create a topic of three partitions again, and return what each partition should hold."""
     if "names" in log.topics():
         log.delete("names")
     log.create("names", SCHEMA, partitions=3, durability="memory")

@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.commands import acting_noun, command
-from headwater.cli.demo import log_tour
-from headwater.cli.demo.display import Stage, told
+from headwater.cli.declaration import acting_noun, command
+from headwater.cli.demo.display import Stage, show_outcomes
+from headwater.cli.demo.log_tour import SECONDS_MIN, Tour
 from headwater.cli.session import Session
-from headwater.cli.terminal import is_terminal
+from headwater.cli.terminal.interrupts import on_interrupt
+from headwater.cli.terminal.streams import is_terminal
 from headwater.errors import ArgumentInvalid
 from headwater.optional import PackageMissing, is_installed
 
@@ -61,7 +60,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Another seed makes another wo
 def register(app: typer.Typer) -> None:
     group = acting_noun(app, "demo", demo)
     command(group, "crash")(crash)
-    command(group, "log")(log_tour.tour)
+    command(group, "log")(tour)
 
 
 def demo(
@@ -109,6 +108,30 @@ def crash(
         _perform(session, plan, browser=False, kept=keep or folder is not None)
 
 
+def tour(
+    session: Session,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="How long the tour takes.", min=SECONDS_MIN, metavar="N")
+    ] = 20.0,
+    folder: Folder = None,
+    keep: Keep = False,
+) -> None:
+    """Take a live tour of the log, in which a process is killed.
+
+    Several processes share one folder. Halfway, one of them is killed with SIGKILL. At the end everything is counted;
+    the command fails if an order was lost or billed twice.
+    """
+    with _place(folder, keep=keep, must_be_empty=False) as place:
+        result = Tour(session, place, seconds).run()
+        painted = session.paint(str(result), "green" if result.holds else "red")
+        session.show(vars(result), [painted], holds=result.holds)
+        if keep or folder is not None:
+            session.say(f"The data is in {place}: try `headwater --log {place} topic list`.")
+    if not result.holds:
+        session.warn("The counts differ: this is a bug. Please report it, with the folder (`--keep`).")
+        raise typer.Exit(1)
+
+
 def _plan(place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int) -> Plan:
     _check_machine()
     from headwater.cli.demo.director import Plan
@@ -142,13 +165,13 @@ def _perform(session: Session, plan: Plan, *, browser: bool, kept: bool) -> None
                 raise typer.Exit(130) from None
     if kept:
         session.say(f"The data is in {plan.folder}: try `headwater --log {plan.folder / 'log'} topic list`.")
-    if plan.check and not told(session, outcomes, appended=director.appended, crashed=plan.crash):
+    if plan.check and not show_outcomes(session, outcomes, appended=director.appended, crashed=plan.crash):
         raise typer.Exit(1)
 
 
 @contextlib.contextmanager
-def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
-    if folder is not None and folder.exists() and any(folder.iterdir()):
+def _place(folder: Path | None, *, keep: bool, must_be_empty: bool = True) -> Iterator[Path]:
+    if must_be_empty and folder is not None and folder.exists() and any(folder.iterdir()):
         raise ArgumentInvalid(name="--dir", value=str(folder), expected="a folder that is empty, or not there yet")
     made = Path(tempfile.mkdtemp(prefix="headwater-demo-")) if folder is None else folder.absolute()
     try:
@@ -160,20 +183,16 @@ def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _interruptible(director: Director) -> Iterator[None]:
-    """Ctrl-C ends the demo in order; the second one does not wait."""
+    """End the demo on Ctrl-C; a second Ctrl-C does not wait."""
 
-    def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def leave() -> None:
         if director.is_leaving:
             director.abandon()
             os._exit(130)
         director.leave()
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_interrupt(leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def free_port() -> int:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from headwater.cli.live import Display, short, sparkline
 from headwater.cli.session import Session
-from headwater.cli.tables import Column
-from headwater.cli.wording import counted
+from headwater.cli.terminal.query_table import Display, short, sparkline
+from headwater.cli.terminal.tables import columns, counted
 
 if TYPE_CHECKING:
     from company.check import Outcome
@@ -20,14 +19,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0
 RATES = 30
-COLUMNS = (
-    Column(title="OUTPUT"),
-    Column(title="WHAT"),
-    Column(title="EXPECTED", right=True),
-    Column(title="GOT", right=True),
-    Column(title="LOST", right=True),
-    Column(title="DOUBLED", right=True),
-)
+COLUMNS = columns("OUTPUT", "WHAT", ">EXPECTED", ">GOT", ">LOST", ">DOUBLED")
 
 
 class Stage:
@@ -96,8 +88,8 @@ class Stage:
         return "; ".join(parts)
 
 
-def told(session: Session, outcomes: Sequence[Outcome], *, appended: int, crashed: bool) -> bool:
-    """Show what the check has found; whether every output holds."""
+def show_outcomes(session: Session, outcomes: Sequence[Outcome], *, appended: int, crashed: bool) -> bool:
+    """Show the outcomes of the check, and return whether every output holds."""
     records = [{**vars(one), "holds": one.holds} for one in outcomes]
     cells = [
         [one.name, one.kind, f"{one.expected:,}", f"{one.got:,}", f"{one.lost:,}", f"{one.doubled:,}"]

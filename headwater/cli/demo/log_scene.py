@@ -17,6 +17,7 @@ from rich.text import Text
 
 from headwater.cli.demo.log_tour import AUDIT, BILLING, CUSTOMERS, INVOICES, LEDGER, ORDERS
 from headwater.cli.session import Session
+from headwater.cli.terminal.query_table import sparkline
 from headwater.errors import NotFound
 from headwater.units import format_bytes
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 HISTORY = 60
 TAIL_ROWS = 16
-BARS = "▁▂▃▄▅▆▇█"
 #: Each sentence for narrow and for wide panes.
 SENTENCES = {
     "producer": (
@@ -169,17 +169,6 @@ class Watcher:
 def _rate(counts: deque[tuple[float, int]]) -> float:
     (first, before), (last, after) = counts[0], counts[-1]
     return (after - before) / (last - first) if last > first else 0.0
-
-
-def sparkline(values: deque[float], width: int) -> str:
-    """The newest values as bars, the highest of them at full height.
-
-    >>> sparkline(deque([0.0, 5.0, 10.0]), 8)
-    '▁▄█'
-    """
-    newest = list(values)[-width:]
-    top = max(newest, default=0.0) or 1.0
-    return "".join(BARS[min(7, int(value / top * 7.5))] for value in newest)
 
 
 def draw(scene: Scene, *, width: int, height: int) -> Layout:

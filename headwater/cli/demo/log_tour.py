@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.session import Session
-from headwater.cli.terminal import is_terminal
+from headwater.cli.terminal.streams import is_terminal
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
@@ -129,45 +125,7 @@ def _numbers(log: Log, topic: str, column: str) -> Counter[int]:
     return counts
 
 
-def tour(
-    session: Session,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="How long the tour takes.", min=SECONDS_MIN, metavar="N")
-    ] = 20.0,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Keep the data here.", file_okay=False, metavar="FOLDER")
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
-) -> None:
-    """Take a live tour of the log, in which a process is killed.
-
-    Several processes share one folder. Halfway, one of them is killed with SIGKILL. At the end everything is counted;
-    the command fails if an order was lost or billed twice.
-    """
-    with _place(folder, keep=keep) as place:
-        result = _Tour(session, place, seconds).run()
-        if session.output == "table":
-            session.write(session.paint(str(result), "green" if result.holds else "red"))
-        else:
-            session.show({**vars(result), "holds": result.holds})
-        if keep or folder is not None:
-            session.say(f"The data is in {place}: try `headwater --log {place} topic list`.")
-    if not result.holds:
-        session.warn("The counts differ: this is a bug. Please report it, with the folder (`--keep`).")
-        raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="headwater-demo-")) if folder is None else folder
-    try:
-        yield made
-    finally:
-        if folder is None and not keep:
-            shutil.rmtree(made, ignore_errors=True)
-
-
-class _Tour:
+class Tour:
     """One run of the demo."""
 
     def __init__(self, session: Session, folder: Path, seconds: float) -> None:

@@ -12,7 +12,7 @@ from company.check import Outcome
 from headwater.apps.status import QueryStatus
 from headwater.cli.app import run
 from headwater.cli.demo.command import PORT, free_port
-from headwater.cli.demo.display import Stage, told
+from headwater.cli.demo.display import Stage, show_outcomes
 from headwater.cli.demo.process import Progress
 from headwater.cli.session import Flags, Session
 
@@ -21,7 +21,7 @@ WRONG = Outcome(name="spending", kind="view", expected=10, got=11, lost=1, doubl
 
 
 def test_the_table_at_the_end_has_a_line_for_each_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert told(Session.begin(Flags(no_color=True)), [RIGHT], appended=1_234, crashed=True)
+    assert show_outcomes(Session.begin(Flags(no_color=True)), [RIGHT], appended=1_234, crashed=True)
     shown = capfdbinary.readouterr()
     title, line = shown.out.decode().splitlines()
     assert title.split() == ["OUTPUT", "WHAT", "EXPECTED", "GOT", "LOST", "DOUBLED"]
@@ -30,7 +30,7 @@ def test_the_table_at_the_end_has_a_line_for_each_output(capfdbinary: pytest.Cap
 
 
 def test_an_output_that_is_wrong_is_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert not told(Session.begin(Flags(no_color=True)), [RIGHT, WRONG], appended=1, crashed=False)
+    assert not show_outcomes(Session.begin(Flags(no_color=True)), [RIGHT, WRONG], appended=1, crashed=False)
     shown = capfdbinary.readouterr()
     assert shown.out.decode().splitlines()[-1].split() == ["spending", "view", "10", "11", "1", "2"]
     assert "spending: not what the input topics say" in shown.err.decode()

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 import headwater
-from headwater.cli.demo.log_scene import Member, Scene, draw, sparkline
+from headwater.cli.demo.log_scene import Member, Scene, draw
 from headwater.cli.demo.log_tour import INVOICES, LEDGER, ORDERS, Reckoning, make_topics, reckon
+from headwater.cli.terminal.query_table import sparkline
 from tests.cli.conftest import execute
 
 

@@ -1,0 +1,226 @@
+"""`headwater doctor` and `headwater version`: checks of this machine and this log, and the installed versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+import headwater
+from headwater.cli.declaration import command
+from headwater.cli.session import Session
+from headwater.cli.terminal.tables import counted
+from headwater.errors import HeadwaterError
+from headwater.units import GIB, MIB, format_bytes
+
+#: File systems shared over a network: on these, `flock` does not exclude processes of other machines everywhere.
+NETWORK_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre"}
+)
+OPEN_FILES_MIN = 1024
+INOTIFY_MIN = 128
+_SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The result of one check."""
+
+    check: str
+    status: Literal["ok", "warning", "error"]
+    found: str
+    remedy: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "doctor")(doctor)
+    command(app, "version")(show_version)
+
+
+def show_version(session: Session) -> None:
+    """Show the version of Headwater, of Python and of pyarrow."""
+    try:
+        pyarrow = version("pyarrow")  # without importing it
+    except PackageNotFoundError:
+        pyarrow = None
+    record = {
+        "headwater": headwater.__version__,
+        "python": platform.python_version(),
+        "pyarrow": pyarrow,
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+    session.show(record, [f"headwater {record['headwater']}"])
+
+
+def doctor(session: Session) -> None:
+    """Check this machine and this log. Ends with 1 if a check finds an error."""
+    checks = list(_checks(session))
+    width = max(len(one.check) for one in checks)
+    lines = []
+    for one in checks:
+        sign, style = _SIGNS[one.status]
+        lines.append(f"{session.paint(sign, style)} {one.check:<{width}}  {one.found}")
+        lines += [f"  {'':<{width}}  {session.paint(one.remedy, 'dim')}"] if one.remedy else []
+    healthy = all(one.status != "error" for one in checks)
+    session.show({"ok": healthy, "checks": [asdict(one) for one in checks]}, lines)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    yield check_python()
+    yield check_pyarrow()
+    yield check_java()
+    yield check_log(session)
+    if not session.is_remote:
+        folder = Path(session.config.log)
+        yield check_writable(folder)
+        yield check_disk(folder)
+        yield check_file_system(folder)
+    yield check_open_files()
+    yield check_inotify()
+
+
+def check_python() -> Check:
+    found = f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})"
+    return Check(check="Python", status="ok", found=found)
+
+
+def check_pyarrow() -> Check:
+    try:
+        import pyarrow
+    except ImportError as error:
+        remedy = "Install it again: `pip install --force-reinstall pyarrow`."
+        return Check(check="pyarrow", status="error", found=str(error), remedy=remedy)
+    return Check(check="pyarrow", status="ok", found=str(pyarrow.__version__))
+
+
+def check_java() -> Check:
+    """Report the Java that is installed. Only Spark needs it, so its absence is no error."""
+    java = shutil.which("java")
+    if java is None:
+        return Check(check="Java", status="ok", found="none (not needed for the log)")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(check="Java", status="ok", found=f"{java} does not answer ({error}); not needed for the log")
+    first = next(iter((done.stderr or done.stdout).splitlines()), java)
+    return Check(check="Java", status="ok", found=first)
+
+
+def check_log(session: Session) -> Check:
+    """Open the log and describe each topic. No rows are read, so this is quick."""
+    path = session.config.log
+    if not session.is_remote and not Path(path, "headwater.json").exists():
+        return Check(
+            check="Log", status="ok", found=f"none yet at {path}", remedy="`headwater topic create NAME` makes it."
+        )
+    try:
+        with session.log() as log:
+            found = [log.describe(name) for name in log.topics(internal=True)]
+            waiting = len(log.prepared())
+    except (HeadwaterError, OSError, ValueError) as error:
+        remedy = "" if session.is_remote else "`headwater log verify` says more."
+        return Check(check="Log", status="error", found=str(error), remedy=remedy)
+    own = [one for one in found if not one.topic.name.startswith("__")]
+    text = f"{path}: {counted(len(own), 'topic')}, {counted(sum(one.rows for one in own), 'row')}, {format_bytes(sum(one.bytes for one in found))}"
+    if waiting:
+        remedy = "Commit or roll them back by their ids: `Log.prepared()` lists them."
+        return Check(check="Log", status="warning", found=f"{text}, {waiting} transactions prepared", remedy=remedy)
+    return Check(check="Log", status="ok", found=text)
+
+
+def check_writable(folder: Path) -> Check:
+    nearest = _nearest(folder)
+    if os.access(nearest, os.W_OK | os.X_OK):
+        return Check(check="Folder", status="ok", found=f"{nearest} can be written")
+    remedy = "Run it as a user with permission, change the permissions, or choose another folder with `--log`."
+    return Check(check="Folder", status="error", found=f"{nearest} cannot be written by this user", remedy=remedy)
+
+
+def check_disk(folder: Path) -> Check:
+    usage = shutil.disk_usage(_nearest(folder))
+    found = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)}"
+    remedy = "Free some space, or give topics a retention."
+    if usage.free < 100 * MIB:
+        return Check(check="Disk", status="error", found=found, remedy=remedy)
+    return Check(
+        check="Disk",
+        status="warning" if usage.free < GIB else "ok",
+        found=found,
+        remedy=remedy if usage.free < GIB else "",
+    )
+
+
+def check_file_system(folder: Path) -> Check:
+    kind = file_system_of(_nearest(folder).resolve(), _mounts())
+    if kind in NETWORK_SYSTEMS:
+        remedy = (
+            "Put the log on a local disk: file locks may not hold between machines, so several of them could damage it."
+        )
+        return Check(check="File system", status="warning", found=f"{kind} (shared over a network)", remedy=remedy)
+    if kind == "tmpfs":
+        remedy = "Put the log on a disk, so that it survives a restart of the machine."
+        return Check(check="File system", status="warning", found="tmpfs (in memory)", remedy=remedy)
+    return Check(check="File system", status="ok", found=kind or "unknown")
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """The kind of the file system that holds a path, by the list of mounts.
+
+    >>> file_system_of(Path("/srv/log"), "d / ext4 rw 0 0\\nhost:/x /srv nfs4 rw 0 0")
+    'nfs4'
+    """
+    found, length = "", -1
+    for mount in mounts.splitlines():
+        _, point, kind, *_ = (*mount.split(" "), "", "", "")
+        point = point.replace("\\040", " ")
+        # The last of several mounts on one point is the one that is seen.
+        if point and path.is_relative_to(point) and len(point) >= length:
+            found, length = kind, len(point)
+    return found
+
+
+def check_open_files() -> Check:
+    try:
+        import resource
+    except ImportError:
+        return Check(check="Open files", status="ok", found="no limit known")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < OPEN_FILES_MIN:
+        remedy = f"Raise it with `ulimit -n {min(hard, 65_536)}`, or lower `open_partitions_max`."
+        return Check(check="Open files", status="warning", found=f"at most {soft}", remedy=remedy)
+    return Check(check="Open files", status="ok", found=f"at most {soft:,}")
+
+
+def check_inotify() -> Check:
+    """Check how many readers of this user can wait with inotify; further readers poll."""
+    try:
+        limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    except (OSError, ValueError):
+        return Check(check="Wake-up", status="ok", found="by polling: this system has no inotify")
+    if limit < INOTIFY_MIN:
+        remedy = "Raise it with `sysctl fs.inotify.max_user_instances=512`: readers beyond it poll, which costs time."
+        return Check(check="Wake-up", status="warning", found=f"inotify, at most {limit} readers", remedy=remedy)
+    return Check(check="Wake-up", status="ok", found=f"inotify, up to {limit} readers")
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the folder above it that exists."""
+    return next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mounts").read_text()
+    except OSError:
+        return ""

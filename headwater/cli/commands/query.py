@@ -1,0 +1,226 @@
+"""`headwater query`, `headwater ask` and `headwater replay`: the queries of apps, their state, and a second version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.arguments import AppName
+from headwater.cli.declaration import command, noun
+from headwater.cli.session import Session
+from headwater.cli.terminal.query_table import table_of
+from headwater.cli.terminal.results import show_result
+from headwater.errors import ArgumentInvalid
+
+if TYPE_CHECKING:
+    from headwater.apps.replay import Comparison
+
+ROWS_MAX = 10_000
+Name = Annotated[str, typer.Argument(help="Name of the query.", metavar="QUERY")]
+
+
+def register(app: typer.Typer) -> None:
+    query = noun(app, "query", "The queries of a running app.")
+    command(query, "list", "ls")(list_queries)
+    command(query, "status")(status)
+    command(query, "stop")(stop)
+    command(query, "restart")(restart)
+    command(query, "explain")(explain)
+    command(query, "graph")(graph)
+    command(app, "replay")(replay)
+    command(app, "ask")(ask)
+
+
+def list_queries(session: Session, app: AppName = None) -> None:
+    """List the queries with their state, rate, lag, watermark and errors."""
+    with session.services() as services:
+        found = services.queries.statuses(app=app)
+        is_stopped = not found.queries and not found.silent
+        if is_stopped:
+            found = services.queries.statuses(app=app, stopped=True)
+    session.show_all(found.queries, *table_of(found.queries))
+    if is_stopped and found.queries:
+        session.say("No process runs this app now; these are the statuses at the end of its last run.")
+    for name in found.silent:
+        session.say(f"App {name!r} runs, but does not answer: its queries are not in this list.")
+
+
+def status(session: Session, query: Name, app: AppName = None) -> None:
+    """Show everything that is known of a query."""
+    from headwater.services.json_form import to_json
+
+    with session.services() as services:
+        found = services.queries.status(query, app=app)
+    for one in map(to_json, found):
+        session.show(one, [f"{name + ':':<17} {_cell(value)}" for name, value in one.items()])
+
+
+def stop(session: Session, query: Name, app: AppName = None) -> None:
+    """Stop a query between two batches; it stays stopped until it is restarted."""
+    with session.services() as services:
+        services.queries.stop(query, app=app)
+    session.say(f"{query} is stopped. `headwater query restart {query}` starts it again.")
+
+
+def restart(session: Session, query: Name, app: AppName = None) -> None:
+    """Stop a query if it runs, and start it from its checkpoint."""
+    with session.services() as services:
+        services.queries.restart(query, app=app)
+    session.say(f"{query} starts again from its checkpoint.")
+
+
+def explain(session: Session, query: Name, app: AppName = None) -> None:
+    """Show Spark's plan of a query's last batch."""
+    with session.services() as services:
+        answer = services.queries.explain(query, app=app)
+    session.show(answer, answer.plan.splitlines())
+
+
+def graph(
+    session: Session,
+    app: AppName = None,
+    file: Annotated[
+        str | None, typer.Option("--file", help="Draw the app of a file, which need not run.", metavar="FILE")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write a picture: a name that ends in .svg.", metavar="PATH")
+    ] = None,
+) -> None:
+    """Draw which query reads from which, as text or as a picture."""
+    from headwater.apps.diagram import as_svg, as_text
+
+    if file is not None:
+        from headwater.apps.app_file import load_app
+        from headwater.apps.graph import picture
+
+        loaded = load_app(file)
+        drawn = picture(loaded.name, loaded.queries, labels={})
+    else:
+        with session.services() as services:
+            drawn = services.queries.graph(app)
+    if to is None:
+        session.write(as_text(drawn))
+    elif to.suffix == ".svg":
+        to.write_text(as_svg(drawn), encoding="utf-8")
+        session.say(f"Drawn to {to}.")
+    else:
+        raise ArgumentInvalid(name="--to", value=str(to), expected="a name that ends in .svg")
+
+
+def replay(
+    session: Session,
+    query: Name,
+    start: Annotated[
+        str, typer.Option("--from", help="Where the new version begins: earliest, latest or a time.", metavar="WHERE")
+    ] = "earliest",
+    version: Annotated[
+        str | None, typer.Option("--as", help="Name of the new version, such as v2.", metavar="VERSION")
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare the two versions.")] = False,
+    switch: Annotated[bool, typer.Option("--switch", help="Replace the version in use by the new one.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the new version.")] = False,
+    app: AppName = None,
+) -> None:
+    """Run a second version of a query beside the one in use, compare them, and switch over without a gap.
+
+    The new version is the code as the app runs it now, from another position on: `headwater replay spend --as v2` begins
+    it, `--compare` shows where the two differ, `--switch` makes it the one in use, `--drop` drops it.
+    """
+    if sum((compare, switch, drop)) > 1:
+        raise ArgumentInvalid(name="replay", value="several", expected="one of --compare, --switch and --drop")
+    with session.services() as services:
+        queries = services.queries
+        if compare:
+            answer = queries.compare(query, app=app)
+        elif switch:
+            answer = queries.switch(query, app=app)
+        elif drop:
+            answer = queries.drop(query, app=app)
+        else:
+            answer = queries.replay(query, start=start, version=version, app=app)
+    session.show(answer, _comparison_lines(answer))
+
+
+def ask(
+    session: Session,
+    query: Name,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", help="A key: COLUMN=VALUE, or only the VALUE; all without it.", metavar="KEY"),
+    ] = None,
+    compute: Annotated[
+        list[str] | None,
+        typer.Option("--compute", help="An aggregate of all rows, such as spent=sum(total).", metavar="NAME=WHAT"),
+    ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", help="An operator of the query; by default its last one.", metavar="NAME"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Show at most so many rows.", min=1)] = ROWS_MAX,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to wait for the answer.", min=0)] = 30.0,
+    app: AppName = None,
+) -> None:
+    """Run an interactive query: read the state of a running query, of one key, of all keys, or aggregated.
+
+    The query is declared with `ask=True`. The answer is the state after one batch, whose offsets are shown.
+    """
+    import pyarrow as pa
+
+    with session.services(write=True) as services:
+        answer = services.queries.ask(
+            query,
+            key=_key(key) if key else None,
+            compute=dict(_pair("--compute", one) for one in compute) if compute else None,
+            operator=operator,
+            rows_max=limit,
+            seconds=seconds,
+            app=app,
+        )
+    if answer.rows:
+        show_result(session, pa.Table.from_pylist(answer.rows))
+    offsets = ", ".join(
+        f"{topic}/{partition} up to {offset}"
+        for topic, found in answer.offsets.items()
+        for partition, offset in found.items()
+    )
+    rows = f"{len(answer.rows):,} rows" if answer.complete else f"the first {len(answer.rows):,} rows"
+    session.say(f"{rows} of {answer.operator}, as of batch {answer.batch}: {offsets}.")
+
+
+def _comparison_lines(answer: Comparison) -> list[str]:
+    query, trial, active = answer.query, f"v{answer.trial}", f"v{answer.active}"
+    if answer.state == "dropped":
+        return [f"{query} {trial} is dropped; {active} runs on."]
+    counts = (
+        f"{answer.same:,} rows are the same, {answer.changed:,} differ, "
+        f"{answer.only_active:,} only in {active}, {answer.only_trial:,} only in {trial}"
+    )
+    if answer.state == "switched":
+        return [f"{query} now runs as {trial}. At the switch: {counts}."]
+    lines = [f"{query} {trial} beside {active}: {answer.state}, {answer.lag_rows or 0:,} rows behind.", counts + "."]
+    return lines + [f"  {sample}" for sample in answer.samples]
+
+
+# Any: JSON values of any type.
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value is None else str(value)
+
+
+def _key(given: Sequence[str]) -> object:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return dict(_pair("--key", one) for one in given)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ArgumentInvalid(name=option, value=text, expected="a name and a value, as in card=42")
+    return name.strip(), value

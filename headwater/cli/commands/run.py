@@ -1,0 +1,207 @@
+"""`headwater run`: run the app of a file, and show the statuses of its queries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli import let_pandas_in
+from headwater.cli.arguments import StatementBounds
+from headwater.cli.declaration import command
+from headwater.cli.session import Session, refuse_server
+from headwater.cli.terminal.interrupts import on_interrupt
+
+if TYPE_CHECKING:
+    from headwater.apps.failure import Trouble
+    from headwater.apps.runner import Runner
+
+SHOW_SECONDS = 0.5
+File = Annotated[
+    str | None,
+    typer.Argument(
+        help="A Python file that makes an app; FILE:NAME where it makes several. Otherwise the setting `app`.",
+        metavar="FILE",
+    ),
+]
+Master = Annotated[
+    str | None, typer.Option("--master", help="Where Spark runs, such as spark://host:7077.", metavar="URL")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Run this query alone; may be repeated.", metavar="QUERY")
+]
+Port = Annotated[int, typer.Option("--port", help="Port of the server; 0 takes a free one.", min=0, max=65535)]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run")(run)
+
+
+def run(
+    session: Session,
+    bounds: StatementBounds,
+    file: File = None,
+    until_caught_up: Annotated[bool, typer.Option("--until-caught-up", help="Process all input, then stop.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Where new queries begin: earliest, latest or a time.", metavar="WHERE"),
+    ] = None,
+    master: Master = None,
+    only: Only = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another process runs the app, then take over.")
+    ] = False,
+    port: Port = 0,
+) -> None:
+    """Run the app of a file until Ctrl-C, or until it has caught up.
+
+    Queries start from their checkpoints and are restarted when they fail. Ctrl-C ends the current batches first; a
+    second Ctrl-C does not wait.
+    """
+    from headwater.apps.app_file import load_app
+    from headwater.apps.runner import Runner
+    from headwater.console import served_with_console
+    from headwater.http.app_server import served_app
+
+    let_pandas_in()
+    app = load_app(chosen_file(session, file))
+    refuse_server(session.flags.log or app.log)
+    runner = Runner(
+        app,
+        log=session.flags.log,
+        master=master,
+        only=only or (),
+        start=start,
+        until_caught_up=until_caught_up,
+        standby=standby,
+        port=port,
+        served=partial(served_app if until_caught_up else served_with_console, settings=bounds.settings()),
+    )
+    if standby and runner.home.is_held():
+        session.say(f"{app.name} is run by another process; waiting to take over.")
+    with interruptible(session, runner):
+        with runner.ready():
+            work(session, runner, until_caught_up=until_caught_up)
+        if runner.spark is not None:
+            runner.spark.stop()
+
+
+def chosen_file(session: Session, given: str | None) -> str:
+    """The file to run: the one that was given, or the one that the project's settings name."""
+    chosen = given or session.config.app
+    if chosen is None:
+        raise typer.BadParameter(
+            'No file to run was named. Give one, or write `app = "pipeline.py"` into headwater.toml; '
+            "`headwater init NAME` makes a project that has both."
+        )
+    return chosen
+
+
+def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
+    session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.home}")
+    if not until_caught_up:
+        tell_address(session, runner.announced.address)
+    start_spark(session, runner)
+    with displayed(session, runner):
+        if until_caught_up:
+            runner.catch_up()
+        else:
+            runner.supervise()
+    if until_caught_up:
+        for status in runner.statuses():
+            session.say(f"{status.name}: {status.rows_total:,} rows read, {status.state}")
+    else:
+        session.say("Stopped. Everything up to the last batch is committed.")
+
+
+def tell_address(session: Session, address: str) -> None:
+    """Say where the console or the API of the app is."""
+    from headwater.console import page_of
+
+    page = page_of(address)
+    if page is None:
+        session.say(f'Its API is at {address}; `pip install "headwater[console]"` adds the console.')
+    else:
+        session.say(f"Open {page} in a browser.")
+
+
+def start_spark(session: Session, runner: Runner) -> None:
+    """Start Spark in a thread, so that an interrupt takes effect meanwhile, and show the time that it takes."""
+    began = time.monotonic()
+    failure: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            runner.start_spark()
+        except BaseException as error:  # raised by the thread that waits
+            failure.append(error)
+
+    thread = threading.Thread(target=start, name="headwater-spark", daemon=True)
+    thread.start()
+    if not session.shows_progress:
+        session.say("Starting Spark …")
+    while thread.is_alive():
+        thread.join(0.1)
+        if session.shows_progress:
+            print(f"\rStarting Spark … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+    if session.shows_progress:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    if failure:
+        raise failure[0]
+
+
+@contextlib.contextmanager
+def displayed(session: Session, runner: Runner) -> Iterator[None]:
+    """Show the statuses of the queries while the block runs: a live table on a terminal, lines elsewhere."""
+    from headwater.cli.terminal.query_table import Display
+
+    done = threading.Event()
+
+    def show() -> None:
+        with Display(session, title=f"{runner.app.name} on {runner.log.home}") as display:
+            told: dict[str, Trouble] = {}
+            while not done.wait(SHOW_SECONDS):
+                display.show(runner.statuses())
+                _report_failures(session, runner, told)
+            display.show(runner.statuses())
+
+    thread = threading.Thread(target=show, name="headwater-display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(5)
+
+
+def _report_failures(session: Session, runner: Runner, told: dict[str, Trouble]) -> None:
+    """Report each new failure once: the line of the user's code, and with `--verbose` the JVM's trace."""
+    from headwater.apps.failure import told_of
+
+    for name, trouble in runner.troubles().items():
+        if told.get(name) != trouble:
+            told[name] = trouble
+            session.warn(f"{name}: {told_of(trouble)}")
+            if session.flags.verbose:
+                session.say(trouble.trace)
+
+
+@contextlib.contextmanager
+def interruptible(session: Session, runner: Runner) -> Iterator[None]:
+    """Stop the runner on Ctrl-C; a second Ctrl-C does not wait."""
+
+    def stop() -> None:
+        if runner.is_stopping:
+            os._exit(130)
+        runner.request_stop()
+        session.say("Stopping after the current batches; Ctrl-C again stops at once.")
+
+    with on_interrupt(stop):
+        yield

@@ -1,0 +1,106 @@
+"""`headwater state`: the state of the operators of streaming queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.arguments import DryRun, Yes
+from headwater.cli.declaration import command, noun
+from headwater.cli.session import Session
+from headwater.cli.terminal.tables import Column, columns, counted, iso_time
+from headwater.units import format_bytes
+
+Folder = Annotated[Path, typer.Option("--state", help="The session's state folder.", metavar="FOLDER")]
+Query = Annotated[str, typer.Argument(help="The query's id, as `state list` shows it.", metavar="QUERY")]
+Operator = Annotated[str, typer.Argument(help="The operator's name.", metavar="OPERATOR")]
+STATE = Path(".headwater/state")
+
+
+def register(app: typer.Typer) -> None:
+    state = noun(app, "state", "The state of the operators of streaming queries.")
+    command(state, "list", "ls")(list_states)
+    command(state, "show")(show)
+    command(state, "rescale")(rescale)
+
+
+def list_states(session: Session, folder: Folder = STATE) -> None:
+    """List the state of all operators, by partition."""
+    from headwater.engine.state_maintenance import states
+
+    found = list(states(folder))
+    records = [
+        {
+            "query": one.query,
+            "operator": one.operator,
+            "partition": one.partition,
+            "batch": one.batch,
+            "rows": one.rows,
+            "bytes": one.bytes,
+            "runs": one.runs,
+            "watermark": iso_time(one.watermark_us),
+            "counts": one.counts,
+        }
+        for one in found
+    ]
+    titles = columns("QUERY…", "OPERATOR…", ">PART", ">BATCH", ">ROWS", ">SIZE", ">LATE", "WATERMARK")
+    rows = [
+        [
+            one.query,
+            one.operator,
+            str(one.partition),
+            str(one.batch),
+            f"{one.rows:,}",
+            format_bytes(one.bytes),
+            f"{one.counts.get('late', 0):,}",
+            iso_time(one.watermark_us) or "-",
+        ]
+        for one in found
+    ]
+    session.show_all(records, titles, rows)
+    if not found:
+        session.say(f"No query has any state in {folder}. Give another folder with `--state`.")
+
+
+def show(
+    session: Session,
+    query: Query,
+    operator: Operator,
+    folder: Folder = STATE,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="Show at most so many keys.", min=1)] = 20,
+) -> None:
+    """Show the state of an operator by key."""
+    from headwater.engine.state_maintenance import rows_of
+
+    table = rows_of(folder, query=query, operator=operator)
+    records = table.slice(0, limit).to_pylist()
+    titles = [Column(title=name.upper(), cut=True) for name in table.column_names]
+    session.show_all(records, titles, [[str(value) for value in row.values()] for row in records])
+    if table.num_rows > limit:
+        session.say(f"{limit} of {counted(table.num_rows, 'row')}; `-n` shows more.")
+
+
+def rescale(
+    session: Session,
+    query: Query,
+    operator: Operator,
+    partitions: Annotated[int, typer.Option("--partitions", help="The new number of partitions.", min=1, max=10_000)],
+    folder: Folder = STATE,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Distribute an operator's state over another number of partitions. The query must be stopped."""
+    from headwater.engine.state_maintenance import rescale as spread
+    from headwater.engine.state_maintenance import states
+
+    found = [one for one in states(folder, query=query) if one.operator == operator]
+    rows = sum(one.rows for one in found)
+    plan = f"{counted(rows, 'row')} of state move from {len(found)} to {partitions} partitions"
+    if dry_run:
+        session.say(f"{plan}. Nothing was changed.")
+        return
+    session.confirm(f"{plan}; is the query stopped?", yes=yes)
+    moved = spread(folder, query=query, operator=operator, partitions=partitions)
+    session.say(f"{counted(moved, 'row')} of state are now in {partitions} partitions.")

@@ -1,0 +1,76 @@
+"""`headwater token`: the tokens of a log's server, and their scopes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.cli.arguments import Yes
+from headwater.cli.declaration import command, noun
+from headwater.cli.session import Session
+from headwater.cli.terminal.tables import columns, short_time
+from headwater.units import parse_seconds
+
+Name = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
+
+
+def register(app: typer.Typer) -> None:
+    token = noun(app, "token", "Tokens: who may use the log's server, and for what.")
+    command(token, "create")(create)
+    command(token, "list", "ls")(list_tokens)
+    command(token, "revoke", "rm")(revoke)
+
+
+def create(
+    session: Session,
+    name: Name,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            "-s",
+            help="read, write or admin, and a pattern of topics: read:orders.*; or name, and a pattern of producers and "
+            "members that are shared with other tokens; may be repeated. By default admin:*.",
+            metavar="SCOPE",
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="How long it is valid: 30 days.", metavar="TIME")
+    ] = None,
+) -> None:
+    """Make a token, and show it once: the log keeps only its hash."""
+    seconds = None if expires is None else parse_seconds(expires)
+    with session.services(create=True, folder=True) as services:
+        made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
+    session.show(made, [made.token])
+    session.say(f"Token {name!r} may {', '.join(made.scopes)}. Keep it safe: it is not shown again.")
+
+
+def list_tokens(session: Session) -> None:
+    """List the tokens, without their secrets."""
+    with session.services(folder=True) as services:
+        tokens = services.tokens.list()
+    rows = [
+        [
+            token.name,
+            token.id,
+            ", ".join(token.scopes),
+            short_time(token.created_us)[:16],
+            "never" if token.expires_us is None else short_time(token.expires_us)[:16],
+        ]
+        for token in tokens
+    ]
+    session.show_all(tokens, columns("NAME…", "ID", "SCOPES…", "CREATED", "EXPIRES"), rows)
+    if not tokens:
+        session.say("There are no tokens: a server of this log is open to this machine, and to no other.")
+
+
+def revoke(session: Session, name: Name, yes: Yes = False) -> None:
+    """Revoke a token: the next request with it is refused."""
+    with session.services(write=True, folder=True) as services:
+        if any(name in (token.name, token.id) for token in services.tokens.list()):
+            session.confirm(f"Requests with the token {name!r} are refused from now on.", yes=yes)
+        revoked = services.tokens.revoke(name)
+    session.say(f"Revoked token {revoked.name!r}.")
+    session.show(revoked, revoked=True)

@@ -1,0 +1,1 @@
+"""Input and output of commands: streams, tables, progress, results, and rows in many formats."""

@@ -1,0 +1,243 @@
+"""Run a server: bind a socket, start uvicorn, and refuse to serve other machines without tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import ArgumentInvalid, InUse, NotPossible
+from headwater.services.settings import Settings
+from headwater.services.tokens import Tokens
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+    from headwater.log import Log
+
+PORT = 8080
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens, and with which certificate."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it.
+
+        >>> Address(host="127.0.0.1").is_local, Address(host="0.0.0.0").is_local, Address(host="example.org").is_local
+        (True, False, False)
+        """
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_any(self) -> bool:
+        return self.host in ("0.0.0.0", "::", "")
+
+    def url(self, port: int) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate else 'http'}://{host}:{port}"
+
+
+def check(address: Address, tokens: Tokens) -> None:
+    """Raise if other machines could reach the server without a token."""
+    if not address.is_local and not tokens:
+        why = f"{address.host} can be reached from other machines, and no token has been made for this log"
+        raise NotPossible(why=why, instead="Make one with `headwater token create NAME`, or serve on 127.0.0.1")
+    if (address.certificate is None) != (address.key is None):
+        raise ArgumentInvalid(
+            name="--tls-certificate", value=str(address.certificate), expected="a certificate and its key, or neither"
+        )
+
+
+def bound(address: Address) -> socket.socket:
+    """A socket that listens; `InUse` where another program has the port."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # The protocol is named so that answers are sent at once: asyncio asks for that only where it is.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address.host.strip("[]"), address.port))
+    except OSError:
+        listening.close()
+        instead = "Choose another port with `--port`, or leave it out: any free port will do"
+        raise InUse(what=f"{address.host}:{address.port}", by="another program", instead=instead) from None
+    listening.listen(512)
+    return listening
+
+
+def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.service.stop()  # ends long polls and tails, which would delay the shutdown
+            await super().shutdown(sockets)
+
+    # Any: settings of another library, of many types.
+    secure: dict[str, Any] = {}
+    if address.certificate is not None:
+        secure = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
+    config = uvicorn.Config(
+        app,
+        http=_impatient(app.state.service.settings.head_seconds_max),
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # any client could send them and claim another address
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,  # longer than clients keep a connection, so that none is closed under a request
+        h11_max_incomplete_event_size=64 * 1024,
+        **secure,
+    )
+    return Server(config)
+
+
+def _impatient(seconds: float) -> type[asyncio.Protocol]:
+    """The HTTP protocol, closing connections on which the head of a request does not arrive in time.
+
+    Uvicorn itself has no such timeout, so a client could hold any number of connections.
+    """
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    # Uvicorn chooses the class by what is installed.
+    class Impatient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._expect_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._expect_head()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self._forget_deadline()
+            super().connection_lost(error)
+
+        def _expect_head(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._forget_deadline()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(seconds, self._close_headless)
+
+        def _forget_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _close_headless(self) -> None:
+            self._deadline = None
+            if self.transport.get_protocol() is self:  # not a WebSocket by now
+                self.transport.close()
+
+    return Impatient
+
+
+def run_server(
+    log: Log, address: Address, *, settings: Settings, tokens: Tokens, tell: Callable[[str], None], **more: Any
+) -> None:
+    """Serve a log in this thread until a signal ends the process; `tell` is called with the address once it is bound."""
+    from headwater.alerts import Watcher
+    from headwater.http.application import application
+
+    listening = bound(address)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if address.is_any else address.host,
+        guarded=not address.is_local,
+        watcher=Watcher(log),
+        **more,
+    )
+    server = server_of(app, address)
+    try:
+        with _ended_by_signals(server):
+            tell(address.url(listening.getsockname()[1]))
+            server.run(sockets=[listening])
+    finally:
+        listening.close()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Shut the server down on SIGINT and SIGTERM while the block runs, then restore and call the handlers before.
+
+    A handler that raises is not enough: Python swallows exceptions in some places, such as the callback of a weak
+    reference, and the signal would be lost.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+        server.should_exit = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
+
+
+@contextlib.contextmanager
+def served(log: Log, address: Address | None = None, *, settings: Settings | None = None, **more: Any) -> Iterator[str]:
+    """Serve a log from a thread while the block runs, and yield the address. For programs and tests.
+
+    >>> import headwater, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
+    ...     with served(log, Address(port=0)) as url, headwater.open(url) as remote:
+    ...         _ = remote.create("greetings", "text string")
+    ...         remote.topics()
+    ['greetings']
+    """
+    from headwater.http.application import application
+
+    where = address or Address()
+    tokens = Tokens(log.home, clock=log.clock)
+    if not more.get("master"):
+        check(where, tokens)
+    listening = bound(where)
+    app = application(
+        log,
+        settings=settings,
+        tokens=tokens,
+        host="" if where.is_any else where.host,
+        guarded=not where.is_local,
+        **more,
+    )
+    server = server_of(app, where)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-server", daemon=True)
+    thread.start()
+    try:
+        yield where.url(listening.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(5)
+        listening.close()
