@@ -261,6 +261,12 @@ def test_the_core_pages_are_there() -> None:
     assert set(CORE) <= {page.relative_to(ROOT).as_posix() for page in PAGES}
 
 
+def test_the_index_of_decisions_lists_every_decision() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\((0.+)\)$", (decisions / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == sorted(path.name for path in decisions.glob("0*.md"))
+
+
 def relative_links(page: Path) -> list[str]:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", text)

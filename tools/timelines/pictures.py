@@ -1,4 +1,4 @@
-"""All pictures, by name."""
+"""The pictures of all operators, as SVG by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 import tools.timelines
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "operators"
-_NOT_PICTURES = ("timeline", "drawing", "__main__")
+_NOT_PICTURES = ("timeline", "pictures", "__main__")
 
 
 def pictures() -> dict[str, str]:
-    """The SVG of each operator that has a picture."""
-    names = sorted(one.name for one in pkgutil.iter_modules(tools.timelines.__path__) if one.name not in _NOT_PICTURES)
+    """Draw each operator that has a picture: its SVG by the name of the file."""
+    modules = [module.name for module in pkgutil.iter_modules(tools.timelines.__path__)]
+    names = sorted(name for name in modules if name not in _NOT_PICTURES)
     return {
         name.replace("_", "-"): importlib.import_module(f"tools.timelines.{name}").picture().svg() for name in names
     }
