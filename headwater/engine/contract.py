@@ -61,7 +61,7 @@ class Contract:
     late_rows_max: int | None = None
     #: The whole numbers by which rows of a key are sorted, where it is not time and place; the most important first.
     order: tuple[str, ...] = ()
-    #: Columns of the rows that are the operator's own affair, and that no side shows.
+    #: Columns of the rows that are the operator's own affair, and that no side output shows.
     hidden: tuple[str, ...] = ()
     partitions: int = 1
     #: Whether the step goes by `local_watermark_us`: keys are then woken by it, and not a batch later.

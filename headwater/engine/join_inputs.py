@@ -129,7 +129,7 @@ def pairs_of(on: On) -> dict[str, str]:
 
 
 def check_key(operator: str, left: DataFrame, right: DataFrame, mine: str, other: str) -> None:
-    """Refuse keys that are not there, or could never be equal."""
+    """Raise on keys that are not there, or could never be equal."""
     for rows, name in ((left, mine), (right, other)):
         if name not in rows.columns:
             raise ColumnUnknown(topic=operator, column=name, columns=", ".join(rows.columns))
@@ -140,7 +140,7 @@ def check_key(operator: str, left: DataFrame, right: DataFrame, mine: str, other
 
 
 def check_times(operator: str, left: DataFrame, right: DataFrame, mine: str, other: str) -> None:
-    """Refuse times that are none, or of which one knows its zone and the other does not."""
+    """Raise unless both times are timestamp columns, and both or none of them have a time zone."""
     kinds = []
     for rows, name in ((left, mine), (right, other)):
         if name not in rows.columns:
@@ -154,7 +154,7 @@ def check_times(operator: str, left: DataFrame, right: DataFrame, mine: str, oth
 
 
 def check_appends(name: str, rows: DataFrame) -> None:
-    """Refuse changes of a table where rows are wanted that stay as they are."""
+    """Raise on changes of a table, where only rows are allowed that stay as they are."""
     if "_op" in rows.columns:
         expected = "rows that are only added; changes of tables (`_op`) are joined by `Enrich` or `TableJoin`"
         raise ArgumentInvalid(name=name, value="a changelog", expected=expected)

@@ -2,7 +2,8 @@
 
 The operator's step is wrapped, the engine knows nothing of it. A key's watermark is kept as one more row of its state,
 for as long as the key is remembered. It moves with the rows of the key alone; with `key_idle_us` it also never falls
-further behind everybody else's than that, so a key that is silent is closed, and forgotten, in the end.
+further behind the watermark of the slowest partition than that, so a key that is silent is closed, and forgotten, in the
+end.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class OrderedOperator(EventTimeOperator, ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse settings that make no sense."""
+        """Raise on settings that make no sense."""
 
     @abstractmethod
     def arguments(self) -> Mapping[str, Aggregate]:
@@ -200,7 +200,7 @@ class OrderedStep:
         return pa.table(columns, names=[KEY, *self.shown, *measured.added.column_names])
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
-        """Rows whose turn has not passed, and those that come after it."""
+        """Rows in time, and those that come after later rows have left."""
         before = self._late_before(time, numbers(rows, KEY))
         at = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         return split_late_rows(rows, at < before, before - at)

@@ -77,7 +77,7 @@ def apply(
 ) -> DataFrame:
     """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
 
-    With `side`, the rows of that side are the result instead of the output; for bounded input only. `packed` is the
+    With `side`, the rows of that side output are the result instead of the output; for bounded input only. `packed` is the
     schema of rows that come packed for their partitions, as many as `partitions_of` says.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema

@@ -68,9 +68,10 @@ class AggregateTable:
     plain stream, of which every row is added. The output is a changelog with one row per group; a group without rows
     has none. Aggregates over this output, and over theirs, work alike.
 
-    `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` take a row back at the cost of a row; state is one row per group. With
-    any other among them, the arguments of all rows are kept, and a group that changes is computed again. With `key`, the
-    last row of each key is kept as well. `order_by` is the column by whose order first, last and collect_list go.
+    `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` retract a row at the cost of a row; state is
+    one row per group. With any other among them, the arguments of all rows are kept, and a group that changes is computed
+    again. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
+    collect_list go.
 
     >>> from headwater.operators import AggregateTable, agg
     >>> AggregateTable(by="country", compute={"customers": agg.count()}, key="id").by

@@ -54,7 +54,7 @@ class Anomaly(OrderedOperator):
     day or week by the clock of `zone`. State: the last `memory` values per key and season.
 
     >>> from headwater.operators import Anomaly
-    >>> Anomaly(of="orders", on="at", by="shop", season="hour of week", warm_up=4, zone="Europe/Berlin").season
+    >>> Anomaly(of="orders", by="shop", season="hour of week", warm_up=4, zone="Europe/Berlin").season
     'hour of week'
     """
 

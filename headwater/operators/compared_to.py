@@ -49,7 +49,7 @@ class ComparedTo(EventTimeOperator):
     is null, never zero. A result comes once, when its window is closed. State: the results of the last `periods`.
 
     >>> from headwater.operators import ComparedTo, agg
-    >>> ComparedTo(time="at", by="shop", every="1 hour", period="1 week", compute={"orders": agg.count()}).periods
+    >>> ComparedTo(by="shop", every="1 hour", period="1 week", compute={"orders": agg.count()}).periods
     4
     """
 

@@ -48,7 +48,7 @@ class CountWindow(RowWindowOperator):
     it fills, as a changelog. State: a counter per key, for ever, and the open windows and waiting rows.
 
     >>> from headwater.operators import CountWindow, agg
-    >>> CountWindow(size=100, time="at", by="sensor", compute={"mean": agg.mean("celsius")}).size
+    >>> CountWindow(size=100, by="sensor", compute={"mean": agg.mean("celsius")}).size
     100
     """
 

@@ -29,10 +29,11 @@ class Dedupe(EventTimeOperator):
     """Let the first row of each id pass, and no other whose event time lies less than `within` after it.
 
     Rows pass as soon as they arrive, so a repeated delivery costs no delay. Ids are forgotten when the watermark is
-    `within` behind them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
-    sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id and batch.
+    `within` past them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
+    sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id
+    and batch.
 
-    >>> Dedupe(by="id", time="at", within="10 minutes").within
+    >>> Dedupe(by="id", within="10 minutes").within
     '10 minutes'
     """
 

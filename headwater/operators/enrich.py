@@ -85,7 +85,8 @@ class Enrich:
     """Lookup join, and with `as_of` temporal join: add to each row of a stream the columns that a table has for its key.
 
     Without `as_of` that is what the table holds when the row's batch is processed: its changes up to and including that
-    batch. With `as_of`, a time of the row, it is what held then: the newest version of the key from that time or before.
+    batch. With `as_of`, a time of the row (a column, or an `EventTime` where the column carries no settings), it is what
+    held then: the newest version of the key from that time or before. The table's own event time has its own delay.
     With `allowed_lateness`, rows wait until the table's own time has passed theirs, or theirs is that far behind the
     stream's watermark, so that a table that arrives late still counts. `how="left"` keeps rows that find nothing, with nulls;
     `"inner"` drops them. State: one row per key of the table; with `as_of`, the versions that can still be asked for.

@@ -52,12 +52,13 @@ class Guard(EventTimeOperator):
     """Stand in front of Spark's own `groupBy(window)`, `session_window`, `dropDuplicatesWithinWatermark` or joins.
 
     Rows in time pass, and Spark drops none of them; it has its watermark from the guard. Rows behind the watermark are
-    counted and a sample is kept (`late="drop"`), or they are kept whole (`late="side_output"`). Rows without a time go to
-    the side `rejected`; rows more than `future_max` in front of the clock (or of the column `received`) to the side `early`,
-    so that a broken clock moves nothing. Costs one trip of the rows through Python, and no shuffle.
+    counted and a sample is kept (`late="drop"`), or they go whole to the side output `late` (`late="side_output"`). Rows
+    without a time go to the side output `rejected`; rows more than `future_max` in front of the clock (or of the column
+    `received`) to the side output `early`, so that a broken clock moves nothing. Costs one trip of the rows through
+    Python, and no shuffle.
 
-    An event time of the scope `"input"` goes by the latest time of all, as Spark does, without the one batch more of
-    delay that `"partition"`, the time of the slowest partition, costs.
+    With the scope `"input"` the watermark follows the latest time of all rows, as Spark's does; with `"partition"`, the
+    default of an event time, it follows the slowest partition, and results come one batch later.
 
     >>> from headwater import EventTime
     >>> Guard(time=EventTime("at", delay="10 minutes", future_max="1 hour", scope="input")).late
@@ -297,7 +298,7 @@ class Sorting:
         self.progress = merge_progress([self.progress, self._source_progress(rows, at_us, ~missing & ~early)])
         if not (missing.any() or early.any() or late.any()):
             return rows
-        if PUNCTUATION in rows.schema.names:  # a promise from the far future is no row that anybody misses
+        if PUNCTUATION in rows.schema.names:  # a punctuation from the far future is no row
             promise = np.asarray(pc.is_valid(rows.column(PUNCTUATION)))
             missing, early, late, gone = missing & ~promise, early & ~promise, late & ~promise, promise & (early | late)
         else:

@@ -26,7 +26,7 @@ class Hopping(WindowOperator):
     than `size`, rows in the gaps belong to no window. Results, lateness and `emit` are those of `Tumbling`.
 
     >>> from headwater.operators import Hopping, agg
-    >>> Hopping(size="1 hour", every="5 minutes", time="at", by="url", compute={"views": agg.count()}).every
+    >>> Hopping(size="1 hour", every="5 minutes", by="url", compute={"views": agg.count()}).every
     '5 minutes'
     """
 

@@ -60,12 +60,12 @@ class IntervalJoin(EventTimeOperator):
 
     A row meets each row of `other` whose time lies in [its own − `before`, its own + `after`], ends included; `within`
     sets both. Pairs leave as soon as their second half is there. What an outer join leaves alone, and all that an anti
-    join gives, leaves once: when the watermark (the slower input's latest time less its delay) has passed its time, the
-    bound and `allowed_lateness`, so that nothing could still meet it. Rows behind the watermark by more than
-    `allowed_lateness` are late. State: the rows of both inputs that can still be met.
+    join gives, leaves once: when the watermark (that of the slower input; each has the delay of its own event time) has
+    passed its time, the bound and `allowed_lateness`, so that nothing could still meet it. Rows behind the watermark by
+    more than `allowed_lateness` are late. State: the rows of both inputs that can still be met.
 
     >>> from headwater.operators import IntervalJoin
-    >>> IntervalJoin(None, on="ad", time="shown_at", other_time="clicked_at", after="1 hour", how="left").after
+    >>> IntervalJoin(None, on="ad", after="1 hour", how="left").after
     '1 hour'
     """
 

@@ -56,7 +56,7 @@ class KMeans(EventTimeOperator):
     weighs half as much, so the centres follow a stream that changes; without, they converge. A row with a coordinate that
     is null, NaN or infinite has no cluster. State: k centres per key, which are never forgotten.
 
-    >>> KMeans(columns=("amount", "hour"), k=3, time="at", by="card", half_life="7 days").k
+    >>> KMeans(columns=("amount", "hour"), k=3, by="card", half_life="7 days").k
     3
     """
 

@@ -106,7 +106,7 @@ class Panes:
     >>> from headwater.operators import Panes, Tumbling, agg
     >>> from headwater.operators.trigger import every
     >>> Panes(
-    ...     window=Tumbling(size="1 hour", time="at"), by="url", compute={"views": agg.count()},
+    ...     window=Tumbling(size="1 hour"), by="url", compute={"views": agg.count()},
     ...     early=every("5 seconds"), allowed_lateness="1 day", mode="retracting",
     ... ).mode
     'retracting'

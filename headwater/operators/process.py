@@ -29,6 +29,9 @@ class Process(EventTimeOperator):
     Arrow tables sorted by `_key` and returns the new state and the output, both with `_key`. Compute on whole columns
     and it is as fast as anything in Spark; loop over rows and it is as slow as Python.
 
+    The event time is the one that all inputs carry under the same name; with none there is no watermark, unless `time`
+    names a column. The output has the columns that `output` says, and carries no event time.
+
     >>> import pyarrow.compute as pc
     >>> def count(state, rows, time):
     ...     both = pa.concat_tables([state.select(["_key", "n"]), rows.select(["_key"]).append_column(

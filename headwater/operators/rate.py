@@ -31,7 +31,7 @@ class Rate(OrderedOperator):
     counts nothing. State: one row for each row of the last `period`; with `half_life` one row per key.
 
     >>> from headwater.operators import Rate
-    >>> Rate(on="at", by="host", of="bytes", per="1 second", period="1 minute").per
+    >>> Rate(by="host", of="bytes", per="1 second", period="1 minute").per
     '1 second'
     """
 

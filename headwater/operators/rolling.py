@@ -27,7 +27,7 @@ class Rolling(OrderedOperator):
     that wait.
 
     >>> from headwater.operators import Rolling, agg
-    >>> Rolling(period="1 hour", on="at", by="card", compute={"usual": agg.mean("amount")}, closed="left").closed
+    >>> Rolling(period="1 hour", by="card", compute={"usual": agg.mean("amount")}, closed="left").closed
     'left'
     """
 

@@ -51,7 +51,7 @@ class SeenBefore(EventTimeOperator):
     Rows come out at once, so of two rows that arrive in the wrong order the later one may be the one that is new. A row
     whose value is null has `seen` null.
 
-    >>> SeenBefore(by="account", of="device", time="at", period="30 days").into
+    >>> SeenBefore(by="account", of="device", period="30 days").into
     'seen'
     """
 
@@ -109,7 +109,7 @@ class SeenBefore(EventTimeOperator):
             for names in (self.values, self.keys)
         )
         made = rows.withColumn(VALUE, F.when(~without_value, value))
-        # A row without a key has no shard either, and the engine puts it aside; one without a value goes anywhere.
+        # A row without a key has no shard either, and the engine sends it to `rejected`; one without a value goes anywhere.
         shard = F.coalesce(F.pmod(F.col(VALUE), F.lit(self.shards)), F.lit(0))
         return apply(operator.contract, made.withColumn(SHARD, F.when(~without_key, shard)), partitions=self.partitions)
 

@@ -47,7 +47,7 @@ class Session(RowWindowOperator):
     in Beam. Without `compute`, rows get the column `window`, for Spark's own `groupBy`.
 
     >>> from headwater.operators import Session, agg
-    >>> Session(gap="30 minutes", time="at", by="user", compute={"pages": agg.count()}, emit="changes").gap
+    >>> Session(gap="30 minutes", by="user", compute={"pages": agg.count()}, emit="changes").gap
     '30 minutes'
     """
 

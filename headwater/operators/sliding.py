@@ -46,7 +46,7 @@ class Sliding(RowWindowOperator):
     window begin before 1970, as there.
 
     >>> from headwater.operators import Sliding, agg
-    >>> Sliding(size="5 minutes", time="at", by="card", compute={"spent": agg.sum("amount")}, windows="trailing").size
+    >>> Sliding(size="5 minutes", by="card", compute={"spent": agg.sum("amount")}, windows="trailing").size
     '5 minutes'
     """
 

@@ -45,7 +45,7 @@ class Trend(OrderedOperator):
     that began. A value that is null, NaN or infinite is left out. State: one row for each row of the last `period`.
 
     >>> from headwater.operators import Trend
-    >>> Trend(of="celsius", on="at", by="machine", period="10 minutes", per="1 minute", horizon="1 hour").horizon
+    >>> Trend(of="celsius", by="machine", period="10 minutes", per="1 minute", horizon="1 hour").horizon
     '1 hour'
     """
 

@@ -206,7 +206,7 @@ def rows(count: int) -> AfterCount:
 
 
 def check_trigger(name: str, value: object) -> None:
-    """Refuse what is no trigger."""
+    """Raise unless the value is a trigger."""
     if not isinstance(value, Trigger):
         raise ArgumentInvalid(name=name, value=value, expected='a trigger, such as rows(100) or every("5 seconds")')
 

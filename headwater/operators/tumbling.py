@@ -19,16 +19,17 @@ class Tumbling(WindowOperator):
     """Aggregate the rows of each key per window of fixed length, or per day, month or year of a time zone.
 
     A window holds its start and not its end. With `emit="final"` its result comes once, when the watermark (the latest
-    event time less its delay) has passed its end by `allowed_lateness`; with `"changes"` each batch says what it changes, as a
-    changelog with `_op`, and with `"every_change"` every row does. A row whose window is closed is late: counted, and a sample
-    kept (`late="drop"`), or kept whole (`late="side_output"`). State: one row per key and open window.
+    event time less its delay) has passed its end by `allowed_lateness`; with `"changes"` each batch says what it changes,
+    as a changelog with `_op`, and with `"every_change"` every row does. A row whose window is closed is late: counted, and
+    a sample kept (`late="drop"`), or kept whole (`late="side_output"`). State: one row per key and open window. The event
+    time is that of the rows, as their topic declares it, unless `time` says otherwise.
 
     Without `compute`, rows get a column `window` for Spark's own `groupBy`.
 
     >>> from headwater.operators import Tumbling, agg
-    >>> Tumbling(size="1 minute", time="at", by="card", compute={"total": agg.sum("amount")}).size
+    >>> Tumbling(size="1 minute", by="card", compute={"total": agg.sum("amount")}).size
     '1 minute'
-    >>> Tumbling(size="1 month", zone="Europe/Berlin", time="at", compute={"sales": agg.count()}).zone
+    >>> Tumbling(size="1 month", zone="Europe/Berlin", compute={"sales": agg.count()}).zone
     'Europe/Berlin'
     """
 

@@ -1,6 +1,6 @@
 """Aggregates of numbers: counts, sums, means and deviations, also with what is past counting ever less.
 
-`Steady` is for tables, which take rows back. Infinity less infinity is not zero. So values that are no finite numbers are
+`Steady` is for tables, which retract rows. Infinity less infinity is not zero. So values that are no finite numbers are
 counted apart, and the sum is that of the rest: a NaN that is corrected leaves no trace.
 """
 
@@ -200,7 +200,7 @@ def summed(values: npt.NDArray[np.generic], groups: Groups) -> npt.NDArray[np.ge
 
 
 def half_life_us(half_life: Duration | None) -> float | None:
-    """A half-life in microseconds; one that is no time is refused."""
+    """Return a half-life in microseconds; raise unless it is a duration."""
     if half_life is None:
         return None
     seconds = parse_seconds(half_life, name="half_life")

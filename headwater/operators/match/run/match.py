@@ -1,6 +1,6 @@
 """`Match`: patterns in the order of events, as SQL's MATCH_RECOGNIZE says them or as the builder builds them.
 
-Rows before the watermark (`reached_us`) are complete and searched; later ones wait. A search that needs a row which is
+Rows before the watermark (`local_watermark_us`) are complete and searched; later ones wait. A search that needs a row which is
 not there yet is open: the key keeps its rows from the open start on, and a timer wakes the key when the time of the
 search is over.
 """
@@ -67,12 +67,13 @@ class Match(EventTimeOperator):
 
     `pattern` is the text of a MATCH_RECOGNIZE, or a pattern of the builder. Rows are matched up to the watermark; a match
     comes out as soon as its rows are there and no row that may still come could be preferred. `by` stands in for
-    PARTITION BY where the pattern has none, and the event time for ORDER BY. With `timed_out="side_output"`, partial matches that ran out of their
-    WITHIN go to the side `timed_out`; no further event is needed for that. State: of each key the rows since the first
-    start that is undecided, at most `partials_max`; beyond, the oldest start is given up, counted, and told in the side
-    `dropped`. So is a search of more than `steps_max` steps.
+    PARTITION BY where the pattern has none, and the event time of the rows for ORDER BY. With
+    `timed_out="side_output"`, partial matches that ran out of their WITHIN go to the side output `timed_out`; no further
+    event is needed for that. State: of each key the rows since the first start that is undecided, at most
+    `partials_max`; beyond, the oldest start is dropped, counted, and a row of the side output `dropped`. So is a search
+    of more than `steps_max` steps.
 
-    >>> Match("PATTERN (small{2,} big) DEFINE small AS amount < 5, big AS amount > 500", time="at", by="card").by
+    >>> Match("PATTERN (small{2,} big) DEFINE small AS amount < 5, big AS amount > 500", by="card").by
     'card'
     """
 

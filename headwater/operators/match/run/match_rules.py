@@ -97,7 +97,7 @@ class MatchRules(EventTimeOperator):
     is undecided for any rule, and one row for each rule that has begun there or has had a match.
 
     >>> from headwater.engine.contract import Broadcast
-    >>> MatchRules(rules=Broadcast(log="log", topic="rules"), time="at", by="card").by
+    >>> MatchRules(rules=Broadcast(log="log", topic="rules"), by="card").by
     'card'
     """
 

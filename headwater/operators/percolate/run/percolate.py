@@ -80,7 +80,8 @@ class Percolate:
     `queries` is a table of an app, a topic (its name, with `log`), or a fixed set: a mapping from ids to queries. The rows
     of a table have `id` and `query` (a query string, or JSON in Elasticsearch's form), and may have `metadata` and
     `enabled`; a change counts from the next batch on. Queries are indexed, so that a document is tried only with those
-    that it may satisfy. Stateless: no shuffle, no key; each worker holds the index of all queries in memory.
+    that it may satisfy. `now` in a query is the event time of the document, or where it has none the processing time of
+    its batch. Stateless: no shuffle, no key; each worker holds the index of all queries in memory.
 
     A row for each match: the document, `query_id`, `score`, `highlights`, `metadata`, `queries_version`. With
     `collect=True` a row for each document, with the list of its `matches`. What a query costs: `percolate.costs`.
