@@ -5,6 +5,6 @@
 the `parts`.
 """
 
-from headwater.console.serving import PATH, console_for_server, page_of, served_with_console
+from headwater.console.mount import PATH, console_for_server, page_of, served_with_console
 
 __all__ = ["PATH", "console_for_server", "page_of", "served_with_console"]

@@ -1,4 +1,4 @@
-"""What every page knows: the log, the apps on it, what was measured of late, and who looks."""
+"""What all pages share: the log, the apps on it, recent measurements, sessions and the audit topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Context:
     audit: Audit | None
     #: The id of the token that each visitor has logged in with, by the id in their cookie.
     sessions: Kept[str] = field(default_factory=lambda: Kept(count_max=SESSIONS_MAX, seconds_max=DAY))
-    #: Whatever a screen wants to share between its visitors, by its own name. Any: each screen has its own.
+    #: Values that a screen shares between its visitors, by name. Any: each screen has its own types.
     shared: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _failures: Buckets = field(init=False)
@@ -52,7 +52,7 @@ class Context:
 
     @cached_property
     def services(self) -> Services:
-        """The services for what all visitors share, which sees everything. Pages show a visitor only their part of it."""
+        """The services with all rights, for what visitors share. A page shows its visitor only what their scopes allow."""
         return local(self.host, address="console")
 
     @property
@@ -61,8 +61,8 @@ class Context:
         return self.host.runner is not None and self.host.runner.spark is None
 
     def caller(self, visitor: str) -> Caller | None:
-        """Who looks; None for somebody who must log in first, or again: tokens are looked at each time."""
-        # Once asked for, tokens stay asked for: whoever revokes the last one does not mean to let everybody in.
+        """The caller of a visitor; None if the visitor must log in (again). Tokens are checked each time."""
+        # Once the log has had a token, every visitor needs one: revoking the last token must not open the console.
         self.guarded = self.guarded or bool(self.tokens)
         if not self.guarded:
             return LOCAL
@@ -70,7 +70,7 @@ class Context:
         return None if token is None else self.tokens.holder(token)
 
     def log_in(self, visitor: str, text: str, *, address: str) -> Caller:
-        """Remember a visitor who has shown a good token; whoever shows many wrong ones must wait."""
+        """Start a session for a visitor with a valid token; limit the rate of invalid tokens by address."""
         try:
             caller = self.tokens.check(text)
         except TokenInvalid:
@@ -84,7 +84,7 @@ class Context:
         self.sessions.pop(visitor)
 
     def share(self, name: str, make: Callable[[], T]) -> T:
-        """What all visitors of a screen have in common, made when the first of them comes."""
+        """A value that all visitors of a screen share; made at the first call."""
         with self._lock:
             if name not in self.shared:
                 self.shared[name] = make()
@@ -92,7 +92,7 @@ class Context:
             return found
 
     def note(self, caller: Caller, action: str, target: str) -> None:
-        """Write down that somebody has changed something, as the server does for requests."""
+        """Record a change in the audit topic, as the server does for requests."""
         if self.audit is not None:
             self.audit.record(caller=caller, address="console", action=action, target=target, status=200)
 

@@ -16,10 +16,10 @@ from headwater.console.context import context
 from headwater.http.guard import App, Receive, Scope, Send
 
 LOGIN = "/login"
-#: What the login page needs before anybody has logged in; nothing in it is of this log.
+#: Paths that need no login: the login page and its static files, none of which hold data of this log.
 OPEN_PATHS = (LOGIN, "/static-headwater/", f"/_nicegui/{__version__}/static/")
 #: Scripts and styles in the page itself are how NiceGUI works, and Vue compiles its templates in the browser. Nothing may be
-#: loaded from other hosts or sent to them, whatever a page is made to hold, and nobody may put the console into a frame.
+#: loaded from other hosts or sent to them, whatever a page contains, and no other page may show the console in a frame.
 HEADERS = {
     "Content-Security-Policy": "; ".join(
         (
@@ -97,7 +97,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _while_welcome(scope: Scope, receive: Receive) -> Receive:
-    """What an open page sends, as long as whoever opened it is still known; the rest is not even looked at."""
+    """Receive the messages of an open page; drop them as soon as the session of the page has ended."""
 
     async def next_message() -> Scope:
         while True:

@@ -29,7 +29,7 @@ SHARE_MAX = 0.1
 SERIES_MAX = 20_000
 #: Up to so many topics, each of them is looked at each time, and has a point in its lines for each look.
 DENSE_TOPICS_MAX = 500
-#: Beyond that, those that nobody writes to are looked at once in so many looks: compaction changes only their size.
+#: Beyond that, a topic whose files have not changed is measured once in so many rounds: only compaction changes its size.
 TURNS = 60
 #: A file that was written more recently than this is not believed to stay as it is.
 TICK_NS = 4_000_000_000
@@ -40,7 +40,7 @@ logger = logging.getLogger("headwater.console")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNow:
+class TopicStatus:
     """A topic as it was last looked at."""
 
     name: str
@@ -66,7 +66,7 @@ class History:
         self._before: dict[str, tuple[float, int]] = {}
         self._states: dict[str, tuple[Path, tuple[int, int]]] = {}
         self._turn = 0
-        self.topics: dict[str, TopicNow] = {}
+        self.topics: dict[str, TopicStatus] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
         self.silent: list[str] = []
@@ -174,7 +174,7 @@ class History:
         # Clocks of file systems tick slowly: what was written a moment ago may be written again in the same tick.
         return now != signature or time.time_ns() - now[1] < TICK_NS
 
-    def _topic(self, name: str, *, is_dense: bool) -> TopicNow:
+    def _topic(self, name: str, *, is_dense: bool) -> TopicStatus:
         path = local_log(self._log).handle(name).state.path
         self._states[name] = path, _signature(path)  # first: what is written while we look is seen by the next look
         described, now = self._log.describe(name), time.time()
@@ -185,7 +185,7 @@ class History:
         appended = [one.appended_at_us for one in described.partitions if one.appended_at_us is not None]
         if is_dense or rate or ("topic", name, "rate") in self._series:
             self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
-        return TopicNow(
+        return TopicStatus(
             name=name,
             partitions=len(described.partitions),
             rows=described.rows,
@@ -231,7 +231,7 @@ class History:
         }
         self._forget("query", queries - set(names))
 
-    def _note_total(self, topics: dict[str, TopicNow]) -> None:
+    def _note_total(self, topics: dict[str, TopicStatus]) -> None:
         """Rows a second of all topics together, so that no page has to add up the lines of ten thousand."""
         total = sum(one.rate for one in topics.values() if not one.name.startswith("__"))
         self.rates.append((time.time(), total))

@@ -22,7 +22,7 @@ LOGO = (
     '<path d="M3 19c3-3 6-3 9 0s6 3 9 0" opacity=".4"/></svg>'
 )
 #: Longer than any token.
-TOKEN_LETTERS_MAX = 1_000
+TOKEN_CHARACTERS_MAX = 1_000
 
 
 def add_login(app: FastAPI) -> None:
@@ -37,9 +37,9 @@ def add_login(app: FastAPI) -> None:
     @app.post("/login", include_in_schema=False)
     async def enter(request: Request) -> Response:
         form = await request.form(max_files=0, max_fields=4)
-        to, text = str(form.get("to", "")), str(form.get("token", "")).strip()[:TOKEN_LETTERS_MAX]
+        to, text = str(form.get("to", "")), str(form.get("token", "")).strip()[:TOKEN_CHARACTERS_MAX]
         address = request.client.host if request.client else "unknown"
-        # A new session with each login: whoever knew the old one is not let in with it.
+        # A new session with each login, against session fixation.
         visitor = str(uuid.uuid4())
         try:
             caller = context().log_in(visitor, text, address=address)

@@ -1,4 +1,4 @@
-"""The threads in which pages read. Looks are short and many; statements may be long, and take nobody else's place."""
+"""The thread pools of pages: one for short reads, one for statements, so that long statements delay no page."""
 
 from __future__ import annotations
 

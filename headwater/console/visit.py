@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headwater.console.context import context
-from headwater.console.history import TopicNow
+from headwater.console.history import TopicStatus
 from headwater.log.port import Lag
 from headwater.services.callers import Caller
 from headwater.services.services import Services, local
@@ -19,7 +19,7 @@ class Visit:
     caller: Caller
     dark: bool = False
 
-    def topics(self) -> list[TopicNow]:
+    def topics(self) -> list[TopicStatus]:
         """The topics that this visitor sees, as they were last measured."""
         return [one for one in context().history.topics.values() if self.caller.sees(one.name)]
 

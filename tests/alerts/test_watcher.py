@@ -23,7 +23,7 @@ from headwater.log import Lag, Log
 from headwater.log.errors import NameInvalid
 from headwater.views.errors import StatementInvalid
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
-from tests.console.elsewhere import running_elsewhere
+from tests.console.other_app import running_elsewhere
 from tests.http.test_views import keep
 
 

@@ -58,7 +58,7 @@ def orders_per_minute(orders: DataFrame) -> DataFrame:
 
 @app.topic(key="card", time="at", trigger="1 second")
 def alerts(payments: DataFrame) -> DataFrame:
-    """Somebody tries a stolen card out with small payments, and then makes a large one."""
+    """A stolen card is tried out with small payments, and then used for a large one."""
     return payments.transform(Match(CARD_TRIED_OUT, time=hw.EventTime("at", delay="2 seconds")))
 
 

@@ -41,13 +41,13 @@ from headwater.services import app_services
 from headwater.spark.errors import JavaMissing
 from headwater.spark.java import find_java
 from tests.console import company
+from tests.console.accessibility import TROUBLES
 from tests.console.bank import make_bank
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.troubles import TROUBLES
+from tests.console.simulation import SimulatedConsole, simulated
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
-#: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
+#: Removed from the environment: the processes that tests start would refuse it as an unknown setting.
 WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
 #: Where a page looks the same but for its colours, the second is opened for its picture alone.
 LOOKS = (False, True) if WANTS_PICTURES else (False,)
@@ -102,8 +102,7 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
 
 
 class Visitor:
-    """Somebody at a browser. Whatever the page asks of other hosts, every error in it, and every control without a name, is
-    a failure of the test."""
+    """A user at a browser. A request to another host, an error in a page, or a control without a name fails the test."""
 
     def __init__(self, browser: Browser, address: str, *, dark: bool = False, phone: bool = False) -> None:
         self.address = address
@@ -328,7 +327,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 feed.late()
                 feed.broken()
                 one.until(lambda: opened.describe("orders.dlq").rows >= 3, "the broken orders are dead letters")
-                one.until(lambda: opened.describe("orders.late").rows >= 5, "the late orders are put aside")
+                one.until(lambda: opened.describe("orders.late").rows >= 5, "the late orders are in their side output")
                 yield one
         finally:
             process.send_signal(signal.SIGTERM)

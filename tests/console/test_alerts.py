@@ -1,4 +1,4 @@
-"""Alerts in the page: rules made, tried, fired, tested, snoozed and removed; and told of in every open page."""
+"""Alerts in the page: rules are created, tried, fired, tested, snoozed and removed; and every open page notifies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.console.context import context
 from headwater.log import Lag, Log
 from headwater.services import app_services
 from tests.console.conftest import PHONE, WANTS_PICTURES, Running, Served, Visit, Visitor, serving
-from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
+from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 from tests.waiting import until
 
 #: Keeps what would be shown, and how often the page has asked for leave.
@@ -161,15 +161,15 @@ def test_a_receiver_that_is_away_is_named(console: SimulatedConsole, watcher: Wa
     away = "http://127.0.0.1:9/"
     watcher.put(Rule(name="nobody-there", kind="lag", group="billing", threshold=1e9, webhooks=(away,)))
     page = console.open("/alerts/nobody-there").press("Send a test").sees(away).press("Send")
-    page.hears("http://127.0.0.1:9/ was not told")
+    page.hears("http://127.0.0.1:9/ was not notified")
     assert "failed" in page.sees_row("History of the rule", ".* test ")
 
 
 def test_snooze_wake_pause_resume_and_remove(console: SimulatedConsole, watcher: Watcher) -> None:
     watcher.put(Rule(name="handled", kind="lag", group="billing", threshold=1))
     page = looked(console.open("/alerts/handled")).sees("firing", within="State")
-    page.press("Snooze").press("for 1 hour").sees("snoozed until", within="Tells")
-    page.press("Wake up").sees("browsers", within="Tells")
+    page.press("Snooze").press("for 1 hour").sees("snoozed until", within="Notifies")
+    page.press("Wake up").sees("browsers", within="Notifies")
     page.press("Pause").sees("Pause handled?").press("Cancel").sees_not("Pause handled?").sees("firing", within="State")
     page.press("Pause").sees("Pause handled?").press("Pause").sees("paused", within="State")
     page.press("Resume").hears("The rule is watched again.")

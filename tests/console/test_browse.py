@@ -13,7 +13,7 @@ from headwater.log import Log
 from headwater.log.embedded import local_log
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.waiting import until
 
 
@@ -76,8 +76,8 @@ def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(console: Simula
 
 
 def test_a_long_value_is_cut_until_all_of_it_is_wanted(console: SimulatedConsole) -> None:
-    page = console.open("/topics/long/browse").pick_line("0/0").sees("16,000 of 1,000,000 letters are shown.")
-    page.press("Show all").sees_not("letters are shown")
+    page = console.open("/topics/long/browse").pick_line("0/0").sees("16,000 of 1,000,000 characters are shown.")
+    page.press("Show all").sees_not("characters are shown")
     assert "y" * 1_000_000 in page.markup()
 
 

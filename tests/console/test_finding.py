@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
-from headwater.console.rules.matches import Source, drawn_column
-from headwater.console.rules.trial import Bench, check
+from headwater.console.rules.matches import MatchTopic, drawn_column
+from headwater.console.rules.trial import TrialInput, check
 from headwater.engine.finder import Finder, applied_finders, note_finder
 from headwater.operators.match import Match, begin
 from headwater.operators.percolate import Percolate, Text
@@ -35,7 +35,7 @@ def test_a_finder_survives_json() -> None:
 def test_a_search_is_read_elsewhere_as_the_operator_reads_it() -> None:
     told = Percolate(queries="searches", log="./data", fields={"title": Text("english", stop_words=True)}).finder()
     settings = json.loads(json.dumps(told.to_json()))["settings"]
-    bench = Bench(kind="searches", topic="articles", schema=SCHEMA, time=None, by=(), settings=settings)
+    bench = TrialInput(kind="searches", topic="articles", schema=SCHEMA, time=None, by=(), settings=settings)
     check(bench, "title:storms AND price:<10")
 
 
@@ -56,7 +56,7 @@ def test_the_number_that_a_pattern_looks_at_is_drawn_and_not_one_that_it_only_te
         "DEFINE a AS amount < 5, b AS amount > 500"
     )
     match = Match(text, name="fraud")
-    source = Source(topic="stolen", kind="pattern", finder=match.finder(match.rule()))
+    source = MatchTopic(topic="stolen", kind="pattern", finder=match.finder(match.rule()))
     rows = pa.schema(
         [("payment", pa.int64()), ("card", pa.int64()), ("amount", pa.float64()), ("at", pa.timestamp("us", "UTC"))]
     )

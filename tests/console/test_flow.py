@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.apps.status import QueryStatus
-from headwater.console.history import TopicNow, series_names
+from headwater.console.history import TopicStatus, series_names
 from headwater.console.queries.reasons import watermark_reason
 from headwater.console.topology.flow import Flow, Station, around, flow_of
 from headwater.console.topology.numbers import rates_of
 from headwater.log.port import Lag
-from tests.console.staged import graph_of
+from tests.console.stage import graph_of
 
 SHOP = graph_of({"spend": (["payments", "cards"], ["spend", "spend.late"])}, app="shop")
 BANK = graph_of({"watch": (["spend"], ["watch", "sink:mail:boss"]), "spend": (["cards"], ["spend_copy"])}, app="bank")
@@ -24,8 +24,8 @@ def lag(group: str, topic: str) -> Lag:
     return Lag(group=group, topic=topic, partition=0, committed=1, offset_start=0, offset_next=4, seconds=0.0)
 
 
-def topic(name: str, rate: float) -> TopicNow:
-    return TopicNow(name=name, partitions=1, rows=0, bytes=0, offset_next=0, appended_at_us=None, rate=rate)
+def topic(name: str, rate: float) -> TopicStatus:
+    return TopicStatus(name=name, partitions=1, rows=0, bytes=0, offset_next=0, appended_at_us=None, rate=rate)
 
 
 def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() -> None:

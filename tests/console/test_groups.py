@@ -8,11 +8,11 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.groups.reset_dialog import Choice
+from headwater.console.groups.reset_dialog import ResetChoice
 from headwater.errors import ArgumentInvalid
 from headwater.log import Log
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.waiting import until
 
 SCHEMA = "customer string, amount long"
@@ -193,9 +193,9 @@ def test_the_history_of_a_group_is_drawn_and_fits_a_phone(shared: Served, prefix
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "ten", "9" * 30, "--5", "٣"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(ArgumentInvalid):
-        _ = Choice(topic="orders", partitions=(), way="offset", text=text).position
+        _ = ResetChoice(topic="orders", partitions=(), way="offset", text=text).position
 
 
 def test_numbers_are_taken_as_people_write_them() -> None:
-    assert Choice(topic="orders", partitions=(), way="offset", text=" 1,200 ").position == "1200"
-    assert Choice(topic="orders", partitions=(), way="time", text=" 1h ago").position == "@1h ago"
+    assert ResetChoice(topic="orders", partitions=(), way="offset", text=" 1,200 ").position == "1200"
+    assert ResetChoice(topic="orders", partitions=(), way="time", text=" 1h ago").position == "@1h ago"

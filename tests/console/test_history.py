@@ -18,7 +18,7 @@ from headwater.services.callers import LOCAL, Caller, Scope
 from headwater.services.host import Host
 from headwater.services.queries import Queries, QueryList
 from headwater.services.settings import Settings
-from tests.console.elsewhere import running_elsewhere
+from tests.console.other_app import running_elsewhere
 
 SCHEMA = "customer string, amount long"
 
@@ -84,7 +84,7 @@ def test_all_topics_have_their_turn_and_those_that_are_gone_are_forgotten(log: L
     assert set(described) == set(log.topics()) == set(history.topics)
 
 
-def test_a_topic_made_anew_is_seen_as_new(log: Log, many: list[str]) -> None:
+def test_a_topic_created_again_is_measured_as_new(log: Log, many: list[str]) -> None:
     history = History(log, queries_of(log))
     log.append(many[4], [{"customer": "ada", "amount": 1}] * 7)
     history.look()
@@ -137,7 +137,7 @@ def test_the_rates_of_all_topics_are_added_up_once_a_look(log: Log, many: list[s
     assert [rate for _, rate in history.rates] == [0.0, history.topics[many[3]].rate + history.topics[many[4]].rate]
 
 
-def test_an_app_that_hangs_holds_up_nobody_and_is_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_that_hangs_delays_no_other_and_is_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.services.queries.ASK_SECONDS_MAX", 2.0)
     history = History(log, queries_of(log))
     with (
@@ -168,7 +168,7 @@ def test_numbers_that_are_not_measured_any_more_are_called_old(
     assert liveness_told(history, LOCAL) == "live"
 
     def fails() -> None:
-        raise TypeError("nobody knows why")
+        raise TypeError("an unexpected error")
 
     monkeypatch.setattr(history, "_look_at_groups", fails)
     monkeypatch.setattr(measured, "STALE_SECONDS", 0.0)
@@ -177,5 +177,5 @@ def test_numbers_that_are_not_measured_any_more_are_called_old(
     log.create("orders", "id long")
     history.look()
     assert list(history.topics) == ["orders"]  # the rest is looked at all the same
-    assert "nobody knows why" in caplog.text
+    assert "an unexpected error" in caplog.text
     assert liveness_told(history, LOCAL).endswith(" old")

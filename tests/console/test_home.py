@@ -14,7 +14,7 @@ from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
 from tests.console.conftest import LOOKS, WANTS_PICTURES, Running, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 
 SCHEMA = "customer string, amount long"
 

@@ -18,8 +18,8 @@ from headwater.apps.status import QueryStatus
 from headwater.console.queries.late_rows import CLASSES, SHOWN_MAX, histogram, samples_of
 from headwater.log import Log
 from tests.console.conftest import Running, Visit
-from tests.console.simulated import simulated
-from tests.console.staged import APP, Stage, runner_of
+from tests.console.simulation import simulated
+from tests.console.stage import APP, Stage, runner_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

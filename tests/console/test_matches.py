@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.rules.matches import Source, events_of, matches_of, sources_of
+from headwater.console.rules.matches import MatchTopic, events_of, matches_of, sources_of
 from headwater.engine.finder import Finder
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, make_bank, payments_of
 from tests.console.conftest import PHONE, Running, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -142,7 +142,7 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
         ]
         log.append("alerts", [{"card": card, "first": first, "last": last} for card, first, last in spans])
         finder = Finder(kind="pattern", operator="m", time="at", by=("card",))
-        source = Source(topic="alerts", kind="pattern", query="alerts", reads=("payments",), finder=finder)
+        source = MatchTopic(topic="alerts", kind="pattern", query="alerts", reads=("payments",), finder=finder)
         matches = matches_of(log, source, rows=100)
         events = events_of(log, matches)
         for match in matches:

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 import headwater
-from headwater.console.rules.rule_tables import Stored, stored_in, tables_of, write
-from headwater.console.rules.trial import Bench, bench_of, tried
+from headwater.console.rules.rule_tables import StoredRule, stored_in, tables_of, write
+from headwater.console.rules.trial import TrialInput, bench_of, tried
 from headwater.log import Log
 from headwater.log.errors import KeyConflict
 from headwater.services.audit import AUDIT_TOPIC as AUDIT
 from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, TRIED_OUT, make_bank
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 from tests.waiting import until
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def stored(log: Log, topic: str = "rules") -> dict[str, Stored]:
+def stored(log: Log, topic: str = "rules") -> dict[str, StoredRule]:
     [table] = [one for one in tables_of(log) if one.topic == topic]
     return stored_in(log, table)
 
@@ -214,7 +214,7 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
         assert isinstance(log, Log)
         log.create("payments", {"card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
         log.append("payments", rows)
-        bench = Bench(kind="rules", topic="payments", schema=log.topic("payments").schema, time="at", by=("card",))
+        bench = TrialInput(kind="rules", topic="payments", schema=log.topic("payments").schema, time="at", by=("card",))
         trial = tried(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
     wanted = pairs(rows[-last:])
     told = sorted(

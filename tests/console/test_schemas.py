@@ -18,7 +18,7 @@ from headwater.console.schemas.page import lines_between
 from headwater.log import Log
 from headwater.services.schema_registry import SchemaRegistry
 from tests.console.conftest import Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 
 DRAFT = "Columns, as `name type [not null]`, or JSON"
 

@@ -12,7 +12,7 @@ import headwater
 from headwater.log import Log
 from tests.console.conftest import Served, Visit
 from tests.console.shop import BIG, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 
 
 def fill(log: Log, name: str = "orders") -> None:

@@ -14,7 +14,7 @@ from headwater.log import Log
 from headwater.views.errors import StatementInvalid
 from headwater.views.sql import Sql
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
+from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 from tests.waiting import until
 
 CARD = 73_314_510_714_175_488

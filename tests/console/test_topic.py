@@ -13,7 +13,7 @@ from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.conftest import WANTS_PICTURES, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.waiting import until
 
 JSON = "JSON: one object, an array of them, or one a line"

@@ -15,8 +15,8 @@ from headwater.console.topology import page as topology
 from headwater.log import Log
 from tests.console import company
 from tests.console.conftest import LOOKS, PHONE, Running, Visit
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.staged import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
+from tests.console.simulation import SimulatedConsole, simulated
+from tests.console.stage import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
 from tests.waiting import until
 
 QUERIES: dict[str, tuple[list[str], list[str]]] = {

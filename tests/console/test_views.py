@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from headwater.console.views.page import Found, One
+from headwater.console.views.page import ViewContent, ViewPage
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from headwater.views import ViewKeeper
 from tests.console.conftest import PHONE, Running, Visit
-from tests.console.kept import APP, keeping, kept, runner_of
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
+from tests.console.view_app import APP, keeping, kept, runner_of
 from tests.waiting import until
 
 CARD = 73_314_510_714_175_488
@@ -97,22 +97,22 @@ def test_rows_that_come_after_another_order_was_chosen_are_not_shown(
     console: SimulatedConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, rows = console.open("/views/spend"), "Rows of spend"
-    look, show, shown = One.look, One.show, []
+    look, show, shown = ViewPage.look, ViewPage.show, []
     begun, released = threading.Event(), threading.Event()
 
-    def slow_look(self: One) -> Found:
+    def slow_look(self: ViewPage) -> ViewContent:
         found = look(self)
         if isinstance(found.chosen, tuple) and found.chosen[1:] == ("1", False):
             begun.set()
             assert released.wait(60)
         return found
 
-    def noted_show(self: One, found: Found) -> None:
+    def noted_show(self: ViewPage, found: ViewContent) -> None:
         show(self, found)
         shown.append(found.chosen)
 
-    monkeypatch.setattr(One, "look", slow_look)
-    monkeypatch.setattr(One, "show", noted_show)
+    monkeypatch.setattr(ViewPage, "look", slow_look)
+    monkeypatch.setattr(ViewPage, "show", noted_show)
     page.trigger(rows, "sort", "1")
     until(begun.is_set, "the first look has its rows")
     page.trigger(rows, "sort", "1").sees_first(rows, r"\d+ 119 ")

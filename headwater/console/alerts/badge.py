@@ -30,7 +30,7 @@ TITLES = {"firing": "Firing", "reminder": "Still firing", "resolved": "Resolved"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlertsNow:
+class AlertStatus:
     """The rules and their states, and the latest changes that browsers show."""
 
     rules: Rules
@@ -43,7 +43,7 @@ class AlertsNow:
         return [one for one in self.rules.rules if one.state == "firing"]
 
 
-class Alerts:
+class SharedAlerts:
     """The rules for all pages, read at most every two seconds."""
 
     def __init__(self, service: AlertService) -> None:
@@ -52,16 +52,16 @@ class Alerts:
         self._heard: deque[Change] = deque(maxlen=HEARD_MAX)
         self._lock = threading.Lock()
         self._looked = 0.0
-        self._now: AlertsNow | None = None
+        self._now: AlertStatus | None = None
 
-    def now(self) -> AlertsNow:
+    def now(self) -> AlertStatus:
         """The present state; touches the disk, so not for the event loop."""
         with self._lock:
             if self._now is None or time.monotonic() - self._looked >= LOOK_SECONDS:
                 new = self._service.changes(self._position)
                 self._heard.extend(new.changes)
                 self._position = new.next
-                self._now = AlertsNow(rules=self._service.rules(), heard=tuple(self._heard), position=self._position)
+                self._now = AlertStatus(rules=self._service.rules(), heard=tuple(self._heard), position=self._position)
                 self._looked = time.monotonic()
             return self._now
 
@@ -71,9 +71,9 @@ class Alerts:
             self._looked = 0.0
 
 
-def alerts() -> Alerts:
+def alerts() -> SharedAlerts:
     """The rules for all pages. Only pages of callers with `read:*` show them, and none shows an address of a webhook."""
-    return context().share("alerts", lambda: Alerts(AlertService(context().host)))
+    return context().share("alerts", lambda: SharedAlerts(AlertService(context().host)))
 
 
 def follow(visit: Visit, badge: ui.label) -> None:
@@ -83,7 +83,7 @@ def follow(visit: Visit, badge: ui.label) -> None:
         return
     position: int | None = None
 
-    def show(now: AlertsNow) -> None:
+    def show(now: AlertStatus) -> None:
         nonlocal position
         count = len(now.firing)
         badge.set_text(str(count))

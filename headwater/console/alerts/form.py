@@ -11,7 +11,7 @@ from nicegui import ui
 from headwater.alerts import Rule
 from headwater.alerts.rule import SEVERITIES, UNITS
 from headwater.console.alerts.badge import alerts
-from headwater.console.alerts.preview import Preview, preview_of
+from headwater.console.alerts.preview import RulePreview, preview_of
 from headwater.console.alerts.words import KINDS
 from headwater.console.context import context
 from headwater.console.kit.chart import LineChart
@@ -40,7 +40,7 @@ LIMITS = {
 READINGS_TOLD = 3
 
 
-class RuleForm:
+class RuleDialog:
     """A dialog for a new rule, or for one that is there. `after` is told when it has been saved."""
 
     def __init__(self, visit: Visit, after: Callable[[], Any]) -> None:
@@ -78,7 +78,7 @@ class RuleForm:
         with block("alert-fields"):
             self._inputs["webhooks"] = self._area("Webhooks, one on a line", "https://…")
             self._inputs["emails"] = self._area("E-mails, one on a line", "desk@example.com")
-            self._inputs["note"] = self._area("Note for whoever is told", "What to do about it")
+            self._inputs["note"] = self._area("Note for the receivers", "What to do about it")
             self._inputs["browser"] = ui.switch("Notify browsers in which the console is open").classes("wide")
 
     def _build_preview(self) -> None:
@@ -146,7 +146,7 @@ class RuleForm:
         try:
             rule = self._written()
         except HeadwaterError as error:
-            self._show(Preview(trouble=str(error) if self._text("name") else "The rule has no name yet."))
+            self._show(RulePreview(trouble=str(error) if self._text("name") else "The rule has no name yet."))
             return
         found = await read(lambda: preview_of(self._visit, rule, form=f"{id(self)}"))
         if asked == self._asked:  # else the user has changed the form meanwhile
@@ -204,7 +204,7 @@ class RuleForm:
     def _text(self, name: str) -> str:
         return (self._inputs[name].value or "").strip()
 
-    def _show(self, found: Preview) -> None:
+    def _show(self, found: RulePreview) -> None:
         self._save.set_enabled(not found.trouble)
         over = [one for one in found.readings if one.is_over]
         if found.trouble:

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from headwater.alerts import Change, Summary
 from headwater.console.alerts.badge import alerts as shared
-from headwater.console.alerts.form import RuleForm
+from headwater.console.alerts.form import RuleDialog
 from headwater.console.alerts.state_line import state_line, stretches
 from headwater.console.alerts.words import STATES, about, limit, states, tells, told, value, worst
 from headwater.console.kit.layout import block, button, card, empty, heading, note
@@ -32,14 +32,14 @@ COLUMNS = (
     Column(name="limit", label="Fires at"),
     Column(name="line", label="Last 24 hours", width="180px"),
     Column(name="since", label="Since", align="right"),
-    Column(name="tells", label="Tells"),
+    Column(name="tells", label="Notifies"),
 )
 CHANGES = (
     Column(name="at", label="When", width="160px"),
     Column(name="what", label="What", width="110px"),
     Column(name="rule", label="Rule"),
     Column(name="message", label="Message"),
-    Column(name="told", label="Told"),
+    Column(name="told", label="Notified"),
 )
 #: Records of the history that are looked at for one page, and the states of each choice.
 CHANGES_MAX = 1_000
@@ -54,12 +54,12 @@ FILTERS: dict[str, tuple[str, ...]] = {
 @screen("/alerts", title="Alerts", group="Attention", icon="notifications", key="a", order=10)
 async def alerts(visit: Visit) -> None:
     await read(visit.services.alerts.rules)  # a caller who may not see the rules gets an error instead of a page
-    page = Alerts(visit)
+    page = AlertList(visit)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
+class AlertsContent:
     """What the page shows."""
 
     rules: Rules
@@ -67,25 +67,25 @@ class Content:
     changes: list[HistoryEntry]
 
 
-class Alerts:
+class AlertList:
     """The page, and how it is kept up to date."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._form = RuleForm(visit, self._refresh)
-        self._content: Content | None = None
-        with heading("Alerts", under="Rules that are looked at every few seconds, and who is told.", why="alerts"):
+        self._form = RuleDialog(visit, self._refresh)
+        self._content: AlertsContent | None = None
+        with heading("Alerts", under="Rules that are evaluated every few seconds, and who is notified.", why="alerts"):
             notify_button()
             if visit.caller.may("admin", "*"):
                 button("New rule", self._form.open, icon="add", kind="primary")
-        self._unwatched = note("Nobody looks at the rules now: `headwater serve` and `headwater run` do.", "warn")
+        self._unwatched = note("No process evaluates the rules now: `headwater serve` and `headwater run` do.", "warn")
         self._unwatched.set_visibility(False)
         with block("grid tiles"):
             self._firing = Stat("Firing")
             self._pending = Stat("Pending", why="alert_pending")
             self._errors = Stat("Unknown", why="alert_unknown")
             self._rules = Stat("Rules")
-            self._told = Stat("Still to be told", why="alert_deliveries")
+            self._told = Stat("Notifications waiting", why="alert_deliveries")
         with card("Rules", flush=True) as self._rules_card:
             self._table = Table(COLUMNS, label="Alert rules", none="No rule yet.")
             self._pages = Pages(self._show_rules, size=50)
@@ -96,16 +96,16 @@ class Alerts:
             self._changes = Table(CHANGES, label="History of alerts", none="Nothing has happened yet.")
             self._more = Pages(self._show_changes, size=25)
 
-    def look(self) -> Content:
+    def look(self) -> AlertsContent:
         service = self._visit.services.alerts
         start_us = round((time.time() - DAY) * 1e6)
         day: dict[str, list[Change]] = {}
         for change in service.history(since_us=start_us, limit=CHANGES_MAX):
             day.setdefault(change.rule, []).append(change)
         changes = service.history(limit=CHANGES_MAX, state=list(FILTERS[self._filter.value]))
-        return Content(rules=shared().now().rules, day=day, changes=changes)
+        return AlertsContent(rules=shared().now().rules, day=day, changes=changes)
 
-    def show(self, content: Content) -> None:
+    def show(self, content: AlertsContent) -> None:
         self._content = content
         rules, waiting = content.rules.rules, content.rules.deliveries_waiting
         self._unwatched.set_visibility(not content.rules.watched)
@@ -120,14 +120,14 @@ class Alerts:
         )
         self._errors.set(
             count(len(errors)),
-            foot=", ".join(one.name for one in errors) or "every rule can be judged",
+            foot=", ".join(one.name for one in errors) or "every rule can be evaluated",
             tone="warn" if errors else "",
         )
         paused = len(by_state["paused"])
         self._rules.set(count(len(rules)), foot=f"{paused} paused" if paused else "all are watched")
         self._told.set(
             count(waiting),
-            foot="receivers are away" if waiting else "everybody knows",
+            foot="receivers are away" if waiting else "all are sent",
             tone="warn" if waiting else "",
         )
         self._show_rules()
@@ -182,7 +182,7 @@ class Alerts:
             limit(one.rule),
             drawn(state_line(found, label="Last 24 hours")),
             ago(one.since_us).removesuffix(" ago") if one.since_us else "–",
-            toned("nobody, snoozed", "quiet") if one.is_snoozed else tells(one.rule),
+            toned("none, snoozed", "quiet") if one.is_snoozed else tells(one.rule),
         ]
         return Row(cells, key=one.name)
 
@@ -217,7 +217,7 @@ def change_row(one: HistoryEntry, *, with_rule: bool = True) -> Row:
 
 
 def notify_button() -> None:
-    """Ask the browser for leave to notify; only a click does, never the page by itself."""
+    """The button that asks the browser for permission to show notifications; the page never asks by itself."""
     made = button("Notify me in this browser", icon="notifications_active").classes("ask-notify")
     made.on("click", js_handler="() => headwater.askToNotify()")
     ui.html('<span class="pill good notify-on">This browser is notified</span>', sanitize=False)

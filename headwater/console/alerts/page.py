@@ -11,7 +11,7 @@ from nicegui import ui
 
 from headwater.alerts import AlertState, Delivery, Summary
 from headwater.console.alerts.badge import alerts as shared
-from headwater.console.alerts.form import RuleForm
+from headwater.console.alerts.form import RuleDialog
 from headwater.console.alerts.list_page import CHANGES, CHANGES_MAX, change_row
 from headwater.console.alerts.state_line import state_line, stretches
 from headwater.console.alerts.words import STATES, about, limit, states, tells, value, worst
@@ -41,13 +41,13 @@ SNOOZES = {"15 minutes": 900.0, "1 hour": HOUR, "8 hours": 8 * HOUR, "3 days": 3
 
 @screen("/alerts/{name}", under="/alerts")
 async def alert(visit: Visit, name: str) -> None:
-    page = Alert(visit, name)
+    page = AlertPage(visit, name)
     page.build(await read(page.look))  # a rule that is not there is an error instead of a page
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
+class RuleContent:
     """A rule, its state and its history."""
 
     summary: Summary
@@ -55,18 +55,18 @@ class Content:
     fired: int
 
 
-class Alert:
+class AlertPage:
     """The page of a rule."""
 
     def __init__(self, visit: Visit, name: str) -> None:
         self._visit, self._name = visit, name
-        self._content: Content | None = None
+        self._content: RuleContent | None = None
 
-    def look(self) -> Content:
+    def look(self) -> RuleContent:
         service = self._visit.services.alerts
         changes = service.history(self._name, limit=CHANGES_MAX)
         day_us = round((time.time() - DAY) * 1e6)
-        return Content(
+        return RuleContent(
             summary=service.rule(self._name),
             changes=changes,
             fired=sum(one.state == "firing" and one.at_us >= day_us for one in changes),
@@ -74,9 +74,9 @@ class Alert:
 
     # -- making -------------------------------------------------------------------------------------------------------
 
-    def build(self, content: Content) -> None:
+    def build(self, content: RuleContent) -> None:
         rule = content.summary.rule
-        self._form = RuleForm(self._visit, self._refresh)
+        self._form = RuleDialog(self._visit, self._refresh)
         with heading(self._name, under=_sentence(about(rule)) if rule else "", why="alerts"):
             if self._visit.caller.may("admin", "*"):
                 self._build_actions(has_rule=rule is not None)
@@ -84,7 +84,7 @@ class Alert:
         with block("grid tiles"):
             self._state, self._now = Stat("State"), Stat("Worst now")
             self._limit, self._fired = Stat("Fires at"), Stat("Fired in 24 hours")
-            self._tells = Stat("Tells")
+            self._tells = Stat("Notifies")
         with card("Over time") as made:
             self._span = Segments(list(SPANS), value="24 hours", label="How far back", on_change=self._show_line)
             with made:
@@ -118,7 +118,7 @@ class Alert:
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, content: Content) -> None:
+    def show(self, content: RuleContent) -> None:
         self._content = content
         summary, rule = content.summary, content.summary.rule
         name, tone = STATES[summary.state]
@@ -146,7 +146,7 @@ class Alert:
         if (rule := summary.rule) is None:
             return
         if summary.is_snoozed:
-            self._tells.set("nobody", foot=f"snoozed until {moment(rule.snoozed_until_us)[:16]} UTC", tone="warn")
+            self._tells.set("none", foot=f"snoozed until {moment(rule.snoozed_until_us)[:16]} UTC", tone="warn")
         else:
             self._tells.set(count(len(rule.webhooks) + len(rule.emails) + rule.browser), foot=tells(rule))
 
@@ -242,9 +242,7 @@ class Alert:
         if is_watched:
             question = Question(f"Pause {self._name}?", yes="Pause")
             with question:
-                ui.label(
-                    "It is not looked at until somebody resumes it. What fires now ends without a word to anybody."
-                )
+                ui.label("It is not evaluated until it is resumed. Alerts that fire now end without a notification.")
             if not await question.answered():
                 return
         change = Alerts.pause if is_watched else Alerts.resume
@@ -255,9 +253,9 @@ class Alert:
         until_us = None if seconds is None else round((time.time() + seconds) * 1e6)
         if await self._do(lambda service: service.snooze(self._name, until_us)):
             tell(
-                "People are told again."
+                "Notifications are sent again."
                 if seconds is None
-                else f"Nobody is told for {span(seconds)}; it is still watched."
+                else f"No notifications for {span(seconds)}; the rule is still evaluated."
             )
 
     async def _test(self) -> None:
@@ -266,7 +264,7 @@ class Alert:
             return
         question = Question("Send a test?", yes="Send")
         with question:
-            ui.label(f"{tells(rule).capitalize()} would be told now that this is a test.")
+            ui.label(f"{tells(rule).capitalize()} would be notified now that this is a test.")
             for target in (*rule.webhooks, *rule.emails):
                 ui.label(target).classes("mono small wrap-anywhere")
         if not await question.answered():
@@ -278,7 +276,7 @@ class Alert:
     def _tell_test(self, deliveries: list[Delivery]) -> None:
         failed = [one for one in deliveries if one.state != "sent"]
         for one in failed:
-            tell(f"{one.target} was not told: {one.error}", good=False)
+            tell(f"{one.target} was not notified: {one.error}", good=False)
         if not failed:
             tell(
                 f"The test is sent to {len(deliveries)} receivers."

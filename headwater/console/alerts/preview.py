@@ -16,7 +16,7 @@ LINES_MAX = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview:
+class RulePreview:
     """What a rule would find now, and how often it would have fired of late; or why it cannot be saved."""
 
     readings: Sequence[Measurement] = ()
@@ -44,20 +44,20 @@ def episodes(points: Sequence[tuple[float, float]], *, threshold: float, for_sec
     return count
 
 
-def preview_of(visit: Visit, rule: Rule, *, form: str) -> Preview:
+def preview_of(visit: Visit, rule: Rule, *, form: str) -> RulePreview:
     """Evaluate a rule without keeping it; what the same form has asked before is stopped."""
     try:
         readings = visit.services.alerts.preview(rule, form=form)
     except HeadwaterError as error:
-        return Preview(trouble=str(error))
+        return RulePreview(trouble=str(error))
     subjects = sorted(readings, key=lambda one: -one.value)[:LINES_MAX]
     lines = {one.subject: points for one in subjects if (points := _lately(rule, one.subject))}
     if not lines:
-        return Preview(readings=readings)
+        return RulePreview(readings=readings)
     fired = sum(episodes(points, threshold=rule.threshold, for_seconds=rule.for_seconds) for points in lines.values())
     begin, end = min(points[0][0] for points in lines.values()), max(points[-1][0] for points in lines.values())
     lines["limit"] = [(begin, rule.threshold), (end, rule.threshold)]
-    return Preview(readings=readings, lines=lines, fired=fired)
+    return RulePreview(readings=readings, lines=lines, fired=fired)
 
 
 def _lately(rule: Rule, subject: str) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""A line of time in the colours of a rule's states: when it was fine, pending, firing, unknown or paused."""
+"""The states of a rule over time as a coloured line: ok, pending, firing, unknown or paused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _joined(found: Sequence[Stretch]) -> list[Stretch]:
 
 
 def state_line(found: Sequence[Stretch], *, label: str, tall: bool = False) -> str:
-    """The line as HTML of our own; each part says what it is to whoever points at it, and the label to who cannot see it."""
+    """The line as HTML: each part has a tooltip with its state, and the label describes the line to screen readers."""
     if not found:
         return ""
     begin, whole = found[0][0], max(1, found[-1][1] - found[0][0])

@@ -91,7 +91,7 @@ def states(summary: Summary) -> list[AlertState]:
 
 
 def tells(rule: Rule) -> str:
-    """Whom a rule tells.
+    """The receivers of a rule's notifications.
 
     >>> tells(Rule(name="slow", kind="lag", group="billing", emails=("ada@example.org",)))
     '1 e-mail, browsers'
@@ -101,7 +101,7 @@ def tells(rule: Rule) -> str:
         for given, name in ((rule.webhooks, "webhook"), (rule.emails, "e-mail"))
         if given
     ]
-    return ", ".join(told + (["browsers"] if rule.browser else [])) or "nobody"
+    return ", ".join(told + (["browsers"] if rule.browser else [])) or "none"
 
 
 def told(entry: HistoryEntry) -> str:
@@ -112,4 +112,4 @@ def told(entry: HistoryEntry) -> str:
         if one.state == "waiting" and not one.attempts:
             how = " is next"
         parts.append(f"{one.target}{how}")
-    return ", ".join(parts) or ("–" if not entry.is_told else "nobody")
+    return ", ".join(parts) or ("–" if not entry.is_told else "none")

@@ -19,29 +19,29 @@ from headwater.log.dead_letters import SUFFIX
 from headwater.services.dead_letter_index import Reason
 
 COLUMNS = (
-    Column(name="topic", label="Letters of"),
+    Column(name="topic", label="Dead letters of"),
     Column(name="open", label="Open", align="right"),
     Column(name="parked", label="Parked", align="right"),
     Column(name="redriven", label="Redriven", align="right"),
     Column(name="reason", label="Most open ones for", clip=True),
     Column(name="history", label="Last minutes", width="120px"),
-    Column(name="last", label="Last letter", align="right"),
+    Column(name="last", label="Last dead letter", align="right"),
 )
 
 
-def letters_path(topic: str) -> str:
-    return f"/console/letters/{quote(topic, safe='')}"
+def dead_letters_path(topic: str) -> str:
+    return f"/console/dead-letters/{quote(topic, safe='')}"
 
 
-@screen("/letters", title="Dead letters", group="Attention", icon="mark_email_unread", key="d", order=10)
-def letters(visit: Visit) -> None:
-    page = Letters(visit)
+@screen("/dead-letters", title="Dead letters", group="Attention", icon="mark_email_unread", key="d", order=10)
+def dead_letters(visit: Visit) -> None:
+    page = DeadLetterTopics(visit)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The letters of one topic, counted."""
+class TopicSummary:
+    """The numbers of a dead-letter topic, by reason."""
 
     topic: str
     reasons: list[Reason]
@@ -54,12 +54,12 @@ class Summary:
         return max((one.last_us for one in self.reasons), default=None)
 
 
-class Letters:
-    """The list of dead-letter topics, those with the most letters first."""
+class DeadLetterTopics:
+    """The list of dead-letter topics, those with the most dead letters first."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._shown: dict[str, Summary] = {}
+        self._shown: dict[str, TopicSummary] = {}
         with heading(
             "Dead letters",
             under="Rows that were given up, kept whole with the reason. Redrive them, or park them.",
@@ -71,7 +71,7 @@ class Letters:
             self._pages = Pages(self._again)
 
     def look(self) -> list[str]:
-        """All topics that have letters; only those that the page shows are counted."""
+        """All dead-letter topics; reasons are read only for those on the page."""
         known = context()
         known.history.wait()
         text = (self._box.value or "").lower()
@@ -82,7 +82,7 @@ class Letters:
         shown = {}
         for name in names[self._pages.first : self._pages.first + self._pages.size]:
             try:
-                shown[name] = Summary(topic=name, reasons=service.reasons(name))
+                shown[name] = TopicSummary(topic=name, reasons=service.reasons(name))
             except HeadwaterError:  # deleted while we looked
                 continue
         self._shown = shown
@@ -95,14 +95,14 @@ class Letters:
         self.show(await read(self.look))
 
 
-def _row(one: Summary) -> Row:
+def _row(one: TopicSummary) -> Row:
     worst = max(one.reasons, key=lambda reason: reason.open, default=None)
     # Any: see `Row`.
     told: Any = toned("–", "quiet")
     if worst is not None and worst.open:
         told = f"{worst.name}, {count(worst.open)}"
     cells = [
-        link(one.topic.removesuffix(SUFFIX), letters_path(one.topic)),
+        link(one.topic.removesuffix(SUFFIX), dead_letters_path(one.topic)),
         toned(count(one.total("open")), "warn" if one.total("open") else "quiet"),
         count(one.total("parked")),
         count(one.total("redriven")),

@@ -7,8 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from headwater.console.dead_letters.panel import STATE_WORDS, TONES, LetterView
-from headwater.console.dead_letters.redrive_dialog import Progress, Redrive
+from headwater.console.dead_letters.panel import STATE_WORDS, TONES, DeadLetterPanel
+from headwater.console.dead_letters.redrive_dialog import RedriveDialog, RedriveProgress
 from headwater.console.kit.chart import BarChart
 from headwater.console.kit.dialog import Question
 from headwater.console.kit.layout import block, button, card, heading, search_box, select
@@ -16,7 +16,7 @@ from headwater.console.kit.live import attempt, every, read, tell
 from headwater.console.kit.segments import Segments
 from headwater.console.kit.stat import Stat
 from headwater.console.kit.table import Column, Pages, Row, Table, link, mark, toned
-from headwater.console.kit.words import ago, count, moment
+from headwater.console.kit.words import ago, count, counted, moment
 from headwater.console.pages import screen
 from headwater.console.topics.row_list import row_path
 from headwater.console.visit import Visit
@@ -46,15 +46,15 @@ REASON_COLUMNS = (
 )
 
 
-@screen("/letters/{topic}", under="/letters")
-async def letters_of(visit: Visit, topic: str, reason: str = "", state: str = "open") -> None:
+@screen("/dead-letters/{topic}", under="/dead-letters")
+async def dead_letters_of(visit: Visit, topic: str, reason: str = "", state: str = "open") -> None:
     first = await read(lambda: visit.services.dead_letters.page(topic, limit=0))
-    page = LettersOf(visit, first.topic, reason=reason, state=state)
+    page = DeadLetterTopicPage(visit, first.topic, reason=reason, state=state)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class Content:
     """What the page shows."""
 
     reasons: list[Reason]
@@ -63,7 +63,7 @@ class Looked:
     redrive: RedriveState | None
 
 
-class LettersOf:
+class DeadLetterTopicPage:
     """The page of one dead-letter topic."""
 
     def __init__(self, visit: Visit, topic: str, *, reason: str, state: str) -> None:
@@ -74,23 +74,29 @@ class LettersOf:
         with heading(f"Dead letters of {of}", under="Rows that were given up, the newest first.", why="dead_letters"):
             button("Park", self._park_many, icon="inventory_2")
             button("Redrive", self._redrive_many, icon="redo", kind="primary")
-        self._progress = Progress(visit, topic)
-        self._redrive = Redrive(visit, topic, self._again)
+        self._progress = RedriveProgress(visit, topic)
+        self._redrive = RedriveDialog(visit, topic, self._again)
         with block("grid tiles"):
-            self._tiles = {one: Stat(word, why=f"letter_{one}") for word, one in WORDS.items()}
+            self._tiles = {one: Stat(word, why=f"dead_letter_{one}") for word, one in WORDS.items()}
         with block("grid"):
             with card("Given up over time"):
-                self._chart = BarChart(label="Letters over time, by reason", dark=visit.dark, height=190, stacked=True)
+                self._chart = BarChart(
+                    label="Dead letters over time, by reason", dark=visit.dark, height=190, stacked=True
+                )
             with card("Reasons", flush=True):
-                self._reasons = Table(REASON_COLUMNS, label="Reasons", none="No letters.", on_row=self._pick_reason)
+                self._reasons = Table(
+                    REASON_COLUMNS, label="Reasons", none="No dead letters.", on_row=self._pick_reason
+                )
         with card(flush=True):
             self._filter(reason, state)
             with block("with-beside"):
                 with block("grow"):
-                    self._table = Table(COLUMNS, label="Letters", none="No letter fits.", on_row=self._pick)
+                    self._table = Table(COLUMNS, label="Dead letters", none="No dead letter fits.", on_row=self._pick)
                     self._table.classes("one-line")
                     self._pages = Pages(self._again, size=25)
-                self._beside = LetterView(redrive=self._redrive_one, park=self._park_one, close=lambda: self._pick(""))
+                self._beside = DeadLetterPanel(
+                    redrive=self._redrive_one, park=self._park_one, close=lambda: self._pick("")
+                )
 
     def _filter(self, reason: str, state: str) -> None:
         first = next((word for word, one in WORDS.items() if one == state), ANY_STATE)
@@ -104,7 +110,7 @@ class LettersOf:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def selection(self) -> Selection:
-        """The letters that the filter means."""
+        """The dead letters that the filter selects."""
         reason, text = self._reason.value, (self._text.value or "").strip()
         state: State | None = WORDS.get(self._state.value)
         return Selection(
@@ -113,19 +119,19 @@ class LettersOf:
             text=text or None,
         )
 
-    def look(self) -> Looked:
+    def look(self) -> Content:
         service, selection, size = self._visit.services.dead_letters, self.selection(), self._pages.size
         page = service.page(self._topic, selection, skip=self._pages.first, limit=size)
         if not page.dead_letters and self._pages.first:
             page = service.page(self._topic, selection, limit=size)
-        return Looked(
+        return Content(
             reasons=service.reasons(self._topic),
             timeline=service.timeline(self._topic),
             page=page,
             redrive=service.redrive_progress(self._topic),
         )
 
-    def show(self, found: Looked) -> None:
+    def show(self, found: Content) -> None:
         self._letters = found.page.dead_letters
         self._progress.show(found.redrive)
         for state, tile in self._tiles.items():
@@ -135,7 +141,7 @@ class LettersOf:
         self._show_timeline(found.timeline)
         total = found.page.total
         self._pages.part(range(total))
-        self._count.set_text(f"{count(total)} letter{'' if total == 1 else 's'}")
+        self._count.set_text(counted(total, "dead letter"))
         self._show_letters()
 
     def _show_letters(self) -> None:
@@ -177,13 +183,13 @@ class LettersOf:
         chosen = self.selection()
         parts = [f"given up for {chosen.reasons[0]}"] if chosen.reasons else []
         parts += [f"whose message has “{chosen.text}”"] if chosen.text else []
-        return "Open letters " + " and ".join(parts) if parts else "All open letters of this topic"
+        return "Open dead letters " + " and ".join(parts) if parts else "All open dead letters of this topic"
 
     async def _redrive_many(self) -> None:
         await self._redrive.open(replace(self.selection(), states=()), f"{self._told()}.")
 
     async def _redrive_one(self, found: Found) -> None:
-        await self._redrive.open(_only(found), f"The letter at offset {found.place.offset}, {found.letter.error}.")
+        await self._redrive.open(_only(found), f"The dead letter at offset {found.place.offset}, {found.letter.error}.")
 
     async def _park_many(self) -> None:
         undo = self._state.value == "Parked"
@@ -194,40 +200,40 @@ class LettersOf:
         self._pick("")
 
     async def _park(self, selection: Selection, *, undo: bool) -> None:
-        """Set letters aside, or take them up again, after a dry run has said how many."""
+        """Park dead letters, or open parked ones again, after a dry run has counted them."""
         service = self._visit.services.dead_letters
         tried = await attempt(lambda: service.park(self._topic, selection, undo=undo, dry_run=True))
         if tried is None:
             return
         verb, number = ("Take up" if undo else "Park"), tried.changed
-        letters = f"{count(number)} letter{'' if number == 1 else 's'}"
-        with Question(f"{verb} {letters}?", yes=f"{verb} {letters}") as question:
+        amount = counted(number, "dead letter")
+        with Question(f"{verb} {amount}?", yes=f"{verb} {amount}") as question:
             if not number:
-                question.refuse(f"No {'parked' if undo else 'open'} letter is meant by the filter.")
+                question.refuse(f"The filter selects no {'parked' if undo else 'open'} dead letter.")
             elif not self._visit.caller.may("admin", self._topic):
-                question.refuse("Only somebody with admin rights on this topic may do that.")
+                question.refuse("This needs admin rights on the topic.")
             for reason, some in (tried.unparked if undo else tried.parked).most_common():
                 ui.label(f"{reason}: {count(some)}")
             ui.label(
-                "They become open again." if undo else "A redrive leaves parked letters alone. They stay readable."
+                "They become open again." if undo else "A redrive leaves parked dead letters alone. They stay readable."
             )
         if not await question.answered():
             return
         if await attempt(lambda: service.park(self._topic, selection, undo=undo)) is not None:
-            tell(f"{letters} {'taken up again' if undo else 'parked'}.")
+            tell(f"{amount} {'taken up again' if undo else 'parked'}.")
             await self._again()
 
 
 _FEET: dict[State, str] = {
     "open": "wait for a decision",
     "redriven": "their rows went back",
-    "parked": "set aside",
+    "parked": "left alone by a redrive",
 }
 assert set(_FEET) == set(STATES)
 
 
 def _moments(found: Timeline) -> list[str]:
-    """Names for the stretches: only as much of a moment as tells them apart."""
+    """Labels of the intervals: only the part of the time in which they differ."""
     whole = [moment(at) for at in found.starts_us]
     one_day = len({text[:10] for text in whole}) == 1
     return [text[11:19] if found.step_us < 60_000_000 else text[11:16] if one_day else text[5:16] for text in whole]

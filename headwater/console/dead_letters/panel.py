@@ -23,15 +23,15 @@ STATE_WORDS: dict[State, str] = {"open": "open", "parked": "parked", "redriven":
 TEXT_MAX = 20_000
 
 
-class LetterView:
-    """The panel beside the list. What is done to the letter is done by the page."""
+class DeadLetterPanel:
+    """The panel beside the list. The page redrives and parks."""
 
     # Any: NiceGUI takes plain and asynchronous functions.
     def __init__(
         self, *, redrive: Callable[[Found], Any], park: Callable[[Found], Any], close: Callable[[], Any]
     ) -> None:
         self._redrive, self._park, self._close = redrive, park, close
-        self._box = ui.element("aside").classes("card beside").props('aria-label="Letter" tabindex="-1"')
+        self._box = ui.element("aside").classes("card beside").props('aria-label="Dead letter" tabindex="-1"')
         self._box.set_visibility(False)
 
     def show(self, found: Found | None) -> None:
@@ -49,7 +49,7 @@ class LetterView:
             with block("row-flex"):
                 ui.html(f"<h2>{escape(found.letter.error)}</h2>", sanitize=False)
                 pill(STATE_WORDS[found.state], TONES[found.state])
-            button("", self._close, icon="close", kind="ghost", label="Close the letter")
+            button("", self._close, icon="close", kind="ghost", label="Close the dead letter")
         if found.state != "redriven":
             with block("row-flex"):
                 if found.state == "open":
@@ -72,17 +72,17 @@ def _place(found: Found) -> None:
     letter, status = found.letter, found.status
     ui.html("<h3>Where it stood</h3>", sanitize=False)
     address = row_path(letter.topic, letter.partition, letter.offset)
-    mended = f"/console/topics/{quote(letter.topic, safe='')}/produce?row={letter.partition}/{letter.offset}"
+    corrected = f"/console/topics/{quote(letter.topic, safe='')}/produce?row={letter.partition}/{letter.offset}"
     ui.html(
         f'<a href="{escape(address)}">{escape(letter.topic)}, partition {letter.partition}, offset {letter.offset}</a>'
-        f' · <a href="{escape(mended)}">send a mended copy</a>',
+        f' · <a href="{escape(corrected)}">produce a corrected copy</a>',
         sanitize=False,
     )
     facts = [
         ("Given up", f"{moment(letter.at_us)} UTC"),
         ("By", letter.query or "–"),
         ("Attempt", str(letter.attempt)),
-        ("Letter", f"partition {found.place.partition}, offset {found.place.offset}"),
+        ("Dead letter", f"partition {found.place.partition}, offset {found.place.offset}"),
     ]
     if status is not None:
         gone = f" to {status.to}" if status.to else ""
@@ -110,4 +110,6 @@ def _row(found: Found) -> None:
 
 
 def _cut(length: int) -> str:
-    return f'<div class="quiet small">{TEXT_MAX:,} of {length:,} letters are shown.</div>' if length > TEXT_MAX else ""
+    return (
+        f'<div class="quiet small">{TEXT_MAX:,} of {length:,} characters are shown.</div>' if length > TEXT_MAX else ""
+    )

@@ -1,4 +1,4 @@
-"""The dialog that redrives letters: a dry run first, then the button; and the card that shows how far the work is."""
+"""The dialog that redrives dead letters, with a dry run first; and the card that shows the progress of a redrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-class Redrive:
+class RedriveDialog:
     """The dialog of one dead-letter topic. `after` is called when the work has begun."""
 
     def __init__(self, visit: Visit, topic: str, after: Callable[[], Any]) -> None:
@@ -36,7 +36,7 @@ class Redrive:
         self._selection = Selection()
         self._outcome: Outcome | None = None
         with ui.dialog().props('aria-label="Redrive"') as self._dialog, block("card stack"):
-            ui.html("<h2>Redrive letters</h2>", sanitize=False)
+            ui.html("<h2>Redrive dead letters</h2>", sanitize=False)
             self._what = ui.label("").classes("quiet")
             with block("row-flex low"):
                 self._to = select([HOME], value=HOME, label="To", on_change=self._changed, named=True)
@@ -44,7 +44,7 @@ class Redrive:
                 self._rate = self._number("Rows a second, at most", "")
                 self._attempts = self._number("Attempts, then park", "3")
             with block("frame"):
-                self._table = Table(COLUMNS, label="What the redrive does", none="No open letter is meant.")
+                self._table = Table(COLUMNS, label="What the redrive does", none="No open dead letter is selected.")
             self._refused = block("note warn")
             self._sentence = ui.label("").classes("strong").props('role="status"')
             with block("row-flex end"):
@@ -114,8 +114,8 @@ class Redrive:
             await self._after()
 
 
-class Progress:
-    """How far the work on a topic's letters is; out of sight when there is none."""
+class RedriveProgress:
+    """The progress of a redrive of the topic; hidden when there is none."""
 
     def __init__(self, visit: Visit, topic: str) -> None:
         self._visit, self._topic = visit, topic
@@ -134,7 +134,7 @@ class Progress:
             self._stop.set_visibility(job.running and self._visit.caller.may("admin", self._topic))
             tone = "bad" if job.state == "failed" else ""
             self._bar.set_content(
-                f'<div class="meter {tone}" role="progressbar" aria-label="Letters redriven" aria-valuemin="0" '
+                f'<div class="meter {tone}" role="progressbar" aria-label="Dead letters redriven" aria-valuemin="0" '
                 f'aria-valuemax="100" aria-valuenow="{100 * job.share:.0f}"><i style="width: {100 * job.share:.1f}%"></i></div>'
             )
 

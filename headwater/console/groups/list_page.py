@@ -34,7 +34,7 @@ TOPICS_MAX = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupNow:
+class GroupLag:
     """A group with its lag summed up."""
 
     name: str
@@ -62,7 +62,7 @@ class GroupNow:
         return min((lag.expires_in_seconds for lag in self.lags if lag.expires_in_seconds is not None), default=None)
 
 
-_ORDER: dict[str, Callable[[GroupNow], Any]] = {
+_ORDER: dict[str, Callable[[GroupLag], Any]] = {
     "name": lambda one: one.name,
     "rows": lambda one: one.rows,
     "seconds": lambda one: one.seconds,
@@ -76,17 +76,17 @@ def group_path(name: str) -> str:
 
 @screen("/groups", title="Groups", group="Data", icon="groups", key="g", order=20)
 def groups(visit: Visit) -> None:
-    page = Groups(visit)
+    page = GroupList(visit)
     every(2.0, page.look, page.show)
 
 
-class Groups:
+class GroupList:
     """The list, its filter and its order; the worst comes first."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._sort, self._down = "rows", True
-        self._found: list[GroupNow] = []
+        self._found: list[GroupLag] = []
         self._alive: dict[str, tuple[int, int]] = {}
         with heading("Groups", under="Readers that share the work, and how far each is behind.", why="lag"):
             self._box = search_box("Filter groups", self._again)
@@ -101,7 +101,7 @@ class Groups:
             )
             self._pages = Pages(self._again)
 
-    def look(self) -> list[GroupNow]:
+    def look(self) -> list[GroupLag]:
         """All groups; members only of those that the page shows, since each is asked for by itself."""
         history, service = context().history, self._visit.services.groups
         history.wait()
@@ -120,7 +120,7 @@ class Groups:
         self._alive = alive
         return found
 
-    def show(self, found: list[GroupNow]) -> None:
+    def show(self, found: list[GroupLag]) -> None:
         self._table.set_rows([self._row(one) for one in self._pages.part(found)])
 
     async def _again(self, _: object = None) -> None:
@@ -132,7 +132,7 @@ class Groups:
         self._table.set_sort(column, down=self._down)
         await self._again()
 
-    def _row(self, one: GroupNow) -> Row:
+    def _row(self, one: GroupLag) -> Row:
         alive, members = self._alive.get(one.name, (0, 0))
         more = len(one.topics) - TOPICS_MAX
         cells = [
@@ -151,14 +151,14 @@ class Groups:
         return Row(cells, key=one.name)
 
 
-def groups_now(lags: list[Lag], groups: list[GroupTopics]) -> list[GroupNow]:
+def groups_now(lags: list[Lag], groups: list[GroupTopics]) -> list[GroupLag]:
     """Groups with the last measured lag in the topics that the caller sees."""
     by_group: dict[str, list[Lag]] = {one.group: [] for one in groups}
     seen = {(one.group, topic) for one in groups for topic in one.topics}
     for lag in lags:
         if (lag.group, lag.topic) in seen:
             by_group[lag.group].append(lag)
-    return [GroupNow(name=name, lags=tuple(found)) for name, found in by_group.items()]
+    return [GroupLag(name=name, lags=tuple(found)) for name, found in by_group.items()]
 
 
 def _gone(members: int) -> dict[str, str]:

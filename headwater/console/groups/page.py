@@ -9,8 +9,8 @@ from urllib.parse import quote
 from nicegui import ui
 
 from headwater.console.context import context
-from headwater.console.groups.list_page import EXPIRES_SOON, GroupNow
-from headwater.console.groups.reset_dialog import Reset, names_of
+from headwater.console.groups.list_page import EXPIRES_SOON, GroupLag
+from headwater.console.groups.reset_dialog import ResetDialog, names_of
 from headwater.console.history import Kind
 from headwater.console.kit.chart import LineChart
 from headwater.console.kit.dialog import Question
@@ -31,7 +31,7 @@ TOPICS_DRAWN_MAX = 6
 
 @screen("/groups/{name}", under="/groups")
 async def group(visit: Visit, name: str) -> None:
-    page = Group(visit, name)
+    page = GroupPage(visit, name)
     await read(page.look)  # a group that does not exist is an error at once
     page.build()
     every(2.0, page.look, page.show)
@@ -52,7 +52,7 @@ class Speed:
         return "stands still" if rows and self.reads < 0.5 else "keeps up"
 
 
-class Group:
+class GroupPage:
     """The page of a group."""
 
     def __init__(self, visit: Visit, name: str) -> None:
@@ -62,7 +62,7 @@ class Group:
         with heading(self._name, under="A group shares the partitions of its topics among its members."):
             button("Reset", self._reset, icon="restart_alt", kind="primary")
             button("Delete", self._delete, icon="delete", kind="danger")
-        self._reset_dialog = Reset(self._visit, self._name, self._after)
+        self._reset_dialog = ResetDialog(self._visit, self._name, self._after)
         with block("grid tiles"):
             self._rows = Stat("Lag", unit="rows", why="lag")
             self._seconds = Stat("Lag in time", why="lag")
@@ -86,14 +86,14 @@ class Group:
 
     def show(self, found: GroupInfo) -> None:
         self._found = found
-        summed = GroupNow(name=self._name, lags=tuple(found.partitions))
+        summed = GroupLag(name=self._name, lags=tuple(found.partitions))
         self._show_numbers(summed, found)
         self._rows_chart.set(self._lines(summed.topics, "lag"))
         self._seconds_chart.set(self._lines(summed.topics, "lag_seconds"))
         self._show_partitions()
         self._members.set_rows([_member(one) for one in found.members])
 
-    def _show_numbers(self, summed: GroupNow, found: GroupInfo) -> None:
+    def _show_numbers(self, summed: GroupLag, found: GroupInfo) -> None:
         values = context().history.values("group", self._name, "lag")
         topics = f"{len(summed.topics)} topic{'' if len(summed.topics) == 1 else 's'}"
         if summed.never:

@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ResetChoice:
     """What the user has chosen: a topic, some of its partitions, and where to; `text` says more where the way needs it."""
 
     topic: str | None
@@ -59,7 +59,7 @@ class Choice:
     def position(self) -> str:
         """The chosen position, as `headwater.services.positions` reads it.
 
-        >>> Choice(topic="orders", partitions=(), way="by", text=" −1,200 ").position
+        >>> ResetChoice(topic="orders", partitions=(), way="by", text=" −1,200 ").position
         'shift:-1200'
         """
         match self.way:
@@ -75,21 +75,21 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview:
+class ResetPreview:
     """What a choice would do, and who stands in its way; or why there is nothing to preview."""
 
-    choice: Choice | None
+    choice: ResetChoice | None
     steps: list[SeekStep]
     alive: list[MemberInfo]
     trouble: str = ""
 
 
-class Reset:
+class ResetDialog:
     """The dialog of one group. `after` is called when the group has moved."""
 
     def __init__(self, visit: Visit, group: str, after: Callable[[str], Awaitable[Any]]) -> None:
         self._visit, self._group, self._after = visit, group, after
-        self._preview = Preview(choice=None, steps=[], alive=[])
+        self._preview = ResetPreview(choice=None, steps=[], alive=[])
         self._previews = 0
         with ui.dialog().props('aria-label="Reset"') as self._dialog, block("card stack"):
             ui.html(f"<h2>Reset {escape(group)}</h2>", sanitize=False)
@@ -167,24 +167,24 @@ class Reset:
         if choice == self._choice():  # the user may have changed the choice meanwhile
             self._show(preview)
 
-    def _choice(self) -> Choice:
-        return Choice(
+    def _choice(self) -> ResetChoice:
+        return ResetChoice(
             topic=self._topic.value,
             partitions=tuple(self._chosen_partitions()),
             way=self._chosen_way,
             text=self._text.value or "",
         )
 
-    def _look(self, choice: Choice) -> Preview:
+    def _look(self, choice: ResetChoice) -> ResetPreview:
         service, chosen = self._visit.services.groups, list(choice.partitions) or None
         try:
             found = service.describe(self._group)
             steps = service.seek(self._group, str(choice.topic), choice.position, partitions=chosen, dry_run=True)
         except HeadwaterError as error:
-            return Preview(choice=choice, steps=[], alive=[], trouble=str(error))
-        return Preview(choice=choice, steps=steps, alive=_alive(found))
+            return ResetPreview(choice=choice, steps=[], alive=[], trouble=str(error))
+        return ResetPreview(choice=choice, steps=steps, alive=_alive(found))
 
-    def _show(self, preview: Preview) -> None:
+    def _show(self, preview: ResetPreview) -> None:
         self._preview = preview
         self._previews += 1
         self._do.props(f'data-preview="{self._previews}"')
@@ -217,7 +217,7 @@ class Reset:
         self._dialog.close()
         await self._after(f"{self._group}: {effect_of(steps)}.")
 
-    def _reset_now(self, preview: Preview) -> list[SeekStep]:
+    def _reset_now(self, preview: ResetPreview) -> list[SeekStep]:
         """Move the group to the offsets that were shown, though rows may have come since."""
         topic = str(preview.choice and preview.choice.topic)
         shown = offsets_to_text({step.partition: step.new for step in preview.steps})

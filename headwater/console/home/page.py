@@ -14,7 +14,7 @@ from headwater.alerts import Summary
 from headwater.apps.status import QueryStatus
 from headwater.console.alerts.badge import alerts
 from headwater.console.context import context
-from headwater.console.history import TopicNow, lag_by
+from headwater.console.history import TopicStatus, lag_by
 from headwater.console.kit.chart import LineChart
 from headwater.console.kit.layout import block, card, empty, heading
 from headwater.console.kit.live import every
@@ -44,15 +44,15 @@ ALERTS_SHOWN = 3
 def home(visit: Visit) -> None:
     with heading("Home", under="Everything that can be wrong, on one page.", why="health"):
         pass
-    page = Home(visit)
+    page = HomePage(visit)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HealthContent:
     """What one look found."""
 
-    topics: list[TopicNow]
+    topics: list[TopicStatus]
     statuses: list[QueryStatus]
     lag_of_groups: dict[str, int]
     lag_of_topics: dict[str, int]
@@ -62,7 +62,7 @@ class Found:
     """Rows a second of all topics together, with the second."""
 
 
-class Home:
+class HomePage:
     """The page, and how it is kept up to date."""
 
     def __init__(self, visit: Visit) -> None:
@@ -76,7 +76,7 @@ class Home:
             self._lag = Stat("Worst lag", unit="rows", href="/console/groups", why="lag")
             self._watermark = Stat("Watermark delay", href="/console/queries", why="watermark")
             self._late = Stat("Late rows", href="/console/late", why="late")
-            self._letters = Stat("Dead letters", href="/console/letters", why="dead_letters")
+            self._letters = Stat("Dead letters", href="/console/dead-letters", why="dead_letters")
         with block("split start"):
             with block("stack").style("gap: 16px"):
                 with card("Rows a second"):
@@ -108,12 +108,12 @@ class Home:
             none="No topic yet. `headwater topic create` makes one.",
         )
 
-    def look(self) -> Found:
+    def look(self) -> HealthContent:
         """All that the page shows, as far as this caller may know of it."""
         self._history.wait()
         caller, history = self._visit.caller, self._history
         lags = [one for one in history.lags if caller.sees(one.topic)]
-        return Found(
+        return HealthContent(
             topics=[one for one in history.topics.values() if not one.name.startswith("__") and caller.sees(one.name)],
             statuses=[one for one in history.statuses if is_visible(one, self._visit.caller)],
             lag_of_groups=lag_by(lags, "group"),
@@ -123,7 +123,7 @@ class Home:
             rates=self._rates(),
         )
 
-    def show(self, found: Found) -> None:
+    def show(self, found: HealthContent) -> None:
         self._show_alerts(found.firing)
         self._show_queries(found.statuses)
         rates = [value for _, value in found.rates]
@@ -144,7 +144,7 @@ class Home:
         self._chart.set({"rows/s": found.rates})
         self._show_topics(found.topics, found.lag_of_topics)
 
-    def _show_topics(self, topics: list[TopicNow], lags: dict[str, int]) -> None:
+    def _show_topics(self, topics: list[TopicStatus], lags: dict[str, int]) -> None:
         busiest = sorted(topics, key=lambda one: (-one.rate, -one.rows, one.name))[:BUSIEST]
         self._topics.set_rows(
             [
@@ -218,7 +218,7 @@ class Home:
         )
 
     def _open_letters(self) -> int:
-        """Those that nobody has put back or set aside yet."""
+        """The number of open dead letters in all topics that the caller sees."""
         waiting = 0
         service = self._visit.services.dead_letters
         for name in service.topics():

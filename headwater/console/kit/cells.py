@@ -59,7 +59,7 @@ def _decimal(value: float, kind: pa.DataType) -> str:
 
 
 def _time(text: str) -> str:
-    """A time without the letters that machines need.
+    """A time as people write it, without the `T` and the `Z` of ISO 8601.
 
     >>> _time("2026-11-15T10:00:00.250000Z"), _time("2026-11-15T10:00:00Z")
     ('2026-11-15 10:00:00.25', '2026-11-15 10:00:00')

@@ -1,4 +1,4 @@
-"""A question before anything is changed: what will happen, and a way out."""
+"""A dialog that asks for confirmation before something is changed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Question:
         self._yes.disable()
 
     async def answered(self) -> bool:
-        """Ask, and wait for the answer; whoever closes the dialog has said no."""
+        """Ask, and wait for the answer; closing the dialog means no."""
         answer = await self._dialog
-        if not self._dialog.is_deleted:  # whoever leaves the page takes the dialog along
+        if not self._dialog.is_deleted:  # the page was closed, and the dialog with it
             self._dialog.delete()
         return bool(answer)
 

@@ -27,7 +27,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Now:
+class NodeNumbers:
     """The numbers of a node as they are now. Texts are made here, so that the page need not know of units."""
 
     rate: float = 0.0
@@ -70,7 +70,7 @@ class GraphView(Element, component="graph.js"):
         self._props.update(width=layout.width, height=layout.height)
         self.update()
 
-    def tell(self, nodes: Mapping[str, Now], rates: Sequence[float]) -> None:
+    def tell(self, nodes: Mapping[str, NodeNumbers], rates: Sequence[float]) -> None:
         """New numbers: of the nodes by id, and of the edges in the order in which they were drawn."""
         self.run_method("tell", {id: asdict(now) for id, now in nodes.items()}, [round(rate, 2) for rate in rates])
 

@@ -45,7 +45,7 @@ def _tell_of_failure(task: asyncio.Future[None]) -> None:
 
 async def read(work: Callable[[], T], *, pool: Executor = LOOKS) -> T:
     """Do work that may touch the disk, in a thread."""
-    if core.app.is_stopping:  # nobody waits for it any more
+    if core.app.is_stopping:  # no page waits for it any more
         raise asyncio.CancelledError
     return await asyncio.get_running_loop().run_in_executor(pool, work)
 
@@ -92,7 +92,7 @@ def _in_this_place(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitabl
 
 
 async def attempt(work: Callable[[], T]) -> T | None:
-    """Do what somebody has asked for, in a thread; where it is refused, say why, and give None."""
+    """Do in a thread what the user has asked for; if it fails, show the error and return None."""
     try:
         return await read(work)
     except HeadwaterError as error:

@@ -79,7 +79,7 @@ def _kind(token: str, after: str) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Bytes in rows of sixteen, with the letters that they may be.
+    """Bytes in rows of sixteen, with the characters that they may be.
 
     >>> print(dump(b"Headwater"))
     00000000  48 65 61 64 77 61 74 65  72                       Headwater
@@ -88,6 +88,6 @@ def dump(data: bytes) -> str:
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
         digits = f"{row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}"
-        letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
-        lines.append(f"{at:08x}  {digits}  {letters}")
+        characters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
+        lines.append(f"{at:08x}  {digits}  {characters}")
     return "\n".join(lines)

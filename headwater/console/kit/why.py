@@ -21,7 +21,7 @@ def text_of(name: str) -> str:
 
 
 class Panel:
-    """The panel of one page; empty and out of sight until somebody asks."""
+    """The panel of one page; hidden until the user presses a question mark."""
 
     def __init__(self) -> None:
         self._box = ui.element("aside").classes("why-panel").props('aria-label="Why" role="dialog" tabindex="-1"')

@@ -40,7 +40,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def short(value: float) -> str:
-    """A number in three or four letters.
+    """A number in three or four characters.
 
     >>> short(0.25), short(950), short(12_345), short(7_654_321)
     ('0.2', '950', '12.3 k', '7.65 M')

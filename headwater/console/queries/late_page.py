@@ -42,12 +42,12 @@ KEEP = (
 
 @screen("/late", title="Late rows", group="Attention", icon="running_with_errors", key="l", order=20)
 def late(visit: Visit, query: str = "") -> None:
-    page = Late(visit, query)
+    page = LatePage(visit, query)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class LateContent:
     """The queries, and what is known of the one that was picked."""
 
     statuses: list[QueryStatus]
@@ -56,7 +56,7 @@ class Looked:
     allowed: bool
 
 
-class Late:
+class LatePage:
     """The page."""
 
     def __init__(self, visit: Visit, query: str) -> None:
@@ -87,7 +87,7 @@ class Late:
         self._samples_table: Table | None = None
         self._schema: pa.Schema | None = None
 
-    def look(self) -> Looked:
+    def look(self) -> LateContent:
         self._history.wait()
         caller = self._visit.caller
         statuses = sorted(self._history.statuses, key=lambda one: (-one.late, one.name))
@@ -96,9 +96,9 @@ class Late:
         picked = named[0] if named else statuses[0] if statuses else None
         allowed = picked is not None and all(caller.may("read", name) for name in picked.inputs)
         samples = samples_of(context().log, picked) if picked is not None and allowed else Samples()
-        return Looked(statuses=statuses, picked=picked, samples=samples, allowed=allowed)
+        return LateContent(statuses=statuses, picked=picked, samples=samples, allowed=allowed)
 
-    def show(self, found: Looked) -> None:
+    def show(self, found: LateContent) -> None:
         self._show_numbers(found)
         worst = [one for one in found.statuses if one.late][:LINES_MAX] or found.statuses[:1]
         self._lines.set({one.name: self._fresh(one.name) for one in worst})
@@ -107,9 +107,9 @@ class Late:
         self._table.set_rows([self._row(one, picked=one.name == name) for one in self._pages.part(found.statuses)])
         self._show_samples(found)
 
-    def _show_numbers(self, found: Looked) -> None:
+    def _show_numbers(self, found: LateContent) -> None:
         late = sum(one.late for one in found.statuses)
-        self._late.set(count(late), foot="dropped or set aside", tone="warn" if late else "good")
+        self._late.set(count(late), foot="dropped, or kept as a side output", tone="warn" if late else "good")
         self._evicted.set(count(sum(one.evicted for one in found.statuses)), foot="had its time; nothing is lost")
         median = found.samples.median_us
         told = f"of {count(found.samples.total)} late rows of {found.picked.name}" if found.picked else ""
@@ -141,7 +141,7 @@ class Late:
 
     # -- samples ------------------------------------------------------------------------------------------------------
 
-    def _show_samples(self, found: Looked) -> None:
+    def _show_samples(self, found: LateContent) -> None:
         self._about.set_text(_about(found))
         schema = found.samples.rows.schema if found.samples.rows.num_rows else None
         if schema != self._schema or self._samples_table is None:
@@ -178,7 +178,7 @@ def _fate(one: QueryStatus) -> Any:
     return mark("dropped", "warn") if one.late else toned("would be dropped", "quiet")
 
 
-def _about(found: Looked) -> str:
+def _about(found: LateContent) -> str:
     if found.picked is None:
         return ""
     name, samples = found.picked.name, found.samples
@@ -191,7 +191,7 @@ def _about(found: Looked) -> str:
     return f"{name} has kept none. {KEEP if found.picked.late else ''}"
 
 
-def _nothing(found: Looked) -> None:
+def _nothing(found: LateContent) -> None:
     if found.picked is None:
         empty(
             "No app runs on this log", "Late rows are met by queries.", command="headwater run app.py", icon="schedule"

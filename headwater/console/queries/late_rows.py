@@ -1,4 +1,4 @@
-"""Late rows: how many, how late, and some of them. They are found where operators keep them, or in the topic set aside for them.
+"""Late rows: how many, how late, and samples of them, from the state of operators or from the topic of their side output.
 
 An operator that drops late rows keeps a few of each batch in the state folder, with how late they were. One that has a
 side for them keeps all, and the topic of that side has them too. Spark's own operators only count what they drop.

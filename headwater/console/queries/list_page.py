@@ -61,7 +61,7 @@ def delay_of(one: QueryStatus) -> float | None:
 
 
 def busy_tone(one: QueryStatus) -> str:
-    """Whoever is busy all the time is in trouble only while rows wait: a query that has caught up just asks often."""
+    """The tone of `busy`: a query that is always busy needs attention only while rows wait for it."""
     if not one.lag_rows:
         return ""
     return "bad" if one.busy >= 0.9 else "warn" if one.busy >= 0.7 else ""
@@ -73,11 +73,11 @@ def address_of(one: QueryStatus) -> str:
 
 @screen("/queries", title="Queries", group="Processing", icon="bolt", key="q", order=10)
 def queries(visit: Visit) -> None:
-    page = Queries(visit)
+    page = QueryList(visit)
     every(2.0, page.look, page.show)
 
 
-class Queries:
+class QueryList:
     """The list, its filter and its order."""
 
     def __init__(self, visit: Visit) -> None:

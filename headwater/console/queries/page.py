@@ -33,13 +33,13 @@ POINTS = 450
 
 @screen("/queries/{name}", under="/queries")
 async def query(visit: Visit, name: str, app: str = "") -> None:
-    page = Query(visit, name, app)
+    page = QueryPage(visit, name, app)
     page.build(await read(page.look))
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class QueryContent:
     """What a look has found."""
 
     status: QueryStatus
@@ -51,7 +51,7 @@ class Found:
     trouble: Trouble | None
 
 
-class Query:
+class QueryPage:
     """The page of one query."""
 
     def __init__(self, visit: Visit, name: str, app: str) -> None:
@@ -63,7 +63,7 @@ class Query:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> Found:
+    def look(self) -> QueryContent:
         self._history.wait()
         statuses = self._history.statuses
         own = [one for one in statuses if one.name == self._name and self._app in ("", one.app)]
@@ -75,11 +75,11 @@ class Query:
         trouble = queries.failure(self._name, app=own[0].app) if may_see and has_failed else None
         trial = next((one for one in own[1:] if one.app == own[0].app), None)
         series = series_names(statuses)[statuses.index(own[0])]
-        return Found(status=own[0], series=series, trial=trial, flow=flow, is_open=may_see, trouble=trouble)
+        return QueryContent(status=own[0], series=series, trial=trial, flow=flow, is_open=may_see, trouble=trouble)
 
     # -- the page -----------------------------------------------------------------------------------------------------
 
-    def build(self, found: Found) -> None:
+    def build(self, found: QueryContent) -> None:
         status, dark = found.status, self._visit.dark
         self._app = status.app  # from now on this one, whichever other app has a query of the same name
         under = f"A query of {f'`{status.app}`' if status.app else 'an app'} that feeds a {status.kind}, version {status.version}."
@@ -98,8 +98,8 @@ class Query:
             self._restarts = Stat("Restarts", why="restarts")
         with block("grid tiles"):
             self._late = Stat("Late rows", href="/console/late", why="late")
-            self._rejected = Stat("Rejected rows", href="/console/letters", why="rejected")
-            self._letters = Stat("Dead letters", href="/console/letters", why="dead_letters")
+            self._rejected = Stat("Rejected rows", href="/console/dead-letters", why="rejected")
+            self._letters = Stat("Dead letters", href="/console/dead-letters", why="dead_letters")
         with block("grid"):
             with card("Rows a second"):
                 self._rates = LineChart(label="Rows that arrive, and rows that are processed, a second", dark=dark)
@@ -124,7 +124,7 @@ class Query:
             with self._plan, block("row-flex"):
                 button("Show the plan", self._explain, icon="schema").set_enabled(found.is_open)
                 if not found.is_open:
-                    ui.label("Only somebody who may read all of its inputs sees it.").classes("quiet")
+                    ui.label("Shown only to users who may read all of its inputs.").classes("quiet")
 
     def _build_phases(self, *, dark: bool) -> None:
         with block("split"):
@@ -141,7 +141,7 @@ class Query:
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, found: Found) -> None:
+    def show(self, found: QueryContent) -> None:
         status, self._series = found.status, found.series
         self._show_tiles(status)
         self._show_charts(found)
@@ -188,16 +188,16 @@ class Query:
         self._rejected.set(
             count(status.rejected), foot="without a key or a time", tone="warn" if status.rejected else ""
         )
-        letters = self._letters_of(status)
-        self._letters.set(count(letters), foot="put aside, to be sent again", tone="warn" if letters else "")
+        letters = self._dead_letters_of(status)
+        self._letters.set(count(letters), foot="kept, to be redriven", tone="warn" if letters else "")
 
-    def _letters_of(self, status: QueryStatus) -> int:
-        """What waits in the dead letters of its inputs, and in its own."""
+    def _dead_letters_of(self, status: QueryStatus) -> int:
+        """The rows in the dead-letter topics of its inputs, and in its own."""
         names = {f"{name}.dlq" for name in (*status.inputs, status.name)}
         topics = self._history.topics
         return sum(topics[name].rows for name in names if name in topics and self._visit.caller.sees(name))
 
-    def _show_charts(self, found: Found) -> None:
+    def _show_charts(self, found: QueryContent) -> None:
         arriving: dict[int, float] = {}
         for name in found.status.inputs:
             for at, value in self._history.series("topic", name, "rate", points=POINTS):
@@ -228,7 +228,7 @@ class Query:
             ]
         )
 
-    def _show_connections(self, found: Found) -> None:
+    def _show_connections(self, found: QueryContent) -> None:
         id = f"query:{found.status.app}/{self._name}"
         for table, ids in ((self._inputs, found.flow.before(id)), (self._outputs, found.flow.after(id))):
             stations = [found.flow.stations[one] for one in ids]
@@ -237,7 +237,7 @@ class Query:
                     Row(
                         [
                             one.title if one.kind == "sink" else link(one.title, one.href),
-                            "put aside" if (id, one.id) in found.flow.asides else one.kind,
+                            "side output" if (id, one.id) in found.flow.asides else one.kind,
                             one.under or "–",
                         ],
                         key=one.id,
@@ -246,11 +246,13 @@ class Query:
                 ]
             )
 
-    def _show_trouble(self, found: Found) -> None:
+    def _show_trouble(self, found: QueryContent) -> None:
         self._trouble.clear()
         if found.status.error and not found.is_open:
             with self._trouble, block("note bad").props('role="alert"'):
-                ui.label("It fails, and is started again. Only somebody who may read all of its inputs sees why.")
+                ui.label(
+                    "It fails, and is started again. The error is shown only to users who may read all of its inputs."
+                )
         if found.trouble is None:
             return
         goes_on = found.status.state in ("running", "caught up") and found.status.error is None
@@ -265,7 +267,7 @@ class Query:
                 sanitize=False,
             )
 
-    def _show_trial(self, found: Found) -> None:
+    def _show_trial(self, found: QueryContent) -> None:
         self._trial.clear()
         if found.trial is None:
             return
@@ -307,7 +309,7 @@ class Query:
             "stop",
             f"Stop {self._name}?",
             "The batch at work comes to its end first, and nothing is lost: rows wait in the log. "
-            "It stays stopped until somebody restarts it, or the app comes up again.",
+            "It stays stopped until it is restarted, or until the app starts again.",
             lambda: self._visit.services.queries.stop(self._name, app=self._app),
             "is stopped",
         )
@@ -316,7 +318,7 @@ class Query:
         await self._change(
             "restart",
             f"Restart {self._name}?",
-            "It stops between two batches, is planned anew, and goes on where it was.",
+            "It stops between two batches, is planned again, and goes on where it was.",
             lambda: self._visit.services.queries.restart(self._name, app=self._app),
             "starts again",
         )

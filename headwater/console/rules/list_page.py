@@ -16,15 +16,24 @@ from headwater.console.kit.live import every, read, tell
 from headwater.console.kit.table import Column, Pages, Row, Table, act, link, mark, toned
 from headwater.console.kit.words import ago, count, span
 from headwater.console.pages import screen
-from headwater.console.rules.matches import Source
-from headwater.console.rules.matches_page import Seen
-from headwater.console.rules.rule_tables import Kind, RuleTable, Stored, costs_of, remove, stored_in, tables_of, write
+from headwater.console.rules.matches import MatchTopic
+from headwater.console.rules.matches_page import MatchCounts
+from headwater.console.rules.rule_tables import (
+    Kind,
+    RuleTable,
+    StoredRule,
+    costs_of,
+    remove,
+    stored_in,
+    tables_of,
+    write,
+)
 from headwater.console.rules.trial import bench_of, check, told
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, NotFound
 
 NAMES = {"rules": "Rules", "searches": "Stored searches"}
-ONE = {"rules": "rule", "searches": "stored search"}
+NOUNS = {"rules": "rule", "searches": "stored search"}
 #: What may be done to a rule: the verb, what it then is, and what that means.
 WORDS = {
     "pause": (
@@ -72,41 +81,41 @@ async def _table_page(visit: Visit, topic: str | None) -> None:
     chosen = next((one for one in tables if topic in (None, one.topic)), None)
     if chosen is None:
         raise NotFound(kind="topic", name=str(topic))
-    page = Rules(visit, chosen, tables)
+    page = RuleList(visit, chosen, tables)
     every(2.0, page.look, page.show)
 
 
 @dataclass(frozen=True)
-class Look:
-    stored: dict[str, Stored]
-    fit: list[Stored]
+class RulesContent:
+    stored: dict[str, StoredRule]
+    fit: list[StoredRule]
     matches: Counter[str]
     costs: dict[str, tuple[int, float]]
     refused: dict[str, str]
 
 
-class Rules:
+class RuleList:
     """One table of rules."""
 
     def __init__(self, visit: Visit, table: RuleTable, tables: list[RuleTable]) -> None:
         self._visit, self._table_of = visit, table
-        self._found = Look({}, [], Counter(), {}, {})
+        self._found = RulesContent({}, [], Counter(), {}, {})
         self._checked: dict[str, str] = {}
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, StoredRule] = {}
         self._ends: dict[int, int] = {}
         self._may_write = visit.caller.may("write", table.topic)
         with heading(NAMES[table.kind], under=_under(table), why="rules"):
             self._box = search_box("Filter rules", self._again)
             if self._may_write:
                 place = f"/console/rules/{quote(table.topic, safe='')}/edit"
-                button(f"New {ONE[table.kind]}", lambda: ui.navigate.to(place), icon="add", kind="primary")
+                button(f"New {NOUNS[table.kind]}", lambda: ui.navigate.to(place), icon="add", kind="primary")
         if len(tables) > 1:
             tabs({one.topic: f"/console/rules/{quote(one.topic, safe='')}" for one in tables}, current=table.topic)
         with card(flush=True, classes="whole-cells"):
             self._table = Table(_columns(table), label=NAMES[table.kind], none="No rule yet.", on_act=self._act)
             self._pages = Pages(self._again)
 
-    def look(self) -> Look:
+    def look(self) -> RulesContent:
         log, table = context().log, self._table_of
         ends = log.end_offsets(table.topic)
         if ends != self._ends:  # there may be very many, and mostly they stay as they are
@@ -116,12 +125,14 @@ class Rules:
         fit = sorted((one for one in stored.values() if text in f"{one.id} {one.text}".lower()), key=lambda one: one.id)
         matches: Counter[str] = Counter()
         if table.matches is not None:
-            source = Source(topic=table.matches, kind=table.kind, query=table.query)
-            matches = context().share("matches", Seen).count(log, source)
+            source = MatchTopic(topic=table.matches, kind=table.kind, query=table.query)
+            matches = context().share("matches", MatchCounts).count(log, source)
         first = self._pages.first if self._pages.first < len(fit) else 0
-        return Look(stored, fit, matches, costs_of(log, table), self._refused(fit[first : first + self._pages.size]))
+        return RulesContent(
+            stored, fit, matches, costs_of(log, table), self._refused(fit[first : first + self._pages.size])
+        )
 
-    def _refused(self, shown: list[Stored]) -> dict[str, str]:
+    def _refused(self, shown: list[StoredRule]) -> dict[str, str]:
         """Why rules that are shown cannot be used; each text is looked at once."""
         log, table = context().log, self._table_of
         if table.events is None:
@@ -139,11 +150,11 @@ class Rules:
     async def _again(self) -> None:
         self.show(await read(self.look))
 
-    def show(self, found: Look) -> None:
+    def show(self, found: RulesContent) -> None:
         self._found = found
         self._table.set_rows([self._row(one, found) for one in self._pages.part(found.fit)])
 
-    def _row(self, one: Stored, found: Look) -> Row:
+    def _row(self, one: StoredRule, found: RulesContent) -> Row:
         table = self._table_of
         state = (
             mark("refused", "bad") if one.id in found.refused else mark("on", "good") if one.enabled else mark("paused")
@@ -202,7 +213,7 @@ def shared_kinds() -> dict[str, Kind | None]:
     return kinds
 
 
-def changed(table: RuleTable, action: str, one: Stored) -> int:
+def changed(table: RuleTable, action: str, one: StoredRule) -> int:
     """Write a change of a rule, and say its version."""
     if action == "remove":
         return remove(context().log, table, one)

@@ -18,8 +18,8 @@ from headwater.console.pages import screen
 from headwater.console.rules.match_timeline import large
 from headwater.console.rules.matches import (
     Event,
-    Found,
-    Source,
+    MatchRow,
+    MatchTopic,
     column_for,
     events_of,
     match_at,
@@ -52,17 +52,17 @@ def _number(name: str, text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class MatchContent:
     """A match, and the events that made it with the topic that they lie in."""
 
-    source: Source
-    found: Found | None
+    source: MatchTopic
+    found: MatchRow | None
     topic: str | None = None
     column: str | None = None
     events: list[Event] = field(default_factory=list)
 
 
-def _look(visit: Visit, topic: str, partition: int, offset: int) -> Look:
+def _look(visit: Visit, topic: str, partition: int, offset: int) -> MatchContent:
     log = context().log
     source = next((one for one in sources_of(log) if one.topic == topic), None)
     if source is None:
@@ -70,12 +70,12 @@ def _look(visit: Visit, topic: str, partition: int, offset: int) -> Look:
     found = match_at(log, source, partition, offset)
     events_topic = source.events_topic(log)
     if found is None or events_topic is None or not visit.caller.may("read", events_topic):
-        return Look(source=source, found=found, topic=events_topic)
+        return MatchContent(source=source, found=found, topic=events_topic)
     events = events_of(log, [found]).get(found.place, [])
-    return Look(source=source, found=found, topic=events_topic, column=column_for(log, source), events=events)
+    return MatchContent(source=source, found=found, topic=events_topic, column=column_for(log, source), events=events)
 
 
-def _page(look: Look, found: Found) -> None:
+def _page(look: MatchContent, found: MatchRow) -> None:
     source, events = look.source, look.events
     key = ", ".join(found.key.values())
     under = f"A match of the {KINDS[source.kind]}{f' for {key}' if key else ''}, found {ago(found.appended_us)}."
@@ -103,7 +103,7 @@ def _page(look: Look, found: Found) -> None:
                     ui.html(f'<pre class="code">{escape(_dedented(source.finder.text))}</pre>', sanitize=False)
 
 
-def _timeline(look: Look, found: Found) -> None:
+def _timeline(look: MatchContent, found: MatchRow) -> None:
     events = look.events
     lasted = span((events[-1].at_us - events[0].at_us) / 1e6)
     with card(f"{len(events)} events in {lasted}"):
@@ -116,7 +116,7 @@ def _timeline(look: Look, found: Found) -> None:
         ).classes("quiet small")
 
 
-def _events_table(look: Look, found: Found) -> None:
+def _events_table(look: MatchContent, found: MatchRow) -> None:
     topic, events = str(look.topic), look.events
     names = list(events[0].texts)
     numbers = {name for name in names if isinstance(events[0].row[name], int | float) and name not in found.key}
@@ -140,7 +140,7 @@ def _events_table(look: Look, found: Found) -> None:
     )
 
 
-def _document(found: Found) -> None:
+def _document(found: MatchRow) -> None:
     """The document that a stored search has found, with what it was found by."""
     own = {"query_id", "score", "highlights", "metadata", "queries_version"}
     with card("The document"):
@@ -151,7 +151,7 @@ def _document(found: Found) -> None:
             ui.html(highlighted(marked), sanitize=False)
 
 
-def _values(found: Found) -> dict[str, str]:
+def _values(found: MatchRow) -> dict[str, str]:
     values = {name: value for name, value in found.values.items() if name not in ("highlights",)}
     if "measures" in values:
         try:
@@ -164,7 +164,7 @@ def _values(found: Found) -> dict[str, str]:
     return values
 
 
-def _why_no_events(look: Look, found: Found) -> str:
+def _why_no_events(look: MatchContent, found: MatchRow) -> str:
     if found.source.finder is None:
         return "No app has written down how this was found, so that its events cannot be looked up. Its row says what it says."
     if span_of(found) is None:

@@ -35,7 +35,7 @@ SKEW_US = 3_600_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class MatchTopic:
     """A topic that holds matches, and what is known of who finds them."""
 
     topic: str
@@ -57,10 +57,10 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class MatchRow:
     """One match: its row, and the times between which its events lie."""
 
-    source: Source
+    source: MatchTopic
     partition: int
     offset: int
     rule: str
@@ -88,7 +88,7 @@ class Event:
     texts: dict[str, str]
 
 
-def sources_of(log: Log, known: dict[str, FinderKind | None] | None = None) -> list[Source]:
+def sources_of(log: Log, known: dict[str, FinderKind | None] | None = None) -> list[MatchTopic]:
     """All topics that hold matches. With `known`, each topic is looked at once: there may be ten thousand."""
     known = {} if known is None else known
     found = {one.topic: one for one in _noted(log)}
@@ -98,7 +98,7 @@ def sources_of(log: Log, known: dict[str, FinderKind | None] | None = None) -> l
                 with contextlib.suppress(HeadwaterError):
                     known[name] = kind_of(log.topic(name).schema)
             if (kind := known.get(name)) is not None:
-                found[name] = Source(topic=name, kind=kind)
+                found[name] = MatchTopic(topic=name, kind=kind)
     return sorted(found.values(), key=lambda one: one.topic)
 
 
@@ -116,12 +116,12 @@ def noted(log: Log) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield home.name, query, body
 
 
-def _noted(log: Log) -> Iterator[Source]:
+def _noted(log: Log) -> Iterator[MatchTopic]:
     topics = set(log.topics())
     for app, query, body in noted(log):
         if body["topic"] in topics and body["finders"]:
             finder = Finder.from_json(body["finders"][0])
-            yield Source(
+            yield MatchTopic(
                 topic=body["topic"], kind=finder.kind, query=query, app=app, reads=tuple(body["reads"]), finder=finder
             )
 
@@ -137,7 +137,7 @@ def tail(log: Log, topic: str, *, rows: int) -> pa.Table:
     return log.read(topic, start=begin, stop=ends, columns=names).table()
 
 
-def matches_of(log: Log, source: Source, *, rows: int) -> list[Found]:
+def matches_of(log: Log, source: MatchTopic, *, rows: int) -> list[MatchRow]:
     """The newest matches of a topic, the newest first."""
     table = tail(log, source.topic, rows=rows)
     if source.finder is None and kind_of(table.schema) != source.kind:  # another topic has its name now
@@ -145,7 +145,7 @@ def matches_of(log: Log, source: Source, *, rows: int) -> list[Found]:
     return sorted(matches_in(source, table), key=lambda one: -one.appended_us)[:rows]
 
 
-def match_at(log: Log, source: Source, partition: int, offset: int) -> Found | None:
+def match_at(log: Log, source: MatchTopic, partition: int, offset: int) -> MatchRow | None:
     """One match by its place."""
     names = [*log.topic(source.topic).schema.names, "_partition", "_offset", "_appended_at"]
     with contextlib.suppress(HeadwaterError):
@@ -156,7 +156,7 @@ def match_at(log: Log, source: Source, partition: int, offset: int) -> Found | N
     return None
 
 
-def matches_in(source: Source, table: pa.Table) -> list[Found]:
+def matches_in(source: MatchTopic, table: pa.Table) -> list[MatchRow]:
     """Rows as matches."""
     own = [one.name for one in table.schema if not one.name.startswith("_")]
     by = _key(source, own)
@@ -170,7 +170,7 @@ def matches_in(source: Source, table: pa.Table) -> list[Found]:
         known = [when for column in moments if (when := column[at]) is not None]
         values = {name: "null" if text is None else text for name, text in zip(own, texts[at], strict=True)}
         found.append(
-            Found(
+            MatchRow(
                 source=source,
                 partition=partition,
                 offset=offset,
@@ -186,7 +186,7 @@ def matches_in(source: Source, table: pa.Table) -> list[Found]:
     return found
 
 
-def _key(source: Source, names: Sequence[str]) -> tuple[str, ...]:
+def _key(source: MatchTopic, names: Sequence[str]) -> tuple[str, ...]:
     if source.finder is not None and source.finder.by:
         return tuple(name for name in source.finder.by if name in names)
     if source.kind == "rules":  # the columns between those that all rules have
@@ -194,7 +194,7 @@ def _key(source: Source, names: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
-def _rule(source: Source, values: dict[str, str]) -> str:
+def _rule(source: MatchTopic, values: dict[str, str]) -> str:
     return values.get({"rules": "rule", "searches": "query_id"}.get(source.kind, ""), source.query or source.topic)
 
 
@@ -205,7 +205,7 @@ def _micros(column: pa.ChunkedArray) -> list[int | None]:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-def within_us(source: Source) -> int | None:
+def within_us(source: MatchTopic) -> int | None:
     """How long a match of a pattern may last, where it says so."""
     if source.finder is None or not source.finder.text:
         return None
@@ -216,7 +216,7 @@ def within_us(source: Source) -> int | None:
     return None
 
 
-def span_of(match: Found) -> tuple[int, int] | None:
+def span_of(match: MatchRow) -> tuple[int, int] | None:
     """Between which event times the events of a match lie. One that names its end alone began at most WITHIN before."""
     if match.first_us is None or match.last_us is None:
         return None
@@ -225,12 +225,12 @@ def span_of(match: Found) -> tuple[int, int] | None:
     return match.last_us - (within_us(match.source) or 0), match.last_us
 
 
-def events_of(log: Log, matches: Iterable[Found]) -> dict[tuple[str, int, int], list[Event]]:
+def events_of(log: Log, matches: Iterable[MatchRow]) -> dict[tuple[str, int, int], list[Event]]:
     """The events of each match: the rows of its key, in the topic that its query reads, from its first time to its last.
 
     A pattern of MATCH_RECOGNIZE is made of all rows of its key between its first and its last, so these are the events.
     """
-    by_source: dict[str, list[Found]] = {}
+    by_source: dict[str, list[MatchRow]] = {}
     for one in matches:
         if one.source.finder is not None and one.source.kind != "searches" and one.key_values and span_of(one):
             by_source.setdefault(one.source.topic, []).append(one)
@@ -240,7 +240,7 @@ def events_of(log: Log, matches: Iterable[Found]) -> dict[tuple[str, int, int], 
     return found
 
 
-def _events(log: Log, group: list[Found]) -> dict[tuple[str, int, int], list[Event]]:
+def _events(log: Log, group: list[MatchRow]) -> dict[tuple[str, int, int], list[Event]]:
     source = group[0].source
     topic, finder = source.events_topic(log), source.finder
     if topic is None or finder is None or finder.time is None:
@@ -299,7 +299,7 @@ def as_events(table: pa.Table, finder: Finder) -> Iterator[tuple[Event, tuple[An
             yield event, tuple(row[name] for name in finder.by)
 
 
-def drawn_column(source: Source, schema: pa.Schema) -> str | None:
+def drawn_column(source: MatchTopic, schema: pa.Schema) -> str | None:
     """The column whose values are drawn as heights: the first number that the pattern speaks of, or else that there is."""
     by = set() if source.finder is None else {*source.finder.by, source.finder.time}
     numbers = [
@@ -316,7 +316,7 @@ def drawn_column(source: Source, schema: pa.Schema) -> str | None:
     return spoken[0] if spoken else numbers[0] if numbers else None
 
 
-def column_for(log: Log, source: Source) -> str | None:
+def column_for(log: Log, source: MatchTopic) -> str | None:
     """The column that is drawn of the events of a source."""
     topic = source.events_topic(log)
     with contextlib.suppress(HeadwaterError):

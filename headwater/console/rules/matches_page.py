@@ -22,8 +22,8 @@ from headwater.console.pages import screen
 from headwater.console.rules.match_timeline import Point, small
 from headwater.console.rules.matches import (
     Event,
-    Found,
-    Source,
+    MatchRow,
+    MatchTopic,
     column_for,
     events_of,
     matches_of,
@@ -54,12 +54,12 @@ KINDS = {"pattern": "pattern", "rules": "rule", "searches": "stored search"}
 
 @screen("/matches", title="Matches", group="Processing", icon="troubleshoot", key="m", order=40)
 def matches(visit: Visit, rule: str = "") -> None:
-    page = Matches(visit, rule)
+    page = MatchList(visit, rule)
     every(2.0, page.look, page.show)
 
 
 @dataclass
-class Seen:
+class MatchCounts:
     """What all visitors share: how often each rule matched, and the events of the matches that were shown."""
 
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Seen:
     kinds: dict[str, FinderKind | None] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def count(self, log: Log, source: Source) -> Counter[str]:
+    def count(self, log: Log, source: MatchTopic) -> Counter[str]:
         """Matches by rule. The first look counts the newest rows, later ones what has come since."""
         with self.lock:
             topic, ends = source.topic, log.end_offsets(source.topic)
@@ -89,7 +89,7 @@ class Seen:
             self.offsets[topic] = dict(ends)
             return Counter(counts)
 
-    def events_for(self, log: Log, found: list[Found]) -> dict[tuple[str, int, int], list[Event]]:
+    def events_for(self, log: Log, found: list[MatchRow]) -> dict[tuple[str, int, int], list[Event]]:
         """The events of these matches; those of matches that were shown before are remembered."""
         fresh = events_of(log, [one for one in found if one.place not in self.events])
         with self.lock:
@@ -100,21 +100,21 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Look:
-    sources: list[Source]
-    found: list[Found]
+class MatchesContent:
+    sources: list[MatchTopic]
+    found: list[MatchRow]
     total: int
     counts: Counter[str]
     points: dict[tuple[str, int, int], list[Point]]
     is_part: bool
 
 
-class Matches:
+class MatchList:
     """The feed, its filters, and the bars."""
 
     def __init__(self, visit: Visit, rule: str) -> None:
         self._visit, self._rule, self._first = visit, rule, 0
-        self._seen = context().share("matches", Seen)
+        self._seen = context().share("matches", MatchCounts)
         with heading(
             "Matches", under="What patterns, rules and stored searches have found, the newest first.", why="matches"
         ):
@@ -147,13 +147,13 @@ class Matches:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> Look:
+    def look(self) -> MatchesContent:
         log = context().log
         sources = [one for one in sources_of(log, self._seen.kinds) if self._visit.caller.may("read", one.topic)]
         chosen = str(self._chosen.value or EVERYTHING)
         rule = self._rule or ("" if chosen == EVERYTHING else chosen)
         text = (self._box.value or "").lower()
-        found: list[Found] = []
+        found: list[MatchRow] = []
         counts: Counter[str] = Counter()
         for source in sources:
             try:
@@ -169,15 +169,15 @@ class Matches:
         events = self._seen.events_for(log, readable)
         columns = {source.topic: column_for(log, source) for source in sources}
         points = {one.place: points_of(events.get(one.place, []), columns[one.source.topic]) for one in readable}
-        return Look(sources, fit, len(found), counts, points, bool(self._seen.is_part))
+        return MatchesContent(sources, fit, len(found), counts, points, bool(self._seen.is_part))
 
-    def _may_see_events(self, one: Found) -> bool:
+    def _may_see_events(self, one: MatchRow) -> bool:
         topic = one.source.events_topic(context().log)
         return topic is not None and self._visit.caller.may("read", topic)
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, look: Look) -> None:
+    def show(self, look: MatchesContent) -> None:
         has_any = bool(look.total or look.counts)
         self._body.set_visibility(has_any)
         self._nothing.set_visibility(not has_any)
@@ -194,7 +194,7 @@ class Matches:
         )
         self._table.set_rows([self._row(one, look) for one in self._pages.part(look.found)])
 
-    def _row(self, one: Found, look: Look) -> Row:
+    def _row(self, one: MatchRow, look: MatchesContent) -> Row:
         points = look.points.get(one.place, [])
         lined = drawn(small(points)) if points else {"text": "–", "tone": "quiet"}
         cells = [
@@ -207,7 +207,7 @@ class Matches:
         return Row(cells, key=address_of(one))
 
 
-def told_of(one: Found) -> str:
+def told_of(one: MatchRow) -> str:
     """What a match says, in one line."""
     if one.values.get("measures", "null") != "null":
         # As text: numbers keep all their digits.
@@ -233,9 +233,9 @@ def highlighted(text: str) -> str:
     return "<br>".join(lines)
 
 
-def address_of(one: Found) -> str:
+def address_of(one: MatchRow) -> str:
     return f"/console/matches/{quote(one.source.topic, safe='')}/{one.partition}/{one.offset}"
 
 
-def _text(one: Found) -> str:
+def _text(one: MatchRow) -> str:
     return " ".join([*one.key.values(), *one.values.values(), one.rule]).lower()

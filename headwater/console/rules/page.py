@@ -16,12 +16,12 @@ from headwater.console.kit.names import as_name
 from headwater.console.kit.table import Column, Row, Table, drawn
 from headwater.console.kit.words import count, moment
 from headwater.console.pages import screen
-from headwater.console.rules.list_page import ONE, shared_kinds, shown_seconds
+from headwater.console.rules.list_page import NOUNS, shared_kinds, shown_seconds
 from headwater.console.rules.match_timeline import small
 from headwater.console.rules.matches import points_of
 from headwater.console.rules.matches_page import highlighted, told_of
-from headwater.console.rules.rule_tables import RuleTable, Stored, stored_in, tables_of, write
-from headwater.console.rules.trial import Bench, Trial, bench_of, check, spot, told, tried
+from headwater.console.rules.rule_tables import RuleTable, StoredRule, stored_in, tables_of, write
+from headwater.console.rules.trial import Trial, TrialInput, bench_of, check, spot, told, tried
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError, NotFound
 from headwater.schema.notation import format_type
@@ -38,10 +38,10 @@ EXAMPLES = {
 async def rule(visit: Visit, topic: str, id: str = "") -> None:
     visit.caller.require("read", topic)
     table, stored, benches = await read(lambda: _look(visit, topic))
-    Page(visit, table, stored.get(id), benches, id)
+    RulePage(visit, table, stored.get(id), benches, id)
 
 
-def _look(visit: Visit, topic: str) -> tuple[RuleTable, dict[str, Stored], list[str]]:
+def _look(visit: Visit, topic: str) -> tuple[RuleTable, dict[str, StoredRule], list[str]]:
     log = context().log
     table = next((one for one in tables_of(log, shared_kinds()) if one.topic == topic), None)
     if table is None:
@@ -50,10 +50,12 @@ def _look(visit: Visit, topic: str) -> tuple[RuleTable, dict[str, Stored], list[
     return table, stored_in(log, table), [name for name in known if visit.caller.may("read", name)][:500]
 
 
-class Page:
+class RulePage:
     """The editor, the trial, and the way to put it live."""
 
-    def __init__(self, visit: Visit, table: RuleTable, known: Stored | None, topics: list[str], rule_id: str) -> None:
+    def __init__(
+        self, visit: Visit, table: RuleTable, known: StoredRule | None, topics: list[str], rule_id: str
+    ) -> None:
         self._visit, self._table, self._known = visit, table, known
         self._topic = topics[0] if topics else None
         self._trial: Trial | None = None
@@ -61,11 +63,11 @@ class Page:
         self._is_good = False
         may_write = visit.caller.may("write", table.topic)
         under = (
-            f"Version {known.version} of a {ONE[table.kind]} in the topic `{table.topic}`."
+            f"Version {known.version} of a {NOUNS[table.kind]} in the topic `{table.topic}`."
             if known
-            else f"A new {ONE[table.kind]} for the topic `{table.topic}`."
+            else f"A new {NOUNS[table.kind]} for the topic `{table.topic}`."
         )
-        with heading(known.id if known else f"New {ONE[table.kind]}", under=under, why="rules"):
+        with heading(known.id if known else f"New {NOUNS[table.kind]}", under=under, why="rules"):
             back = f"/console/rules/{quote(table.topic, safe='')}"
             button("All rules", lambda: ui.navigate.to(back), kind="ghost", icon="arrow_back")
             self._save_button = button("Put it live", self._ask, icon="bolt", kind="primary")
@@ -111,7 +113,7 @@ class Page:
 
     # -- checking -----------------------------------------------------------------------------------------------------
 
-    def _bench(self) -> Bench:
+    def _trial_input(self) -> TrialInput:
         return bench_of(context().log, self._table, str(self._topic))
 
     async def _check(self) -> None:
@@ -119,7 +121,7 @@ class Page:
         if self._topic is None:
             return
         try:
-            bench = await read(self._bench)
+            bench = await read(self._trial_input)
         except HeadwaterError as error:
             self._tell(told(error), "bad")
             return
@@ -130,7 +132,7 @@ class Page:
         try:
             await read(lambda: check(bench, text))
         except HeadwaterError as error:
-            if text == self._editor.value:  # not while somebody goes on writing
+            if text == self._editor.value:  # else the user has changed the text meanwhile
                 self._tell(told(error), "bad")
                 self._editor.underline(spot(text, error))
             return
@@ -144,7 +146,7 @@ class Page:
         self._told.set_text(text)
         self._told.classes(remove="tone-text-good tone-text-bad quiet", add=f"tone-text-{tone}" if tone else "quiet")
 
-    def _show_columns(self, bench: Bench) -> None:
+    def _show_columns(self, bench: TrialInput) -> None:
         if getattr(self, "_columns_of", None) == bench.topic:
             return
         self._columns_of = bench.topic
@@ -177,7 +179,7 @@ class Page:
             )
         try:
             self._visit.caller.require("read", self._topic)
-            trial = await read(lambda: tried(context().log, self._bench(), text, rows=rows))
+            trial = await read(lambda: tried(context().log, self._trial_input(), text, rows=rows))
         except HeadwaterError as error:
             self._trial_place.clear()
             self._tell(told(error), "bad")
@@ -262,7 +264,7 @@ def _cells(trial: Trial, place: int, kind: str) -> list[object]:
     return [moment(one.last_us), ", ".join(one.key.values()), drawn(small(points)) if points else "–", told_of(one)]
 
 
-def _explained(bench: Bench) -> None:
+def _explained(bench: TrialInput) -> None:
     if bench.kind == "searches":
         words = [
             "Words and phrases, fields as `title:storm`, ranges as `price:<10`, AND, OR, NOT and brackets; or JSON in Elasticsearch's form."

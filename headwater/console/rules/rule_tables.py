@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from headwater.apps.home import Home
-from headwater.console.rules.matches import Source, noted
+from headwater.console.rules.matches import MatchTopic, noted
 from headwater.engine.finder import Finder
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log import Log
@@ -42,7 +42,7 @@ class RuleTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredRule:
     """A rule as its table has it; `version` is the offset of its row. Any: its row."""
 
     id: str
@@ -65,7 +65,9 @@ def tables_of(log: Log, known: dict[str, Kind | None] | None = None) -> list[Rul
         for each in body["finders"]:
             finder = Finder.from_json(each)
             if finder.rules is not None and finder.rules in topics and finder.kind != "pattern":
-                source = Source(topic=str(body["topic"]), kind=finder.kind, reads=tuple(body["reads"]), finder=finder)
+                source = MatchTopic(
+                    topic=str(body["topic"]), kind=finder.kind, reads=tuple(body["reads"]), finder=finder
+                )
                 found[finder.rules] = replace(
                     _table(log, finder.rules, finder.kind),
                     query=query,
@@ -93,10 +95,10 @@ def _kind(names: set[str]) -> Kind | None:
     return "rules" if {"id", "text", "enabled"} <= names else "searches" if {"id", "query"} <= names else None
 
 
-def stored_in(log: Log, table: RuleTable) -> dict[str, Stored]:
+def stored_in(log: Log, table: RuleTable) -> dict[str, StoredRule]:
     """The newest row of each rule; those that were removed are not there."""
     columns = [*table.columns, "_offset", "_appended_at", "_tombstone"]
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredRule] = {}
     for row in log.read(table.topic, columns=columns).table().to_pylist(maps_as_pydicts="strict"):
         key, text = row["id"], row[table.text_column]
         if key is None:
@@ -104,7 +106,7 @@ def stored_in(log: Log, table: RuleTable) -> dict[str, Stored]:
         found.pop(key, None)
         if not row.pop("_tombstone") and text is not None:
             offset, appended = row.pop("_offset"), row.pop("_appended_at")
-            found[key] = Stored(
+            found[key] = StoredRule(
                 id=key,
                 text=text,
                 enabled=row.get("enabled") is not False,
@@ -128,8 +130,8 @@ def costs_of(log: Log, table: RuleTable) -> dict[str, tuple[int, float]]:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool, known: Stored | None) -> int:
-    """Put a rule into its table, and say its version. Refused if somebody has changed it since it was `known`."""
+def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool, known: StoredRule | None) -> int:
+    """Append a rule to its table, and return its version. Refused if the rule was changed since `known` was read."""
     if not rule_id.strip():
         raise ArgumentInvalid(name="id", value=rule_id, expected="a name for the rule")
     row = {**({} if known is None else known.row), "id": rule_id, table.text_column: text}
@@ -138,12 +140,12 @@ def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool,
     return _append(log, table, row, known)
 
 
-def remove(log: Log, table: RuleTable, known: Stored) -> int:
+def remove(log: Log, table: RuleTable, known: StoredRule) -> int:
     """Take a rule out of its table."""
     return _append(log, table, {"id": known.id, "_tombstone": True}, known)
 
 
-def _append(log: Log, table: RuleTable, row: dict[str, Any], known: Stored | None) -> int:
+def _append(log: Log, table: RuleTable, row: dict[str, Any], known: StoredRule | None) -> int:
     expected = -1 if known is None else known.version
     conditional = partial(log.append, table.topic, [row], expected_key_offset=expected)
     appended = conditional() if log.topic(table.topic).key else log.append(table.topic, [row])

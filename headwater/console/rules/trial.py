@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.console.rules.matches import Event, Found, Source, as_events, drawn_column, matches_in, tail
+from headwater.console.rules.matches import Event, MatchRow, MatchTopic, as_events, drawn_column, matches_in, tail
 from headwater.console.rules.rule_tables import Kind, RuleTable
 from headwater.engine.finder import Finder
 from headwater.errors import ArgumentInvalid, HeadwaterError
@@ -37,14 +37,14 @@ class Trial:
     last_us: int | None
     seconds: float
     count: int
-    matches: list[Found]
+    matches: list[MatchRow]
     events: dict[tuple[str, int, int], list[Event]]
     column: str | None
     """The column of the events that is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class TrialInput:
     """What a text is read and tried for: rows of a topic, with their time and key."""
 
     kind: Kind
@@ -55,11 +55,11 @@ class Bench:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def bench_of(log: Log, table: RuleTable, events: str) -> Bench:
+def bench_of(log: Log, table: RuleTable, events: str) -> TrialInput:
     """The bench for a table and a topic: the time and the key are those of its query, or else the topic's own."""
     topic, finder = log.topic(events), table.finder
     known = finder is not None and {*finder.by, *([finder.time] if finder.time else [])} <= set(topic.schema.names)
-    return Bench(
+    return TrialInput(
         kind=table.kind,
         topic=events,
         schema=topic.schema,
@@ -69,7 +69,7 @@ def bench_of(log: Log, table: RuleTable, events: str) -> Bench:
     )
 
 
-def check(bench: Bench, text: str) -> None:
+def check(bench: TrialInput, text: str) -> None:
     """Refuse a text that could not be used, with one clear error."""
     if bench.kind == "searches":
         _percolate(bench, {}).check(text, bench.schema)
@@ -80,7 +80,7 @@ def check(bench: Bench, text: str) -> None:
     rule_of(text, schema=bench.schema, time=time, by=by)
 
 
-def _timed(bench: Bench) -> tuple[str, tuple[str, ...]]:
+def _timed(bench: TrialInput) -> tuple[str, tuple[str, ...]]:
     if bench.time is None:
         raise ArgumentInvalid(name="topic", value=bench.topic, expected="a topic with a column of event time")
     if not bench.by:
@@ -89,7 +89,7 @@ def _timed(bench: Bench) -> tuple[str, tuple[str, ...]]:
 
 
 # Any: an operator, imported when it is needed.
-def _percolate(bench: Bench, queries: Mapping[str, str]) -> Any:
+def _percolate(bench: TrialInput, queries: Mapping[str, str]) -> Any:
     from headwater.operators import percolate
 
     kinds = {
@@ -140,7 +140,7 @@ def spot(text: str, error: HeadwaterError) -> tuple[int, int] | None:
 # -- trials -----------------------------------------------------------------------------------------------------------
 
 
-def tried(log: Log, bench: Bench, text: str, *, rows: int) -> Trial:
+def tried(log: Log, bench: TrialInput, text: str, *, rows: int) -> Trial:
     """What a text finds among the newest rows of a topic."""
     check(bench, text)
     table = _newest(tail(log, bench.topic, rows=rows), rows)
@@ -152,7 +152,7 @@ def tried(log: Log, bench: Bench, text: str, *, rows: int) -> Trial:
     newest = output.slice(max(0, output.num_rows - SHOWN_MAX))
     by = bench.by if bench.kind == "rules" else ()
     finder = Finder(kind=bench.kind, operator=TRIED, time=bench.time, by=by, text=text)
-    source = Source(topic=bench.topic, kind=bench.kind, reads=(bench.topic,), finder=finder)
+    source = MatchTopic(topic=bench.topic, kind=bench.kind, reads=(bench.topic,), finder=finder)
     found = matches_in(source, _placed(newest))
     events = _events(table, finder, found) if bench.kind == "rules" else {}
     return Trial(
@@ -172,7 +172,7 @@ def _newest(table: pa.Table, rows: int) -> pa.Table:
     return order.slice(max(0, order.num_rows - rows)).combine_chunks()
 
 
-def _matched(bench: Bench, table: pa.Table, text: str) -> pa.Table:
+def _matched(bench: TrialInput, table: pa.Table, text: str) -> pa.Table:
     from headwater.engine.columns import HASH, SLOT
     from headwater.engine.contract import Broadcast
     from headwater.engine.step import run_bounded
@@ -194,7 +194,7 @@ def _matched(bench: Bench, table: pa.Table, text: str) -> pa.Table:
     return output.sort_by([("ended_at", "ascending")]) if output.num_rows else output
 
 
-def _searched(bench: Bench, table: pa.Table, text: str) -> pa.Table:
+def _searched(bench: TrialInput, table: pa.Table, text: str) -> pa.Table:
     own = table.select([name for name in table.column_names if not name.startswith("_")])
     task = _percolate(bench, {TRIED: text}).task(own.schema)
     return pa.Table.from_batches(list(task.run(iter(own.to_batches()))), schema=task.output)
@@ -215,7 +215,7 @@ def _placed(output: pa.Table) -> pa.Table:
     return output
 
 
-def _events(table: pa.Table, finder: Finder, found: list[Found]) -> dict[tuple[str, int, int], list[Event]]:
+def _events(table: pa.Table, finder: Finder, found: list[MatchRow]) -> dict[tuple[str, int, int], list[Event]]:
     keys = {one.key_values for one in found}
     if not keys:
         return {}

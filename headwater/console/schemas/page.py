@@ -49,13 +49,13 @@ async def schema(visit: Visit, name: str, kind: str = "", old: int = -1, new: in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class SchemaContent:
     """What the page shows."""
 
     versions: list[int]
     text: str
     """The newest version, as it is edited."""
-    lines: list[Line]
+    lines: list[ColumnDiff]
     users: list[Row]
     about: str
 
@@ -85,7 +85,7 @@ class SchemaPage:
                 self._users = Table(USER_COLUMNS, label="Users", none="No users yet.")
         self._draft = DraftBox(visit, about, self._registered)
 
-    def look(self) -> Looked:
+    def look(self) -> SchemaContent:
         name, kind = self._schema.name, self._schema.kind
         versions = self._visit.services.schemas.describe(name, kind=kind).versions
         old, new = self._chosen(versions)
@@ -100,9 +100,9 @@ class SchemaPage:
         if later.id is not None:
             about += f" Version {new} has the number {later.id} in messages."
         text = (later if new == versions[-1] else self._version(versions[-1])).text
-        return Looked(versions=versions, text=text, lines=lines, users=self._used_by(), about=about)
+        return SchemaContent(versions=versions, text=text, lines=lines, users=self._used_by(), about=about)
 
-    def show(self, found: Looked) -> None:
+    def show(self, found: SchemaContent) -> None:
         if found.versions != self._versions:
             old, new = self._chosen(found.versions)
             self._versions, self._wanted = found.versions, (-1, -1)
@@ -153,7 +153,7 @@ class SchemaPage:
         return rows
 
 
-def _line(one: Line) -> Row:
+def _line(one: ColumnDiff) -> Row:
     tone = next((tone for kind, tone in TONES.items() if kind in one.change), "warn")
     cells = [
         one.column,
@@ -168,7 +168,7 @@ def _line(one: Line) -> Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ColumnDiff:
     """One column in two versions; `""` where it is not there."""
 
     column: str
@@ -178,7 +178,7 @@ class Line:
     refused: str = ""
 
 
-def lines_between(old: pa.Schema, new: pa.Schema) -> list[Line]:
+def lines_between(old: pa.Schema, new: pa.Schema) -> list[ColumnDiff]:
     """All columns of two versions side by side, those that go last; a change inside a column has a line of its own.
 
     >>> [(one.column, one.change) for one in lines_between(pa.schema([("a", pa.int32())]), pa.schema([("b", pa.int8()), ("a", pa.int64())]))]
@@ -193,11 +193,11 @@ def lines_between(old: pa.Schema, new: pa.Schema) -> list[Line]:
         mine = changes.pop(name, [])
         within = [path for path in changes if path.startswith((f"{name}.", f"{name}[]", f"{name}{{}}"))]
         kind = _told(mine) or ("changed inside" if within else "")
-        found.append(Line(column=name, old=before, new=after, change=kind, refused=_refused(mine)))
+        found.append(ColumnDiff(column=name, old=before, new=after, change=kind, refused=_refused(mine)))
         for inside in within:
             mine = changes.pop(inside)
             found.append(
-                Line(column=inside, old=mine[0].old, new=mine[0].new, change=_told(mine), refused=_refused(mine))
+                ColumnDiff(column=inside, old=mine[0].old, new=mine[0].new, change=_told(mine), refused=_refused(mine))
             )
     return found
 

@@ -18,7 +18,7 @@ from headwater.console.kit.plot import Plot
 from headwater.console.kit.table import Pages, Row, Table
 from headwater.console.kit.words import count, span
 from headwater.console.pages import screen
-from headwater.console.sql.statements import ROWS_MAX, SECONDS_MAX, Answer, Asker, spot, told
+from headwater.console.sql.statements import ROWS_MAX, SECONDS_MAX, Answer, StatementRunner, spot, told
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 
@@ -31,15 +31,15 @@ ADDRESS_MAX = 4_000
 
 @screen("/sql", title="SQL", group="Data", icon="terminal", key="s", order=40)
 def sql(visit: Visit, text: str = "") -> None:
-    Box(visit, text[:20_000])
+    SqlPage(visit, text[:20_000])
 
 
-class Box:
+class SqlPage:
     """The page: editor, names, what was asked before, and the answer."""
 
     def __init__(self, visit: Visit, text: str) -> None:
         self._visit = visit
-        self._asker = Asker(visit.services.sql, page_context.client)
+        self._asker = StatementRunner(visit.services.sql, page_context.client)
         self._timer: ui.timer | None = None
         heading(
             "SQL",
@@ -49,10 +49,10 @@ class Box:
         with block("with-aside"):
             with block("stack wide"):
                 self._editor_card(text)
-                self._result = Result(visit)
+                self._result = AnswerCard(visit)
             with block("stack wide"):
                 self._names = Names(visit, self._insert)
-                self._past = Past(self._take)
+                self._past = StatementHistory(self._take)
         if text:
             ui.timer(0.2, self._run, once=True)
 
@@ -143,7 +143,7 @@ class Box:
         self._editor.underline(None if stopped else spot(self._editor.value, error))
 
 
-class Result:
+class AnswerCard:
     """The answer: rows or a chart, how many and how long it took, and the way to take it along."""
 
     def __init__(self, visit: Visit) -> None:
@@ -234,7 +234,7 @@ class Result:
         ui.download.content(file.getvalue().encode(), "answer.csv", "text/csv")
 
 
-class Past:
+class StatementHistory:
     """What this browser has asked before; the server keeps none of it."""
 
     def __init__(self, on_take: object) -> None:

@@ -1,4 +1,4 @@
-"""Statements that visitors ask: bounded in rows and time, ended when nobody waits any more, and shown where they are wrong."""
+"""SQL statements of a page: bounded in rows and time, stopped when the page is closed, with the place of a mistake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer:
     """Whether there are more rows than were asked for."""
 
 
-class Leaving(Protocol):
+class ClosablePage(Protocol):
     """A page, as NiceGUI knows it."""
 
     # Any: what NiceGUI takes as a handler.
@@ -82,10 +82,10 @@ class Statement:
             self._end = end
 
 
-class Asker:
+class StatementRunner:
     """What one page asks: one statement at a time, which ends when the page is closed."""
 
-    def __init__(self, sql: Sql, client: Leaving) -> None:
+    def __init__(self, sql: Sql, client: ClosablePage) -> None:
         self._sql = sql
         self._asked: Statement | None = None
         self.stopped = ""
@@ -127,7 +127,7 @@ def told(error: HeadwaterError) -> str:
 
 
 def spot(text: str, error: HeadwaterError) -> tuple[int, int] | None:
-    """Where a statement is wrong, from the first letter to behind the last; None where nobody knows.
+    """The range of characters in which a statement is wrong; None where the error does not say.
 
     >>> spot("SELECT cardd FROM spend", StatementInvalid(statement="", why='Referenced column "cardd" not found'))
     (7, 12)

@@ -15,7 +15,7 @@ from headwater.console.kit.words import count
 from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head, topic_path
 from headwater.console.topics.row_list import RowList
-from headwater.console.topics.row_panel import Beside
+from headwater.console.topics.row_panel import RowPanel
 from headwater.console.visit import Visit
 from headwater.errors import ArgumentInvalid
 from headwater.log.errors import partition_not_found
@@ -33,7 +33,7 @@ async def browse(
     visit: Visit, name: str, begin: str = Query("newest", alias="from"), at: str = "", partition: str = ""
 ) -> None:
     topic, buttons = await topic_head(visit, name, "Browse")
-    page = Browse(visit, topic, Beginning.parse(topic, begin, at, partition))
+    page = BrowsePage(visit, topic, StartPosition.parse(topic, begin, at, partition))
     with buttons:
         button("Refresh", page.first, icon="refresh")
     await page.first()
@@ -41,7 +41,7 @@ async def browse(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
+class StartPosition:
     """Where a visitor wants to begin."""
 
     kind: str
@@ -49,14 +49,14 @@ class Beginning:
     partition: int | None = None
 
     @staticmethod
-    def parse(topic: Topic, kind: str, at: str, partition: str) -> Beginning:
+    def parse(topic: Topic, kind: str, at: str, partition: str) -> StartPosition:
         """What an address says; refused where it cannot be meant."""
         if kind not in BEGINNINGS:
             raise ArgumentInvalid(name="from", value=kind, expected="newest, oldest, offset or time")
         number = int(partition) if partition.isdecimal() and partition.isascii() else None
         if partition and (number is None or number >= topic.partitions):
             raise partition_not_found(topic=topic.name, partition=number or -1, partitions=topic.partitions)
-        return Beginning(kind=kind, at=at.strip(), partition=number)
+        return StartPosition(kind=kind, at=at.strip(), partition=number)
 
     @property
     def is_backwards(self) -> bool:
@@ -79,10 +79,10 @@ class Beginning:
         return "end" if self.kind == "newest" else "start"
 
 
-class Browse:
+class BrowsePage:
     """The list, and where it goes on."""
 
-    def __init__(self, visit: Visit, topic: Topic, beginning: Beginning) -> None:
+    def __init__(self, visit: Visit, topic: Topic, beginning: StartPosition) -> None:
         self._rows, self._topic, self._beginning = visit.services.rows, topic, beginning
         self._before: list[str] = []
         self._here = ""
@@ -93,7 +93,7 @@ class Browse:
             self._controls()
             with block("with-beside"):
                 self._box = block("grow")
-                self._beside = Beside(visit, topic)
+                self._beside = RowPanel(visit, topic)
             with self._box:
                 self._list = RowList(
                     topic,

@@ -16,7 +16,7 @@ from headwater.schema import parse_schema
 from headwater.services.topics import TopicSettings
 
 
-class CreateTopic:
+class CreateTopicDialog:
     """The dialog. It stays open, and says what is wrong, until the topic is made or the dialog is cancelled."""
 
     def __init__(self, visit: Visit) -> None:

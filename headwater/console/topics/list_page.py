@@ -7,14 +7,14 @@ from typing import Any
 from urllib.parse import quote
 
 from headwater.console.context import context
-from headwater.console.history import TopicNow
+from headwater.console.history import TopicStatus
 from headwater.console.kit.layout import button, card, heading, search_box
 from headwater.console.kit.live import every
 from headwater.console.kit.sparkline import sparkline
 from headwater.console.kit.table import Column, Pages, Row, Table, drawn, link
 from headwater.console.kit.words import ago, count, short, size
 from headwater.console.pages import screen
-from headwater.console.topics.create import CreateTopic
+from headwater.console.topics.create import CreateTopicDialog
 from headwater.console.visit import Visit
 from headwater.log.port import Lag
 
@@ -28,7 +28,7 @@ COLUMNS = (
     Column(name="readers", label="Groups, and how many rows behind"),
     Column(name="appended", label="Last row", align="right", sortable=True),
 )
-_ORDER: dict[str, Callable[[TopicNow], Any]] = {
+_ORDER: dict[str, Callable[[TopicStatus], Any]] = {
     "name": lambda one: one.name,
     "partitions": lambda one: one.partitions,
     "rows": lambda one: one.rows,
@@ -41,11 +41,11 @@ READERS_MAX = 3
 
 @screen("/topics", title="Topics", group="Data", icon="view_stream", key="t", order=10)
 def topics(visit: Visit) -> None:
-    page = Topics(visit)
+    page = TopicList(visit)
     every(2.0, page.look, page.show)
 
 
-class Topics:
+class TopicList:
     """The list, its filter and its order."""
 
     def __init__(self, visit: Visit) -> None:
@@ -57,7 +57,7 @@ class Topics:
         ):
             self._box = search_box("Filter topics", lambda: self.show())
             if any(scope.action == "admin" for scope in visit.caller.scopes):
-                button("New topic", CreateTopic(visit).open, icon="add", kind="primary")
+                button("New topic", CreateTopicDialog(visit).open, icon="add", kind="primary")
         with card(flush=True):
             self._table = Table(
                 COLUMNS,
@@ -77,7 +77,7 @@ class Topics:
             readers.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
         self._table.set_rows([self._row(one, readers.get(one.name, {})) for one in self._pages.part(self._found())])
 
-    def _found(self) -> list[TopicNow]:
+    def _found(self) -> list[TopicStatus]:
         text = (self._box.value or "").lower()
         fit = [
             one
@@ -92,7 +92,7 @@ class Topics:
         self._table.set_sort(column, down=self._down)
         self.show()
 
-    def _row(self, one: TopicNow, readers: dict[str, list[Lag]]) -> Row:
+    def _row(self, one: TopicStatus, readers: dict[str, list[Lag]]) -> Row:
         values = self._history.values("topic", one.name, "rate")
         cells = [
             link(one.name, f"/console/topics/{quote(one.name, safe='')}"),

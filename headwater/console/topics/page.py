@@ -38,7 +38,7 @@ async def topic(visit: Visit, name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Now:
+class TopicContent:
     """What was found out about the topic."""
 
     described: Description
@@ -69,11 +69,11 @@ class TopicPage:
         with card("Columns" if not about.schemaless else "No schema", flush=not about.schemaless):
             _columns(about)
 
-    def look(self) -> Now:
+    def look(self) -> TopicContent:
         name = self._topic.name
-        return Now(described=self._visit.services.topics.describe(name), lags=self._visit.lags(name))
+        return TopicContent(described=self._visit.services.topics.describe(name), lags=self._visit.lags(name))
 
-    def show(self, now: Now) -> None:
+    def show(self, now: TopicContent) -> None:
         history, name, described = context().history, self._topic.name, now.described
         seen = history.topics.get(name)
         held = "offsets; compaction leaves fewer rows" if self._topic.compact else _kept(self._topic)

@@ -25,20 +25,20 @@ from headwater.schema import format_schema
 from headwater.services.row_text import Row
 from headwater.services.rows import Draft, Produced
 
-PREVIEW_LETTERS_MAX = 1_200
+PREVIEW_CHARACTERS_MAX = 1_200
 
 
 @screen("/topics/{name}/produce", under="/topics")
 async def produce(visit: Visit, name: str, row: str = "") -> None:
     """`row` is the place of a row to begin from, such as 0/1200."""
     topic, _ = await topic_head(visit, name, "Produce")
-    page = Produce(visit, topic)
+    page = ProducePage(visit, topic)
     partition, slash, offset = row.partition("/")
     if slash and partition.isdecimal() and offset.isdecimal():
         await page.begin_like(*place_of(row))
 
 
-class Produce:
+class ProducePage:
     """The form."""
 
     def __init__(self, visit: Visit, topic: Topic) -> None:
@@ -125,8 +125,8 @@ class Produce:
         rows = f"{count(checked.count)} row{'s' if checked.count != 1 else ''}"
         question = Question(f"Append {rows} to {self._topic.name}?", yes=f"Append {rows}")
         with question:
-            ui.label("A log keeps what it is given: a row cannot be taken back.").classes("quiet")
-            preview = (self._value.value or "")[:PREVIEW_LETTERS_MAX]
+            ui.label("A log is append-only: a row that was appended cannot be removed.").classes("quiet")
+            preview = (self._value.value or "")[:PREVIEW_CHARACTERS_MAX]
             ui.html(
                 f'<pre class="code" tabindex="0" aria-label="What is appended">{escape(preview)}</pre>', sanitize=False
             )

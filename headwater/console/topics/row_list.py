@@ -13,10 +13,10 @@ from headwater.log.port import Topic
 from headwater.services.row_text import Row
 
 #: A line shows so much of a value; all of it stands on the row's own page.
-LINE_LETTERS_MAX = 320
-KEY_LETTERS_MAX = 120
+LINE_CHARACTERS_MAX = 320
+KEY_CHARACTERS_MAX = 120
 #: How much of a value stands before what was sought in it.
-BEFORE_LETTERS = 16
+BEFORE_CHARACTERS = 16
 
 
 def row_path(topic: str, partition: int, offset: int) -> str:
@@ -92,12 +92,12 @@ class RowList(Element, component="rows.js"):
             "href": row_path(self._topic.name, one.partition, one.offset),
             "at": moment(one.appended_us),
             "ev": moment(one.event_us),
-            "key": clipped(one.key or "", KEY_LETTERS_MAX),
+            "key": clipped(one.key or "", KEY_CHARACTERS_MAX),
             "value": around(one.value or "", mark) if one.value is not None else "null",
             "form": one.form,
             "t": one.is_tombstone,
             "h": str(len(one.headers)) if one.headers else "",
-            "ht": "\n".join(f"{name}: {clipped(value, KEY_LETTERS_MAX)}" for name, value in one.headers),
+            "ht": "\n".join(f"{name}: {clipped(value, KEY_CHARACTERS_MAX)}" for name, value in one.headers),
         }
 
 
@@ -129,7 +129,7 @@ def around(text: str, mark: str) -> str:
     '…8, "customer": "grace"}'
     """
     found = text.lower().find(mark.lower()) if mark else -1
-    begin = found - BEFORE_LETTERS
+    begin = found - BEFORE_CHARACTERS
     if begin <= 0:
-        return clipped(text, LINE_LETTERS_MAX)
-    return "…" + clipped(text[begin:], LINE_LETTERS_MAX)
+        return clipped(text, LINE_CHARACTERS_MAX)
+    return "…" + clipped(text[begin:], LINE_CHARACTERS_MAX)

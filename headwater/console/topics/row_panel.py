@@ -19,10 +19,10 @@ from headwater.log.dead_letters import ATTEMPT_HEADER, DEAD_LETTER_SCHEMA, LETTE
 from headwater.log.port import Topic
 from headwater.services.row_text import Row
 
-#: Longer values are cut until somebody wants all of them.
-SHOWN_LETTERS_MAX = 16_000
+#: Longer values are cut until the user asks for all of the value.
+SHOWN_CHARACTERS_MAX = 16_000
 #: Colours are left out of what is longer: each of them costs the browser an element.
-COLOURED_LETTERS_MAX = 200_000
+COLOURED_CHARACTERS_MAX = 200_000
 HEX_BYTES_MAX = 4_096
 WAYS = ("Pretty", "Raw", "Hex")
 
@@ -88,7 +88,7 @@ class RowView:
                     button("Show all", self._show_all)
 
 
-class Beside:
+class RowPanel:
     """A row that was picked in a list, whole, in a panel beside it."""
 
     def __init__(self, visit: Visit, topic: Topic) -> None:
@@ -155,9 +155,9 @@ def written(row: Row, way: str, *, whole: bool) -> tuple[str, str]:
         return escape(dump(shown)), _left(len(shown), len(data), "bytes")
     laid_out = row.form == "json" or is_json(value)
     text = pretty(value) if way == "Pretty" and laid_out else value
-    part = text if whole else text[:SHOWN_LETTERS_MAX]
-    html = coloured(part) if laid_out and len(part) <= COLOURED_LETTERS_MAX else escape(part)
-    return html, _left(len(part), len(text), "letters")
+    part = text if whole else text[:SHOWN_CHARACTERS_MAX]
+    html = coloured(part) if laid_out and len(part) <= COLOURED_CHARACTERS_MAX else escape(part)
+    return html, _left(len(part), len(text), "characters")
 
 
 def _left(shown: int, total: int, unit: str) -> str:

@@ -16,7 +16,7 @@ from headwater.console.kit.words import count, moment
 from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head, topic_path
 from headwater.console.topics.row_list import RowList
-from headwater.console.topics.row_panel import Beside
+from headwater.console.topics.row_panel import RowPanel
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.log.port import Topic
@@ -42,13 +42,13 @@ HINTS: dict[str, str] = {
 async def search(visit: Visit, name: str, q: str = "", how: str = "text", order: str = "newest") -> None:
     topic, _ = await topic_head(visit, name, "Search")
     kind: Kind = next((one for one in WAYS if one == how), "text")
-    page = Search(visit, topic, q=q, how=kind, order=order if order == "oldest" else "newest")
+    page = SearchPage(visit, topic, q=q, how=kind, order=order if order == "oldest" else "newest")
     ui.timer(0.05, page.tick)
     if q:
         await page.begin()
 
 
-class Search:
+class SearchPage:
     """The page: what is sought, how far it has looked, what it has found."""
 
     def __init__(self, visit: Visit, topic: Topic, *, q: str, how: Kind, order: str) -> None:
@@ -64,7 +64,7 @@ class Search:
             self._progress()
             with block("with-beside"):
                 self._box = block("grow")
-                self._beside = Beside(visit, topic)
+                self._beside = RowPanel(visit, topic)
             with self._box:
                 self._list = RowList(
                     topic,

@@ -14,7 +14,7 @@ from headwater.console.kit.words import count
 from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head
 from headwater.console.topics.row_list import RowList
-from headwater.console.topics.row_panel import Beside
+from headwater.console.topics.row_panel import RowPanel
 from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.log.port import Topic
@@ -38,12 +38,12 @@ State = Literal["live", "paused", "stopped"]
 @screen("/topics/{name}/tail", under="/topics")
 async def tail(visit: Visit, name: str) -> None:
     topic, buttons = await topic_head(visit, name, "Live tail")
-    page = Tail(visit, topic, buttons)
+    page = TailPage(visit, topic, buttons)
     ui.timer(LOOK_SECONDS, page.tick)
 
 
 @dataclass
-class Counts:
+class TailCounts:
     """What has happened since the tail was started."""
 
     shown: int = 0
@@ -54,9 +54,9 @@ class Counts:
     def told(self, state: State) -> str:
         """One line.
 
-        >>> Counts(shown=2_500, skipped=9, kept=2_000).told("live")
+        >>> TailCounts(shown=2_500, skipped=9, kept=2_000).told("live")
         '2,500 rows shown, 500 of them have left this page'
-        >>> Counts(shown=1, kept=1, waiting=7).told("paused")
+        >>> TailCounts(shown=1, kept=1, waiting=7).told("paused")
         '1 row shown. 7 have come meanwhile'
         """
         text = f"{count(self.shown)} row{'s' if self.shown != 1 else ''} shown"
@@ -67,13 +67,13 @@ class Counts:
         return text
 
 
-class Tail:
+class TailPage:
     """The page. It starts by itself."""
 
     def __init__(self, visit: Visit, topic: Topic, buttons: ui.element) -> None:
         self._rows, self._topic = visit.services.rows, topic
         self._state: State = "live"
-        self._counts = Counts()
+        self._counts = TailCounts()
         #: The last step of the tail; None before its first.
         self._last: RowTail | None = None
         self._gap = 0
@@ -88,7 +88,7 @@ class Tail:
             self._controls()
             with block("with-beside"):
                 self._box = block("grow")
-                self._beside = Beside(visit, topic)
+                self._beside = RowPanel(visit, topic)
             with self._box:
                 self._list = RowList(
                     topic,
@@ -132,7 +132,7 @@ class Tail:
         self._paint()
 
     def clear(self) -> None:
-        self._counts, self._gap = Counts(), 0
+        self._counts, self._gap = TailCounts(), 0
         self._list.empty()
         self._paint()
 

@@ -80,8 +80,8 @@ def flow_of(
     topics: Iterable[str] = (),
     sees: Callable[[str], bool] = lambda _: True,
 ) -> Flow:
-    """One drawing of all apps. Topics that a caller may not see are left out; so are those that nobody reads or writes,
-    unless there is nothing else to show."""
+    """The graph of all apps. It leaves out topics that the caller may not see, and topics without a reader or a writer unless
+    there is nothing else to show."""
     stations: dict[str, Station] = {}
     edges: dict[Edge, None] = {}
     asides: set[Edge] = set()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.apps.status import QueryStatus
-from headwater.console.history import History, TopicNow, lag_by, series_names
-from headwater.console.kit.graph import Now
+from headwater.console.history import History, TopicStatus, lag_by, series_names
+from headwater.console.kit.graph import NodeNumbers
 from headwater.console.kit.words import short, size, span
 from headwater.console.topology.flow import Flow, Station
 
@@ -35,10 +35,10 @@ def series_by_query(statuses: Sequence[QueryStatus]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class GraphNumbers:
     """Numbers by the id of a node, and rows a second by edge, in the order of the edges."""
 
-    nodes: Mapping[str, Now]
+    nodes: Mapping[str, NodeNumbers]
     rates: Sequence[float]
 
 
@@ -50,7 +50,7 @@ def by_query(statuses: Sequence[QueryStatus]) -> dict[str, QueryStatus]:
     return found
 
 
-def measured(shown: Flow, whole: Flow, history: History) -> Measured:
+def measured(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
     """What is known now of the part that is shown."""
     statuses, topics = by_query(history.statuses), history.topics
     rates = rates_of(whole, statuses, topics)
@@ -59,21 +59,23 @@ def measured(shown: Flow, whole: Flow, history: History) -> Measured:
         written[second] = written.get(second, 0.0) + rate
     busiest = _busiest(statuses)
     lags = lag_by(history.lags, "group")
-    nodes: dict[str, Now] = {}
+    nodes: dict[str, NodeNumbers] = {}
     for id, one in shown.stations.items():
         if one.kind == "query":
             nodes[id] = _query(statuses.get(id), out=_written(id, whole, rates), busiest=id == busiest)
         elif one.kind == "group":
             nodes[id] = _group(lags.get(one.name, 0), written.get(id, 0.0))
         elif one.kind == "sink":
-            nodes[id] = Now(rate=written.get(id, 0.0), first=f"{short(written.get(id, 0.0))} rows/s", second=one.under)
+            nodes[id] = NodeNumbers(
+                rate=written.get(id, 0.0), first=f"{short(written.get(id, 0.0))} rows/s", second=one.under
+            )
         else:
             nodes[id] = _topic(topics.get(one.name), one)
-    return Measured(nodes=nodes, rates=[rates[edge] for edge in shown.edges])
+    return GraphNumbers(nodes=nodes, rates=[rates[edge] for edge in shown.edges])
 
 
 def rates_of(
-    flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicNow]
+    flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicStatus]
 ) -> dict[tuple[str, str], float]:
     """Rows a second on each line: what a query reads, shared among its inputs as they grow; what its topics get."""
     inputs: dict[str, list[str]] = {}
@@ -92,7 +94,7 @@ def rates_of(
     return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}
 
 
-def _read(status: QueryStatus | None, name: str, inputs: Sequence[str], topics: Mapping[str, TopicNow]) -> float:
+def _read(status: QueryStatus | None, name: str, inputs: Sequence[str], topics: Mapping[str, TopicStatus]) -> float:
     if status is None or not status.rows_per_second:
         return 0.0
     total = sum(topics[one].rate for one in inputs if one in topics)
@@ -112,27 +114,28 @@ def _busiest(statuses: Mapping[str, QueryStatus]) -> str | None:
     return max(at_work, key=lambda id: at_work[id], default=None)
 
 
-def _topic(now: TopicNow | None, station: Station) -> Now:
+def _topic(now: TopicStatus | None, station: Station) -> NodeNumbers:
     if now is None:
-        return Now(first="not there yet", state="off")
-    letters = station.under == "dead letters"
-    return Now(
+        return NodeNumbers(first="not there yet", state="off")
+    return NodeNumbers(
         rate=now.rate,
         first=f"{short(now.rate)} rows/s",
-        second=f"{short(now.rows)} {'letters' if letters else 'rows'}",
+        second=f"{short(now.rows)} {'dead letters' if station.under == 'dead letters' else 'rows'}",
     )
 
 
-def _group(lag: int, rate: float) -> Now:
-    return Now(rate=rate, first="reads by itself", second=f"{short(lag)} behind", state="warn" if lag > 10_000 else "")
+def _group(lag: int, rate: float) -> NodeNumbers:
+    return NodeNumbers(
+        rate=rate, first="reads by itself", second=f"{short(lag)} behind", state="warn" if lag > 10_000 else ""
+    )
 
 
-def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> Now:
+def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumbers:
     if status is None:
-        return Now(first="does not run", state="off")
+        return NodeNumbers(first="does not run", state="off")
     look = LOOKS.get(status.state, "")
     if look in ("off", "starting", "bad") and status.batch is None:
-        return Now(first=status.state, second="", state=look)
+        return NodeNumbers(first=status.state, second="", state=look)
     facts: list[tuple[str, str, str]] = []
     if status.state_rows:
         facts.append(("state", short(status.state_rows), ""))
@@ -142,7 +145,7 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> Now:
         delay = span(max(0.0, time.time() - status.watermark_us / 1e6))
         facts.append(("watermark", f"-{' '.join(delay.split()[:2])}", ""))  # its largest unit: there is little room
     first = f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state
-    return Now(
+    return NodeNumbers(
         rate=status.rows_per_second,
         first=first,
         second=f"{status.busy:.0%} busy",

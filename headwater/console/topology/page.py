@@ -18,8 +18,8 @@ from headwater.console.kit.live import every
 from headwater.console.kit.words import count
 from headwater.console.pages import screen
 from headwater.console.topology.flow import Flow, Station, around, flow_of
-from headwater.console.topology.numbers import Measured, measured, series_by_query
-from headwater.console.topology.panel import Beside
+from headwater.console.topology.numbers import GraphNumbers, measured, series_by_query
+from headwater.console.topology.panel import NodePanel
 from headwater.console.visit import Visit
 
 #: More nodes than this are shown in parts.
@@ -36,7 +36,7 @@ GRAPH_SECONDS = 4.0
 
 @screen("/topology", title="Topology", icon="account_tree", key="y", order=10)
 def topology(visit: Visit, node: str = "", hops: int = 2) -> None:
-    page = Topology(visit, node=node, hops=hops if hops in HOPS else 2)
+    page = TopologyPage(visit, node=node, hops=hops if hops in HOPS else 2)
     every(2.0, page.look, page.show)
 
 
@@ -54,20 +54,20 @@ class Graphs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class TopologyContent:
     """What a look has found: the whole, the part that is shown, where it stands, and its numbers."""
 
     whole: Flow
     shown: Flow
     layout: Layout
     nodes: Sequence[Node]
-    numbers: Measured
+    numbers: GraphNumbers
     centre: str
     apps: Sequence[str]
     left_out: int
 
 
-class Topology:
+class TopologyPage:
     """The drawing, what is searched for in it, and the panel beside it."""
 
     def __init__(self, visit: Visit, *, node: str, hops: int) -> None:
@@ -75,7 +75,7 @@ class Topology:
         self._history = context().history
         self._graphs = context().share("topology.graphs", Graphs)
         self._centre, self._hops, self._app, self._all = node, hops, "", False
-        self._last: Found | None = None
+        self._last: TopologyContent | None = None
         with heading(
             "Topology", under="What rows flow through, and how fast. Pick a node to look closer.", why="topology"
         ):
@@ -90,13 +90,13 @@ class Topology:
         self._split = block("flow-split")
         with self._split:
             self._graph = GraphView(label="Topology", on_pick=self._pick, on_leave=self._leave)
-            self._beside = Beside(visit, on_close=self._leave, on_centre=self._around)
+            self._beside = NodePanel(visit, on_close=self._leave, on_centre=self._around)
         self._nothing = block("")
         self._said: tuple[object, ...] = ()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> Found:
+    def look(self) -> TopologyContent:
         self._history.wait()
         history, sees = self._history, self._visit.caller.sees
         graphs = self._graphs.now()
@@ -106,7 +106,7 @@ class Topology:
         sizes = tuple((id, NODE_WIDTH, HEIGHTS.get(one.kind, HEIGHT)) for id, one in shown.stations.items())
         named = {one.name for one in whole.stations.values() if one.kind in ("topic", "view")}
         left_out = sum(1 for name in topics if name not in named and not name.startswith("__"))
-        return Found(
+        return TopologyContent(
             whole=whole,
             shown=shown,
             layout=arrange(sizes, shown.edges, SPACING),
@@ -146,7 +146,7 @@ class Topology:
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, found: Found) -> None:
+    def show(self, found: TopologyContent) -> None:
         self._last = found
         is_empty = not found.whole.stations
         self._split.set_visibility(not is_empty)
@@ -178,8 +178,8 @@ class Topology:
             line=[] if kind == "sink" else self._history.values(kind, series, measure),
         )
 
-    def _show_words(self, found: Found) -> None:
-        """The lines above the drawing; made anew only when they say something else."""
+    def _show_words(self, found: TopologyContent) -> None:
+        """The notes above the drawing; replaced only when their text changes."""
         starting = context().is_starting
         total, centre = len(found.whole.stations), found.whole.stations.get(found.centre)
         said = (

@@ -26,7 +26,7 @@ PAGES = {"topic": "Open the topic", "query": "Open the query", "view": "Open the
 SHOWN_MAX = 12
 
 
-class Beside:
+class NodePanel:
     """Out of sight until a node is picked; then kept up to date like the rest of the page."""
 
     # Any: what is called gives nothing back.

@@ -28,11 +28,11 @@ LATE_SECONDS = 5.0
 
 @screen("/views", title="Views", group="Data", icon="table_chart", key="v", order=30)
 def views(visit: Visit) -> None:
-    page = Views(visit)
+    page = ViewList(visit)
     every(2.0, page.look, page.show)
 
 
-class Views:
+class ViewList:
     """The list and its filter."""
 
     def __init__(self, visit: Visit) -> None:

@@ -39,7 +39,7 @@ TABS = {"Rows": "rows", "Chart": "chart", "Definition": "definition"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ViewContent:
     """A view as it was last looked at."""
 
     about: ViewDescription
@@ -57,11 +57,11 @@ class Found:
 async def view(visit: Visit, name: str, tab: str = "rows") -> None:
     about = await read(lambda: visit.services.views.describe(name))
     reads = await read(lambda: _reads(name)) or sorted(about.sources)
-    page = One(visit, about, reads, tab if tab in TABS.values() else "rows")
+    page = ViewPage(visit, about, reads, tab if tab in TABS.values() else "rows")
     every(1.0, page.look, page.show)
 
 
-class One:
+class ViewPage:
     """The page."""
 
     def __init__(self, visit: Visit, about: ViewDescription, reads: Sequence[str], tab: str) -> None:
@@ -72,7 +72,7 @@ class One:
         # The key stands in front: it is what a row is found by.
         self._schema = pa.schema([given.field(one) for one in (*key, *(n for n in given.names if n not in key))])
         self._key = key
-        self._found: Found | None = None
+        self._found: ViewContent | None = None
         self._head()
         if tab == "rows":
             self._rows_tab()
@@ -137,7 +137,7 @@ class One:
             return self._pages.first, self._sort, self._down
         return self._plot.choice if self._tab == "chart" else None
 
-    def look(self) -> Found:
+    def look(self) -> ViewContent:
         chosen = self._chosen()
         status = next((one for one in context().history.statuses if one.name == self.name), None)
         known, runs = self._found, any(one.app == self._about.app for one in context().history.statuses)
@@ -152,7 +152,7 @@ class One:
             rows = int(asked.sql(f"SELECT count(*) AS n FROM {quoted(self.name)}").column("n")[0].as_py())
             page = asked.sql(self._statement(*chosen)) if isinstance(chosen, tuple) else None
             points = asked.sql(_points(self.name, self._schema, chosen)) if isinstance(chosen, Choice) else None
-        return Found(about=about, rows=rows, status=status, page=page, points=points, chosen=chosen, state=state)
+        return ViewContent(about=about, rows=rows, status=status, page=page, points=points, chosen=chosen, state=state)
 
     def _statement(self, first: int, sort: str, down: bool) -> str:
         names = self._schema.names
@@ -167,7 +167,7 @@ class One:
 
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, found: Found) -> None:
+    def show(self, found: ViewContent) -> None:
         if found.chosen != self._chosen():  # the visitor has chosen something else meanwhile, and another look is at it
             return
         self._found, about, status = found, found.about, found.status
@@ -192,7 +192,7 @@ class One:
         if found.points is not None:
             self._plot.set(found.points)
 
-    def _show_rows(self, found: Found) -> None:
+    def _show_rows(self, found: ViewContent) -> None:
         assert found.page is not None
         texts = rows_of(found.page)
         assert isinstance(found.chosen, tuple)

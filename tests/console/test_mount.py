@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 import headwater
 from tests.console.conftest import Visit
 
-#: Serves a log, and serves it anew on the same port for each line that it is sent.
+#: Serves a log, and serves it again on the same port for each line that it is sent.
 SERVER = """
 import sys
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Apps of other processes, as services meet them: a lock that is held, and an address that answers as a test likes."""
+"""Apps of other processes, as the services see them: a held lock, and an address whose answers a test chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.01
 
 
 @dataclass
-class Elsewhere:
+class OtherApp:
     """An app that another process runs."""
 
     #: What `/queries` answers with. Any: JSON.
@@ -45,9 +45,9 @@ class Elsewhere:
 
 
 @contextmanager
-def running_elsewhere(log: Log, name: str, *queries: QueryStatus) -> Iterator[Elsewhere]:
-    """Such an app while the block runs."""
-    app = Elsewhere([asdict(one) for one in queries])
+def running_elsewhere(log: Log, name: str, *queries: QueryStatus) -> Iterator[OtherApp]:
+    """An app of another process while the block runs."""
+    app = OtherApp([asdict(one) for one in queries])
     app.awake.set()
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,7 +63,7 @@ def running_elsewhere(log: Log, name: str, *queries: QueryStatus) -> Iterator[El
             self.do_GET()
 
         def log_message(self, *_: object) -> None:
-            """Nobody wants to read it."""
+            """Write no request to the output of the tests."""
 
     home = Home(log.home / "apps" / name)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, home.held(name):

@@ -1,7 +1,7 @@
 """An app on a stage: the console of an app without Spark, whose graph and statuses a test writes as it likes.
 
-`python -m tests.console.staged LOG` serves it as a process of its own, so that the console is what it is for everybody.
-What it shows stands in `LOG/stage.json`, and is read anew at every question: a test can let queries light up one by one.
+`python -m tests.console.stage LOG` serves it as a process of its own, so that the console is what it is for everybody.
+What it shows stands in `LOG/stage.json`, and is read again for every request: a test can start queries one after another.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def runner_of(log: Log) -> Any:
 @contextmanager
 def staging(log: Log) -> Iterator[str]:
     """Such a process on a free port while the block runs; gives its address."""
-    words = [sys.executable, "-m", "tests.console.staged", log.address]
+    words = [sys.executable, "-m", "tests.console.stage", log.address]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
         try:

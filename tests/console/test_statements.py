@@ -1,4 +1,4 @@
-"""Statements of a page: they end when the page is closed, and take nobody else's place."""
+"""Statements of a page: they end when the page is closed, and delay no other page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.console.kit.live import read
-from headwater.console.sql.statements import Asker, Statement, stop_all
+from headwater.console.sql.statements import Statement, StatementRunner, stop_all
 from headwater.console.threads import LOOKS, STATEMENTS
 from headwater.log import Log
 from headwater.services.host import Host
@@ -67,23 +67,23 @@ async def until(event: threading.Event) -> None:
 
 def test_a_statement_ends_with_its_page(begun: Begun) -> None:
     page = Page()
-    asker = Asker(begun.sql, page)
+    runner = StatementRunner(begun.sql, page)
 
     async def visit() -> None:
-        asked = asyncio.ensure_future(asker.ask(ENDLESS))
+        asked = asyncio.ensure_future(runner.ask(ENDLESS))
         await until(begun.event)
-        assert asker.is_busy
+        assert runner.is_busy
         page.close()
         with pytest.raises(StatementInvalid):
             await asyncio.wait_for(asked, 60)
 
     asyncio.run(visit())
-    assert (asker.is_gone, asker.is_busy, asker.stopped) == (True, False, "The page was closed.")
+    assert (runner.is_gone, runner.is_busy, runner.stopped) == (True, False, "The page was closed.")
 
 
 def test_all_statements_end_when_the_server_goes_down(begun: Begun) -> None:
     async def visit() -> None:
-        asked = asyncio.ensure_future(Asker(begun.sql, Page()).ask(ENDLESS))
+        asked = asyncio.ensure_future(StatementRunner(begun.sql, Page()).ask(ENDLESS))
         await until(begun.event)
         stop_all()
         with pytest.raises(StatementInvalid):

@@ -1,6 +1,6 @@
 """An app without Spark, for pages that show views: it keeps every compacted topic of a log as a view, and serves the console.
 
-`python -m tests.console.kept LOG`: a process of its own, so that the console is what it is for everybody.
+`python -m tests.console.view_app LOG`: a process of its own, so that the console is what it is for everybody.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def runner_of(log: Log, keeper: ViewKeeper) -> Any:
 @contextmanager
 def keeping(path: Path) -> Iterator[str]:
     """Such a process on a free port while the block runs; gives its address."""
-    words = [sys.executable, "-m", "tests.console.kept", str(path)]
+    words = [sys.executable, "-m", "tests.console.view_app", str(path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
         try:
