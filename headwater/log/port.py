@@ -1,4 +1,4 @@
-"""The `Log` port: what every kind of log can do, and the values that cross it.
+"""The `Log` port: the protocol of every kind of log, and its values.
 
 One contract test suite runs against every adapter (`tests/log/contract`).
 Offsets count rows of a partition from 0 and are never used twice; `*_next` is the first one not yet used.
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headwater.log.clients.groups import Groups, Membership, Watch
     from headwater.log.clients.limits import Limit
     from headwater.log.clients.producer import Producer
-    from headwater.log.embedded.staging import Stage, Staged
-    from headwater.log.embedded.tidy import TidyReport
+    from headwater.log.embedded.maintenance import MaintenanceReport
+    from headwater.log.embedded.stage import Stage, Staged
     from headwater.log.embedded.topic import TopicHandle
 
 OnExpired = Literal["fail", "skip"]
@@ -47,11 +47,11 @@ Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 Offsets = dict[int, int]
 """Partition number → offset."""
 
-#: Anything that can be turned into rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
+#: Anything that can be converted to rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
 Rows = Any
 
 PARTITIONS_MAX = 10_000
-#: The topic that holds the committed offsets of all groups.
+#: The topic with the committed offsets of all groups.
 OFFSETS_TOPIC = "__offsets"
 SYSTEM_COLUMNS = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers")
 
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How much of a topic is kept: whatever is older, or beyond so many bytes per partition, goes.
+    """How long rows are kept, and how many bytes of each partition; older rows are deleted.
 
     >>> Retention.of("7 days, 10 MiB")
     Retention(seconds_max=604800.0, bytes_max=10485760)
@@ -110,7 +110,7 @@ class Retention:
 
 
 class TopicChanges(TypedDict, total=False):
-    """The settings of a topic that can change while it is in use, as users write them; None leaves one as it is."""
+    """The settings of a topic that can be altered, as users write them; None leaves a setting unchanged."""
 
     partitions: int | None
     retention: Retention | timedelta | str | None
@@ -123,14 +123,14 @@ class TopicChanges(TypedDict, total=False):
 
 
 class TopicSettings(TopicChanges, total=False):
-    """The settings of a new topic, as users write them; None takes the default of `Config` or of `TopicConfig`."""
+    """The settings of a new topic, as users write them; None means the default of `Config` or `TopicConfig`."""
 
     key: str | Sequence[str] | None
     time: str | None
     durability: Durability | None
 
 
-#: Parsers of the settings that users may write in another form than `TopicConfig` has.
+#: Parsers of settings that users may write in another form.
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "key": lambda value: (value,) if isinstance(value, str) else tuple(value),
     "retention": Retention.of,
@@ -142,7 +142,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """The settings of a topic. Every adapter, the server and the command line derive their forms from these fields.
+    """The settings of a topic. Every adapter, the server and the command line derive theirs from these fields.
 
     >>> TopicConfig.of({"partitions": 4, "retention": "7 days"}, Config()).retention.seconds_max
     604800.0
@@ -176,7 +176,7 @@ class TopicConfig:
 
     @classmethod
     def of(cls, settings: TopicSettings, config: Config) -> TopicConfig:
-        """Build the configuration of a new topic: what is not given comes from `config`."""
+        """Build the configuration of a new topic, with defaults from `config`."""
         defaults: dict[str, Any] = {
             name: getattr(config, name) for name in ("partitions", "durability", "codec", "segment_bytes_max")
         }
@@ -186,7 +186,7 @@ class TopicConfig:
         return TopicConfig(**defaults | parsed_settings(settings))
 
     def settings_to_json(self) -> dict[str, Any]:
-        """The settings as plain JSON values: the one form for files, requests and output."""
+        """The settings as JSON values, for files, requests and output."""
         return {name: to_json(getattr(self, name)) for name in TOPIC_SETTINGS}
 
 
@@ -194,7 +194,7 @@ TOPIC_SETTINGS = tuple(each.name for each in fields(TopicConfig))
 
 
 def parsed_settings(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
-    """Parse what users write into values of `TopicConfig`; leave out what is None."""
+    """Parse settings as users write them into values of `TopicConfig`, without those that are None."""
     unknown = settings.keys() - set(TOPIC_SETTINGS)
     if unknown:
         raise TypeError(f"a topic has no setting {', '.join(sorted(unknown))}; it has {', '.join(TOPIC_SETTINGS)}")
@@ -206,18 +206,18 @@ def parsed_settings(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
 
 
 def settings_to_json(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
-    """Parse what users write, as plain JSON values; leave out what is None."""
+    """Parse settings as users write them into JSON values, without those that are None."""
     return {name: to_json(value) for name, value in parsed_settings(settings).items()}
 
 
 def settings_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a topic that `settings_to_json` has written; one that is missing keeps its default."""
+    """Parse the settings in JSON; a missing one has its default."""
     given = {name: body[name] for name in TOPIC_SETTINGS if name in body}
     return given | {"key": tuple(body["key"]), "retention": Retention(**body["retention"])}
 
 
 def to_json(value: Any) -> Any:
-    """A setting as a plain JSON value."""
+    """A setting as a JSON value."""
     if isinstance(value, Retention):
         return {"seconds_max": value.seconds_max, "bytes_max": value.bytes_max}
     return list(value) if isinstance(value, tuple) else value
@@ -225,7 +225,7 @@ def to_json(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic(TopicConfig):
-    """A topic as it is declared: what its rows are, and its settings."""
+    """A topic: its schema and settings."""
 
     name: str
     id: str
@@ -264,7 +264,7 @@ class Topic(TopicConfig):
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The settings of a producer as users write them; None takes the default of `Config` or of `ProducerConfig`."""
+    """The settings of a producer as users write them; None means the default of `Config` or `ProducerConfig`."""
 
     name: str | None
     linger_seconds: float | None
@@ -281,8 +281,8 @@ class ProducerSettings(TypedDict, total=False):
 class ProducerConfig:
     """The settings of a producer.
 
-    `overload` says what `send` does where there is no room: wait (`block`), collect in memory up to `buffer_bytes_max`
-    (`buffer`), or leave the rows out and tell `on_drop` (`drop`).
+    `overload` is what `send` does at the limit: wait (`block`), collect rows in memory up to `buffer_bytes_max`
+    (`buffer`), or drop them and call `on_drop` (`drop`).
     """
 
     name: str | None = None
@@ -306,13 +306,13 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, settings: ProducerSettings, config: Config) -> ProducerConfig:
-        """Build the configuration of a producer: what is not given comes from `config`."""
+        """Build the configuration of a producer, with defaults from `config`."""
         names = ("linger_seconds", "batch_rows_max", "batch_bytes_max")
         return cls(**{name: getattr(config, name) for name in names} | _given(settings))
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """The settings of a consumer as users write them; None takes the default of `Config` or of `ConsumerConfig`."""
+    """The settings of a consumer as users write them; None means the default of `Config` or `ConsumerConfig`."""
 
     member: str | None
     start: Start
@@ -332,8 +332,8 @@ class ConsumerSettings(TypedDict, total=False):
 class ConsumerConfig:
     """The settings of a consumer.
 
-    A poll hands out at most `rows_max` rows. A member of a group that has not polled for `poll_seconds_max` no longer
-    says that it lives. Where retention has deleted the next row, a poll fails or goes on behind the gap (`on_expired`).
+    A poll returns at most `rows_max` rows. A member of a group that has not polled for `poll_seconds_max` sends no more
+    heartbeats. If retention has deleted the next row, a poll fails or skips the gap (`on_expired`).
     """
 
     member: str | None = None
@@ -357,7 +357,7 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, settings: ConsumerSettings, config: Config) -> ConsumerConfig:
-        """Build the configuration of a consumer: what is not given comes from `config`."""
+        """Build the configuration of a consumer, with defaults from `config`."""
         defaults: dict[str, Any] = {
             "rows_max": config.batch_rows_max,
             "session_seconds_max": config.session_seconds_max,
@@ -372,7 +372,7 @@ def _given(settings: ProducerSettings | ConsumerSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Appended:
-    """Where an append put its rows.
+    """The offsets of appended rows.
 
     >>> Appended(topic="orders", ranges={0: (3, 5)}).count
     2
@@ -388,13 +388,13 @@ class Appended:
 
     @property
     def offsets_next(self) -> Offsets:
-        """The position just after these rows, for readers that want to see their own write."""
+        """The offsets behind these rows, for readers of their own writes."""
         return {partition: stop for partition, (_, stop) in self.ranges.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Rows of one partition in offset order, or a punctuation: "nothing earlier than `punctuation_us` follows"."""
+    """Rows of one partition in offset order, or a punctuation: "no row earlier than `punctuation_us` follows"."""
 
     topic: str
     partition: int
@@ -411,7 +411,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionInfo:
-    """What a partition holds now."""
+    """The offsets and size of a partition."""
 
     partition: int
     offset_start: int
@@ -422,13 +422,13 @@ class PartitionInfo:
 
     @property
     def rows(self) -> int:
-        """Offsets between the two ends; compaction may have left fewer rows."""
+        """The number of offsets; after compaction there may be fewer rows."""
         return self.offset_next - self.offset_start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A topic with what each of its partitions holds."""
+    """A topic with the offsets and sizes of its partitions."""
 
     topic: Topic
     partitions: list[PartitionInfo]
@@ -449,7 +449,7 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """How far a group is behind in one partition; `committed` is None where it never committed."""
+    """The lag of a group in one partition; `committed` is None if it has no committed offset."""
 
     group: str
     topic: str
@@ -468,7 +468,7 @@ class Lag:
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """What retention will do next to the segment that holds an offset."""
+    """When retention deletes the segment of an offset."""
 
     offset_next: int
     oldest: bool
@@ -477,7 +477,7 @@ class Expiry:
 
 
 class Reader(Protocol):
-    """A bounded, lazy read: batches come as they are asked for, memory-mapped where the codec allows."""
+    """A bounded, lazy read: batches are read on demand, memory-mapped if the codec allows."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -493,7 +493,7 @@ class Reader(Protocol):
 
 
 class Cursor(Protocol):
-    """A place in one partition from which a consumer reads on."""
+    """A position in one partition that advances with each read."""
 
     @property
     def offset(self) -> int: ...
@@ -503,7 +503,7 @@ class Cursor(Protocol):
 
 
 class Transaction(Protocol):
-    """Appends to any number of topics that readers see all at once or never."""
+    """Appends to any number of topics that become visible all at once or never."""
 
     @property
     def id(self) -> str: ...
@@ -604,7 +604,7 @@ class Log(Protocol):
     def committed_sequence(self, producer: str) -> int: ...
     def partitions_of(self, topic: str) -> int: ...
     def expiry(self, topic: str, partition: int, offset: int) -> Expiry: ...
-    def settle(self) -> None: ...
+    def resolve_transactions(self) -> None: ...
     def watch(self) -> Watch: ...
     def membership(
         self,
@@ -626,9 +626,9 @@ class Log(Protocol):
 
 @runtime_checkable
 class LocalLog(Log, Protocol):
-    """A log whose files are on this machine, with what its server, the tasks of Spark and its maintenance need besides.
+    """A log whose files are on this machine, with methods for its server, the tasks of Spark and maintenance.
 
-    `headwater.log.embedded.local_log` gives it, and raises for a log that is elsewhere.
+    `headwater.log.embedded.local_log` returns it, and raises for a remote log.
     """
 
     def handle(self, topic: str) -> TopicHandle: ...
@@ -646,4 +646,4 @@ class LocalLog(Log, Protocol):
     ) -> dict[str, Appended]: ...
     def discard_staged(self, staged: Iterable[Staged]) -> None: ...
     def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None: ...
-    def tidy(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> TidyReport: ...
+    def maintain(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> MaintenanceReport: ...

@@ -27,10 +27,10 @@ from headwater.log.redrive import park, redrive
 from headwater.services import Settings, local
 from headwater.services.dead_letter_index import DeadLetterIndex
 from headwater.services.host import Host
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulated import SimulatedConsole, simulated
 from tests.laws import costly
-from tests.waiting import until
 
 SCHEMA = "customer string, amount long"
 NOW = time.time_ns() // 1_000 - 7_200_000_000

@@ -140,7 +140,7 @@ def test_a_producer_waits_for_a_slow_group(log: Log, remote: Log) -> None:
     assert seen == list(range(30))
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(log: Log, remote: Log) -> None:
+def test_a_topic_created_again_is_read_from_its_beginning(log: Log, remote: Log) -> None:
     log.create("t", "id int64")
     log.append("t", [{"id": number} for number in range(5)])
     with remote.consumer("t*") as consumer:

@@ -185,7 +185,7 @@ def test_what_cannot_be_meant_is_refused(events: EmbeddedLog) -> None:
     assert states(events) == ["open"] * 4
 
 
-def test_a_dead_letter_topic_made_anew_has_open_letters(events: EmbeddedLog) -> None:
+def test_a_dead_letter_topic_created_again_has_open_dead_letters(events: EmbeddedLog) -> None:
     redrive(events, "events")
     events.delete("events.dlq")
     add(events, letter(7))
@@ -200,7 +200,7 @@ def test_statuses_of_letters_that_retention_took_go_too(log: EmbeddedLog, clock:
     clock.advance(seconds=3600)
     add(log, *(letter(number, value=b"x" * 4096) for number in range(1, 4)))
     clock.advance(seconds=3600)
-    log.tidy()
+    log.maintain()
     add(log, letter(4))
     redrive(log, "events")
     rows = log.read("__letters").rows()

@@ -1,7 +1,7 @@
-"""The embedded log: a folder that many processes may read and write, with no server.
+"""The embedded log: a folder that many processes read and write, without a server.
 
-`EmbeddedLog` is the port; the work is done by its parts: the catalogue of topics, the writer, the reader, and the
-transactions. They are made again in a forked child, which must not use its parent's files.
+`EmbeddedLog` implements the port with its parts: the catalogue of topics, the writer, the reader and the transactions.
+A forked child opens them again, since it must not use its parent's files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater.config import Config
 from headwater.errors import ArgumentInvalid, Closed, NotFound, NotPossible
 from headwater.home import home_of
 from headwater.log.clients import ClientSet, Consumer, Producer
-from headwater.log.embedded import tidy
+from headwater.log.embedded import maintenance
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits
 from headwater.log.embedded.cursor import EmbeddedCursor
@@ -34,7 +34,7 @@ from headwater.log.embedded.offsets import OffsetTable
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.reader import TopicRead, TopicReader
-from headwater.log.embedded.staging import Stage, Staged
+from headwater.log.embedded.stage import Stage, Staged
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
 from headwater.log.embedded.watch import LogWatch
@@ -90,14 +90,14 @@ class EmbeddedLog:
 
     @property
     def home(self) -> Path:
-        """The folder for what belongs to this log but is no row of it."""
+        """The folder for files that belong to this log but are not rows of it."""
         return home_of(self.path)
 
     def _open_parts(self) -> None:
         config, clock = self.config, self.clock
         self._stale = False
         registry = Registry(self.path / "producers", lock_seconds_max=config.lock_seconds_max)
-        # Each needs the other: a partition that is recovered asks which transactions were committed.
+        # The two depend on each other: the recovery of a partition asks which transactions were committed.
         commits: Commits | None = None
         self._catalogue = Catalogue(
             self.path,
@@ -119,8 +119,8 @@ class EmbeddedLog:
             lock_seconds_max=config.lock_seconds_max,
         )
         self._commits = commits
-        self._tidier = tidy.Tidier(self)
-        self._writer = Writer(self._catalogue, registry, self._tidier, config=config, clock=clock)
+        self._maintenance = maintenance.MaintenanceThread(self)
+        self._writer = Writer(self._catalogue, registry, self._maintenance, config=config, clock=clock)
         self._reader = TopicReader(commits, read_only=self.read_only, check_open=self._check_open)
         self._offsets = OffsetTable(self)
         self._transactions = Transactions(
@@ -128,32 +128,32 @@ class EmbeddedLog:
         )
         self._clients = ClientSet()
         if not self.read_only:
-            with contextlib.suppress(CommitLogCorrupt):  # a commit raises it; rows of other topics can be read
-                commits.settle()
+            with contextlib.suppress(CommitLogCorrupt):  # a commit raises it; rows can be read
+                commits.resolve()
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
-        """Make a topic. Without a schema its rows are `key` and `value`, both bytes."""
+        """Create a topic. Without a schema its rows are `key` and `value`, both bytes."""
         self._check_open()
         return self._catalogue.declare(topic, schema, exist_ok=exist_ok, settings=settings, config=self.config)
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
-        """Change a topic while it is in use; other processes see it at their next call."""
+        """Change a topic while it is in use; other processes use the new settings at their next call."""
         self._check_open()
         return self._catalogue.alter(topic, schema=schema, force=force, changes=changes)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic and all its rows. Readers that are in the middle keep what they have mapped.
+        """Delete a topic and all its rows. Readers keep the segments that they have mapped.
 
-        Topics of the log's own, whose names begin with two underscores, stay: others rely on them.
+        Internal topics, whose names begin with two underscores, cannot be deleted.
         """
         self._check_open()
         if topic.startswith(INTERNAL):
             raise NotPossible(
-                why=f"Topic {topic!r} belongs to the log itself, and cannot be deleted",
+                why=f"Topic {topic!r} is internal, and cannot be deleted",
                 instead=f"Set its retention to keep less: `headwater topic alter {topic} --retention '7 days'`",
             )
         self._catalogue.delete(topic)
@@ -171,15 +171,15 @@ class EmbeddedLog:
         return self.handle(topic).schema(version)
 
     def describe(self, topic: str) -> Description:
-        """What the topic is and what each partition holds."""
+        """The topic, and the offsets and size of each partition."""
         return self.handle(topic).describe()
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; asked by consumers at every poll."""
+        """The number of partitions of a topic; consumers call it at every poll."""
         return self.handle(topic).current().partitions
 
     def create_internal(self, topic: Topic) -> None:
-        """Make one of our own topics, whose names begin with two underscores; costs little where it exists."""
+        """Create an internal topic, whose name begins with two underscores, unless it exists."""
         self._check_open()
         self._catalogue.ensure(topic)
 
@@ -200,11 +200,11 @@ class EmbeddedLog:
         sent_at_us: int | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Append rows; on return they are as durable as the topic promises, and readers see them.
+        """Append rows; on return they are as durable as the topic promises, and visible.
 
-        All rows that go to one partition are there together or not at all; for several partitions at once use a
-        `transaction`. With `durable=False` the call does not wait for the disk: rows of an `fsync` topic then become
-        visible with the next append that does wait, or by `flush`.
+        The rows of one partition are appended atomically; for several partitions use a `transaction`. With
+        `durable=False` the call does not wait for the disk: rows of an `fsync` topic become visible with the next
+        append that waits, or by `flush`.
         """
         return self._writer.append(
             self.handle(topic),
@@ -225,20 +225,20 @@ class EmbeddedLog:
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
     ) -> None:
-        """Promise that no row earlier than `time` follows from this producer; readers get it in order with the rows."""
+        """Append a punctuation: no row earlier than `time` follows from this producer. Readers get it in order."""
         self._writer.punctuate(self.handle(topic), time, producer=producer, partition=partition)
 
     def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, older epochs are fenced.
+        """Start a new epoch of an idempotent producer: older epochs are fenced.
 
-        A `holder` (the id of one run of a program) that asks again gets the epoch that it has, so that its processes
-        need not tell each other; once another holder has come, it is fenced.
+        A `holder` (the id of one run of a program) that calls again gets its own epoch, so that its processes share
+        one; it is fenced once another holder has called.
         """
         self._check_writable()
         return self._writer.open_producer(name, holder=holder)
 
     def last_sequence(self, topic: str, producer: str) -> int:
-        """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
+        """The highest sequence that the producer has appended to the topic, -1 for none."""
         return self._writer.last_sequence(self.handle(topic), producer)
 
     # -- transactions -------------------------------------------------------------------------------------------------
@@ -246,10 +246,10 @@ class EmbeddedLog:
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
     ) -> EmbeddedTransaction:
-        """Append to many topics at once: `with log.transaction() as t: t.append(...)`.
+        """Append to many topics atomically: `with log.transaction() as t: t.append(...)`.
 
-        With a producer and a sequence, a transaction that was committed before changes nothing, so it can be retried
-        without doubling; with an older epoch it is fenced.
+        With a producer and a sequence it is idempotent: a transaction that was committed before changes nothing. With
+        an older epoch it is fenced.
         """
         self._check_writable()
         return self._transactions.begin(producer, epoch=epoch, sequence=sequence)
@@ -259,12 +259,12 @@ class EmbeddedLog:
         return self.commits().prepared()
 
     def commit(self, transaction: str) -> dict[str, Appended]:
-        """Commit a prepared transaction by its id; a second call changes nothing."""
+        """Commit a prepared transaction by its id; idempotent."""
         self._check_open()
         return self._transactions.commit(transaction)
 
     def rollback(self, transaction: str) -> None:
-        """Forget a prepared transaction."""
+        """Discard a prepared transaction."""
         self._check_open()
         self._transactions.rollback(transaction)
 
@@ -273,11 +273,11 @@ class EmbeddedLog:
         return self.commits().last_sequence(producer)
 
     def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
-        """What the last transaction that `producer` committed says about itself, None where there is nothing."""
+        """The metadata of the last transaction that `producer` committed, None for none."""
         return self.commits().last_metadata(producer)
 
     def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
-        """Begin a file of rows that nobody reads until `commit_staged` takes it over, in this or another process."""
+        """Open a file of rows that become visible by `commit_staged`, in this or another process."""
         self._check_writable()
         return self._transactions.stage(name, sequence=sequence, attempt=attempt)
 
@@ -292,8 +292,8 @@ class EmbeddedLog:
     ) -> dict[str, Appended]:
         """Append all rows of staged files in one transaction, and remove the files.
 
-        With a producer and a sequence it can be repeated without doubling, and removes what other attempts have staged
-        under the producer's name up to that sequence. `metadata` is kept with the transaction, also where it has no rows.
+        With a producer and a sequence it is idempotent, and removes the files that other attempts have staged under the
+        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
         """
         self._check_writable()
         return self._transactions.commit_staged(
@@ -301,7 +301,7 @@ class EmbeddedLog:
         )
 
     def discard_staged(self, staged: Iterable[Staged]) -> None:
-        """Remove staged files. Whatever a transaction has taken over stays."""
+        """Remove staged files. Committed rows stay."""
         self._check_writable()
         self._transactions.staging.discard(staged)
 
@@ -310,11 +310,11 @@ class EmbeddedLog:
         self._check_writable()
         self._transactions.staging.clear_attempts(name, sequence=sequence, attempt=attempt)
 
-    def settle(self) -> None:
-        """Finish the commit of a process that died in the middle of it, if there is one."""
+    def resolve_transactions(self) -> None:
+        """Finish the commit of a process that died during it, if there is one."""
         commits = self.commits()
         if commits.pending():
-            commits.settle()
+            commits.resolve()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class EmbeddedLog:
         limit: int | None = None,
         archived: bool = False,
     ) -> TopicRead:
-        """Read what is there now, from `start` up to `stop` or the present end."""
+        """Read the rows from `start` up to `stop` or the current end."""
         return self._reader.read(
             self.handle(topic),
             start=start,
@@ -341,11 +341,11 @@ class EmbeddedLog:
         )
 
     def start_offsets(self, topic: str) -> Offsets:
-        """The oldest offset that each partition still has."""
+        """The oldest offset of each partition."""
         return {partition.number: partition.start() for partition in self.handle(topic).partitions()}
 
     def end_offsets(self, topic: str) -> Offsets:
-        """The offset that the next row of each partition will get; no transaction is ever half counted."""
+        """The offset of the next row of each partition; no transaction is counted in part."""
         return self._reader.end_offsets(self.handle(topic))
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
@@ -355,7 +355,7 @@ class EmbeddedLog:
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
     ) -> bool:
-        """Sleep until a partition has rows at or behind the given offsets. Woken by the writer; False on time-out."""
+        """Wait until a partition has rows at or behind the given offsets; return False on timeout."""
         if isinstance(topics, str):
             topics = {topics: self.end_offsets(topics) if after is None else after}
         return self._reader.wait([(self.handle(name), offsets) for name, offsets in topics.items()], seconds=seconds)
@@ -363,7 +363,7 @@ class EmbeddedLog:
     def cursor(
         self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None
     ) -> EmbeddedCursor:
-        """A place in one partition from which to read on, again and again."""
+        """A position in one partition that advances with each read."""
         handle = self.handle(topic)
         names = None if columns is None else tuple(columns)
         return EmbeddedCursor(handle, handle.partition(partition), offset, columns=names)
@@ -371,23 +371,23 @@ class EmbeddedLog:
     def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
         """When retention will delete the segment that holds an offset."""
         handle = self.handle(topic)
-        return tidy.expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
+        return maintenance.expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
 
     def watch(self) -> LogWatch:
-        """A watch that files of this log can wake."""
+        """A watch on the files of this log."""
         return LogWatch(self.path, lambda topic: self.handle(topic).state.path)
 
     # -- clients and groups -------------------------------------------------------------------------------------------
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
-        """Send rows in the background, in batches; with a name, none is ever doubled."""
+        """A producer that sends rows in batches in the background; with a name it is idempotent."""
         self._check_writable()
         return self._clients.producer(self, topic, settings)
 
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
+        """A consumer of topics, by name or by pattern; members of a group share the partitions."""
         self._check_open()
         return self._clients.consumer(self, topics, group, settings)
 
@@ -398,11 +398,11 @@ class EmbeddedLog:
         member: str | None,
         topics: tuple[str, ...],
         partitions: Callable[[bool], dict[str, int]],
-        start: Start,  # noqa: ARG002  # a log that is elsewhere needs to know where a new group begins
+        start: Start,  # noqa: ARG002  # only the remote log needs it
         session_seconds_max: float,
         heartbeat_seconds: float,
     ) -> Membership:
-        """A consumer's part in its group, not joined yet."""
+        """The membership of a consumer in its group, not joined yet."""
         return Membership(
             GroupFolder(self.path, group),
             clock=self.clock,
@@ -415,41 +415,43 @@ class EmbeddedLog:
 
     @property
     def groups(self) -> EmbeddedGroups:
-        """The consumer groups of this log: who reads what, and how far behind."""
+        """The consumer groups of this log: their members and lag."""
         self._check_open()
         return EmbeddedGroups(self)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Record how far a group has come; the newest commit counts."""
+        """Commit the offsets of a group."""
         check_name("group", group)
         self.handle(topic)
         self._offsets.commit(self._offsets.rows(group, topic, offsets, metadata))
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """How far a group has come, for the partitions in which it ever committed."""
+        """The committed offsets of a group."""
         return self._offsets.committed(group, topic)
 
     def committed_groups(self) -> dict[str, set[str]]:
-        """All groups that ever committed, with their topics."""
+        """All groups with committed offsets, and their topics."""
         return self._offsets.groups()
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
-        """Remove a group's commits, as tombstones in the same log."""
+        """Delete the committed offsets of a group."""
         self._offsets.forget(group, topic)
 
     # -- maintenance, and the end -------------------------------------------------------------------------------------
 
-    def tidy(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> tidy.TidyReport:
-        """Do now what otherwise happens behind appends: retention, coalescing and compaction.
+    def maintain(
+        self, topic: str | None = None, *, compact: bool = True, seal: bool = False
+    ) -> maintenance.MaintenanceReport:
+        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
 
-        With `seal` the segment being written is closed first, so that its rows take part too.
+        With `seal` the active segment is sealed first, so that its rows are included.
         """
         self._check_writable()
         names = self.topics(internal=True) if topic is None else [topic]
-        report = tidy.TidyReport()
+        report = maintenance.MaintenanceReport()
         for name in names:
             for partition in self.handle(name).partitions():
-                report += tidy.tidy_partition(
+                report += maintenance.maintain_partition(
                     self.handle(name), partition, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
@@ -459,11 +461,11 @@ class EmbeddedLog:
         return self._closed
 
     def close(self) -> None:
-        """Let go of all files. Rows are safe without it; it only ends background work."""
+        """Close all files and end background work. Rows that were appended are safe without it."""
         if self._closed:
             return
         self._clients.close()
-        self._tidier.close()
+        self._maintenance.close()
         self._closed = True
         self._writer.close()
         self._catalogue.close()
@@ -478,10 +480,10 @@ class EmbeddedLog:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A log crosses a process border as its address.
+        # A log is pickled as its address.
         return (_reopen, (str(self.path), self.config, self.read_only))
 
-    # -- for the parts of the adapter that work on files --------------------------------------------------------------
+    # -- for modules that work on files -------------------------------------------------------------------------------
 
     def handle(self, topic: str) -> TopicHandle:
         """The open topic."""
@@ -520,7 +522,7 @@ class EmbeddedLog:
                 raise NotFound(kind="log", name=str(self.path))
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; one that is there stays as it is
+                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; an existing folder is not changed
                 for name in ("topics", "groups", "producers", "transactions"):
                     make_folders(self.path / name)
                 body = {"format": FORMAT, "id": uuid.uuid4().hex, "created_us": self.clock.now_us()}
@@ -529,14 +531,14 @@ class EmbeddedLog:
                 raise storage_error(error, self.path) from error
         body = load_checked(mark, format_known=FORMAT)
         if not isinstance(body.get("id"), str):
-            raise FileCorrupt(path=str(mark), why="it does not say the id of the log")
+            raise FileCorrupt(path=str(mark), why="it has no id of the log")
         if not self.read_only and not os.access(self.path / "topics", os.W_OK):
             raise ReadOnly(path=str(self.path))
         return str(body["id"])
 
     def _after_fork(self) -> None:
-        # The child shares the parent's open files, and so its locks, which would outlive the parent: let go of them,
-        # and open everything again when the child first uses this log, if it ever does.
+        # The child shares the parent's open files and so its locks, which would outlive the parent. It closes them, and
+        # opens everything again at its first use of this log.
         if not self._closed:
             self._catalogue.abandon()
             self._commits.abandon()
@@ -563,12 +565,12 @@ def open_folder(
     read_only: bool = False,
     clock: Clock | None = None,
 ) -> EmbeddedLog:
-    """Open the log in a folder, and make it where there is none."""
+    """Open the log in a folder; create it if there is none."""
     return EmbeddedLog(path, config=config, create=create, read_only=read_only, clock=clock)
 
 
 def local_log(log: Log) -> EmbeddedLog:
-    """The log itself where its files are on this machine; raises for a log that is elsewhere."""
+    """The log, if its files are on this machine; raise for a remote log."""
     if not isinstance(log, EmbeddedLog):
         raise ArgumentInvalid(name="log", value=log.address, expected="the folder of a log")
     return log

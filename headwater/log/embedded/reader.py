@@ -1,4 +1,4 @@
-"""Reading the embedded log: bounded reads, positions, and waiting for more rows."""
+"""Reads of topics: bounded reads, offsets by position or time, and waiting for more rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headwater.log.port import Batch, Offsets, Start, Topic
 
 
 class TopicReader:
-    """Reads topics at positions where no transaction is half visible."""
+    """Reads topics up to ends at which no transaction is partly visible."""
 
     def __init__(self, commits: Commits, *, read_only: bool, check_open: Callable[[], None]) -> None:
         self._commits = commits
@@ -71,11 +71,11 @@ class TopicReader:
         def arrived() -> bool:
             self._check_open()
             if self._commits.pending():
-                self._commits.settle()
+                self._commits.resolve()
             if any(handle.deleted for handle in handles):
                 return True
             tails = [partition.visible() for partition, _ in watched]
-            # A punctuation takes no offset: it shows by the place where the partition ends.
+            # A punctuation takes no offset, but moves the end of the partition.
             return any(
                 tail.offset > offset or tail[1:3] != place
                 for tail, (_, offset), place in zip(tails, watched, places, strict=True)
@@ -117,7 +117,7 @@ class TopicReader:
     @staticmethod
     def _oldest(handle: TopicHandle, number: int, archived: bool) -> int:
         if archived:
-            # Segments that retention has marked, but whose process died before it archived them, are read where they are.
+            # Segments that expired, but whose process died before it archived them, are still in the partition.
             chain = list_segments(handle.archive(number))[0] or handle.partition(number).segments()
             if chain:
                 return chain[0].base
@@ -125,7 +125,7 @@ class TopicReader:
 
 
 class TopicRead:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+    """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
         self,
@@ -150,11 +150,11 @@ class TopicRead:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
+        """The first offset and the offset behind the last one, by partition."""
         return {number: (start, stop) for number, (_, start, stop) in self._ranges.items()}
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
+        """Batches with their offsets, and punctuations."""
         left = self._limit
         for number, (partition, start, stop) in self._ranges.items():
             decoder = Decoder(self._topic, self._schema_of, number, self._projection)

@@ -1,4 +1,4 @@
-"""Transactions of the embedded log: as their users hold them, and the files of rows that other processes have staged."""
+"""Transactions of the embedded log as their users hold them, and commits of staged files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.log.embedded.commits import Commits, Part
 from headwater.log.embedded.faults import reach
 from headwater.log.embedded.frame import Draft
 from headwater.log.embedded.offsets import OffsetTable
-from headwater.log.embedded.staging import Area, Stage, Staged, file_name
+from headwater.log.embedded.stage import Area, Stage, Staged, file_name
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import TransactionFinished
 from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows
@@ -23,7 +23,7 @@ from headwater.log.topic_rules import check_name
 
 
 class Transactions:
-    """Begins transactions, and commits those that are prepared or staged."""
+    """Begins transactions, and commits prepared transactions and staged files."""
 
     def __init__(
         self, catalogue: Catalogue, commits: Commits, writer: Writer, offsets: OffsetTable, *, folder: Path
@@ -73,7 +73,7 @@ class Transactions:
         metadata: dict[str, Any] | None,
     ) -> dict[str, Appended]:
         if producer is not None and sequence is not None and self._commits.last_sequence(producer) >= sequence:
-            parts = []  # without a look at the files, which may be gone
+            parts = []  # committed before: the files may be gone
         else:
             parts = self.staging.parts(staged, topic_id=self._topic_id)
         reach("sink.before_commit")
@@ -86,7 +86,7 @@ class Transactions:
         if producer is not None and sequence is not None:
             self.staging.clear(producer, sequence_max=sequence)
         self.staging.sweep_now_and_then()
-        self._writer.maintain(result.values())
+        self._writer.schedule_maintenance(result.values())
         return result
 
     def _topic_id(self, topic: str) -> str:
@@ -128,7 +128,7 @@ class EmbeddedTransaction:
 
     @property
     def committed(self) -> bool:
-        """Whether this transaction, or an earlier one with its producer and sequence, has been committed."""
+        """Whether this transaction, or an earlier one with its producer and sequence, is committed."""
         if self._outcome == "committed":
             return True
         producer, sequence = self._about["producer"], self._about["sequence"]
@@ -137,24 +137,24 @@ class EmbeddedTransaction:
         return self._commits.last_sequence(str(producer)) >= int(sequence)
 
     def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
-        """Add rows; nobody sees them before `commit`."""
+        """Add rows; they become visible by `commit`."""
         self._check_open()
         for number, drafts in self._draft(topic, rows, partition=partition, headers=headers).items():
             self._parts.setdefault((topic, number), []).extend(drafts)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit a group's position together with the rows: read, compute and append happen once or not at all."""
+        """Commit offsets of a group together with the rows, for exactly-once processing."""
         self.append(OFFSETS_TOPIC, self._offsets(group, topic, offsets, metadata))
 
     def prepare(self) -> str:
-        """Make it durable without showing it; later `Log.commit(id)` or `Log.rollback(id)`, in any process."""
+        """Make it durable but not visible, for a later `Log.commit(id)` or `Log.rollback(id)` in any process."""
         self._check_open()
         self._commits.prepare(self._id, self._list(), self._about)
         self._outcome = "prepared"
         return self._id
 
     def commit(self) -> dict[str, Appended]:
-        """Show everything at once; returns where the rows are, by topic."""
+        """Make all rows visible at once; return their offsets by topic."""
         if self._outcome == "prepared":
             result = self._commits.commit_prepared(self._id)
         else:
@@ -164,7 +164,7 @@ class EmbeddedTransaction:
         return result
 
     def rollback(self) -> None:
-        """Forget the rows."""
+        """Discard the rows."""
         if self._outcome == "prepared":
             self._commits.rollback_prepared(self._id)
         else:
@@ -194,6 +194,6 @@ class EmbeddedTransaction:
 
 
 def _check_id(transaction: str) -> None:
-    # An id is the name of a file, and may come from another machine: one that could leave the folder names nothing.
+    # An id is the name of a file, and may come over the network: it must not leave the folder.
     if transaction.strip(".") == "" or not transaction.isprintable() or "/" in transaction or len(transaction) > 255:
         raise NotFound(kind="prepared transaction", name=transaction)

@@ -155,9 +155,8 @@ class RemoteLog:
     ) -> Appended:
         """Append rows; on return they are as durable as the topic promises, and readers see them.
 
-        Where the answer is lost the call asks again by itself, and the rows are there once. If the server was started
-        again meanwhile, `OutcomeUnknown` says that nobody knows whether they are there; with a producer and a sequence
-        the log itself knows.
+        If the answer is lost, the call retries, and the rows are appended once. If the server was restarted meanwhile,
+        `OutcomeUnknown` is raised, unless a producer and a sequence are given.
         """
         table = self._table_of(topic, rows, headers)
         found = self._connection.append_rows(
@@ -187,7 +186,7 @@ class RemoteLog:
         self._connection.post(f"/topics/{_named(topic)}/punctuate", body)
 
     def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused."""
+        """Start a new epoch of an idempotent producer: older epochs are fenced."""
         check_name("producer", name)
         epoch: int = self._connection.post(f"/producers/{name}/open", holder=holder)["epoch"]
         return epoch
@@ -289,7 +288,7 @@ class RemoteLog:
             left = WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
             held = min(left, WAIT_SECONDS_MAX)
             body = {"topics": wanted, "seconds": held}
-            told = self._connection.ask("POST", "/wait", json=body, again=True, patience=held).json()
+            told = self._connection.ask("POST", "/wait", json=body, again=True, wait_seconds=held).json()
             if told["signs"] or (deadline is not None and left <= WAIT_SECONDS_MAX):
                 return bool(told["signs"])
 
@@ -308,7 +307,7 @@ class RemoteLog:
         """What a consumer waits with."""
         return RemoteWatch(self._connection)
 
-    def settle(self) -> None:
+    def resolve_transactions(self) -> None:
         """The server finishes what died in the middle."""
 
     # -- clients and groups -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Reading a log that is elsewhere: pages of rows, each fetched when it is asked for."""
+"""Reads of a remote log: pages of rows, each fetched on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE_ROWS_MAX = 100_000
 
 
 class RemoteReader:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+    """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class RemoteReader:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
+        """The first offset and the offset behind the last one, by partition."""
         return dict(self._ranges)
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
+        """Batches with their offsets, and punctuations."""
         left = self._limit
         for number, (start, stop) in self._ranges.items():
             while start < stop and (left is None or left > 0):
@@ -90,7 +90,7 @@ class RemoteReader:
     def table(self) -> pa.Table:
         return pa.Table.from_batches(iter(self), schema=self.schema)
 
-    # Any: rows, and frames of libraries that are loaded when they are asked for.
+    # Any: rows, and frames of libraries that are imported on demand.
     def rows(self) -> list[dict[str, Any]]:
         return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
 
@@ -107,10 +107,10 @@ class RemoteReader:
 
 
 class RemoteCursor:
-    """A place in one partition from which a consumer reads on.
+    """A position in one partition that advances with each read.
 
-    The server remembers it under a name of its own, so that reading on finds the place at once, and so that a
-    punctuation at the end is told once. What the server has forgotten it finds again by the offset.
+    The server keeps a cursor under the same name, so that it need not seek again, and returns a punctuation at the end
+    only once. If the server has dropped it, it seeks by the offset.
     """
 
     def __init__(
@@ -133,16 +133,16 @@ class RemoteCursor:
 
     @property
     def offset(self) -> int:
-        """The first offset not yet handed out."""
+        """The first offset that was not returned yet."""
         return self._offset
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic has been made anew, as far as the last read has seen."""
+        """Whether the topic was deleted and created again, according to the last read."""
         return self._deleted
 
     def read(self, *, rows_max: int) -> list[Batch]:
-        """Up to `rows_max` rows that are there now, in order, and the punctuations among them; never waits."""
+        """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
         response = self._connection.ask(
             "GET",
             f"/topics/{self._topic}/rows",

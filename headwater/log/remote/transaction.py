@@ -1,4 +1,4 @@
-"""A transaction on a server."""
+"""A transaction of a remote log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.log.remote.wire import appended_from_json, offsets_to_json, table
 
 
 class RemoteTransaction:
-    """A transaction of a log that is elsewhere; see `Log.transaction`."""
+    """A transaction of a remote log; see `Log.transaction`."""
 
     # Any: headers as `Log.append` takes them.
     def __init__(
@@ -41,32 +41,32 @@ class RemoteTransaction:
 
     @property
     def committed(self) -> bool:
-        """Whether this transaction, or an earlier one with its producer and sequence, has been committed."""
+        """Whether this transaction, or an earlier one with its producer and sequence, is committed."""
         return self._was_committed or self._outcome == "committed"
 
     def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
-        """Add rows; nobody sees them before `commit`."""
+        """Add rows; they become visible by `commit`."""
         self._check_open()
         table = self._table_of(topic, rows, headers)
         path = f"/transactions/{self._id}/rows/{topic}"
-        # Not sent again where the answer was lost: the rows would be there twice. The caller begins anew.
+        # Not retried if the answer is lost: the rows could be added twice. The caller starts a new transaction.
         self._connection.send_rows(path, table_to_bytes(table), again=False, partition=partition)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit a group's position together with the rows: read, compute and append happen once or not at all."""
+        """Commit offsets of a group together with the rows, for exactly-once processing."""
         self._check_open()
         body = {"topic": topic, "offsets": offsets_to_json(offsets), "metadata": metadata}
         self._connection.post(f"/transactions/{self._id}/offsets/{group}", body, again=True)
 
     def prepare(self) -> str:
-        """Make it durable without showing it; later `Log.commit(id)` or `Log.rollback(id)`, in any process."""
+        """Make it durable but not visible, for a later `Log.commit(id)` or `Log.rollback(id)` in any process."""
         self._check_open()
         self._connection.post(f"/transactions/{self._id}/prepare", again=True)
         self._outcome = "prepared"
         return self._id
 
     def commit(self) -> dict[str, Appended]:
-        """Show everything at once; returns where the rows are, by topic."""
+        """Make all rows visible at once; return their offsets by topic."""
         if self._outcome != "prepared":
             self._check_open()
         found = self._connection.post(f"/transactions/{self._id}/commit", again=True)
@@ -74,7 +74,7 @@ class RemoteTransaction:
         return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
 
     def rollback(self) -> None:
-        """Forget the rows."""
+        """Discard the rows."""
         if self._outcome != "prepared":
             self._check_open()
         self._connection.delete(f"/transactions/{self._id}")
