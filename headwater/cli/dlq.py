@@ -20,7 +20,7 @@ from headwater.cli.wording import counted, shown
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
-    from headwater.log.dead_letters import Found, Selection
+    from headwater.log.dead_letters import Selection, StoredDeadLetter
     from headwater.log.redrive import Outcome
     from headwater.services.dead_letters import Redrive
 
@@ -178,7 +178,7 @@ def show(
     from headwater.services.json_form import to_json
 
     selection = selection_of(reason, query, since, until, offset, contains, state)
-    found: list[Found] = []
+    found: list[StoredDeadLetter] = []
     with session.services() as services:
         while count is None or len(found) < count:
             size = PAGE if count is None else min(PAGE, count - len(found))
@@ -195,7 +195,7 @@ def show(
         session.say("No letter is like that." if session.output == "table" else "There are none.")
 
 
-def _paragraph(session: Session, found: Found) -> list[str]:
+def _paragraph(session: Session, found: StoredDeadLetter) -> list[str]:
     letter, status = found.letter, found.status
     place = f"{found.place.partition}/{found.place.offset}"
     became = (

@@ -13,7 +13,7 @@ the dead-letter topic, so that a later topic of the same name has only open dead
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -144,7 +144,7 @@ class Status(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class StoredDeadLetter:
     """A dead letter with its place and status."""
 
     place: Place
@@ -161,7 +161,7 @@ class Selection:
     """A filter of dead letters; None or an empty value excludes none. Times are those at which they were written.
 
     >>> letter = DeadLetter(topic="orders", partition=0, offset=7, error="RowInvalid", message="column 'id'", at_us=5)
-    >>> found = Found(place=Place(0, 0), letter=letter)
+    >>> found = StoredDeadLetter(place=Place(0, 0), letter=letter)
     >>> Selection(reasons=("RowInvalid",), text="ID").includes(found), Selection(since_us=6).includes(found)
     (True, False)
     """
@@ -175,7 +175,7 @@ class Selection:
     text: str | None = None
     states: tuple[State, ...] = ()
 
-    def includes(self, found: Found) -> bool:
+    def includes(self, found: StoredDeadLetter) -> bool:
         letter = found.letter
         return (
             (not self.reasons or letter.error in self.reasons)
@@ -235,12 +235,12 @@ def make_status_topic(log: Log) -> None:
         )
 
 
-def letter_topics(log: Log) -> list[str]:
+def dead_letter_topics(log: Log) -> list[str]:
     """The names of the dead-letter topics of a log."""
     return [name for name in log.topics(f"*{SUFFIX}") if _has_letters(log.topic(name))]
 
 
-def letter_topic(log: Log, name: str) -> Topic:
+def find_dead_letter_topic(log: Log, name: str) -> Topic:
     """The dead-letter topic with this name, or that of the topic with this name."""
     topic = log.topic(name if name.endswith(SUFFIX) else name + SUFFIX)
     if not _has_letters(topic):
@@ -248,19 +248,12 @@ def letter_topic(log: Log, name: str) -> Topic:
     return topic
 
 
-def read_letters(log: Log, topic: Topic, *, stop: dict[int, int] | None = None) -> Iterator[list[Found]]:
-    """The dead letters of a topic in order, batch by batch, up to `stop` or the current end."""
-    statuses = Statuses(log, topic).now()
-    for batch in log.read(topic.name, stop=stop).batches():
-        yield found_in(batch.data, batch.partition, statuses)
-
-
-def found_in(data: pa.RecordBatch, partition: int, statuses: dict[Place, Status]) -> list[Found]:
+def stored_dead_letters(data: pa.RecordBatch, partition: int, statuses: dict[Place, Status]) -> list[StoredDeadLetter]:
     """The dead letters in a batch of a dead-letter topic."""
     found = []
     for row in data.to_pylist():
         place = Place(partition, row["_offset"])
-        found.append(Found(place=place, letter=_letter(row), status=statuses.get(place)))
+        found.append(StoredDeadLetter(place=place, letter=_letter(row), status=statuses.get(place)))
     return found
 
 

@@ -24,15 +24,15 @@ from headwater.log.dead_letters import (
     SUFFIX,
     TOPIC_ID,
     DeadLetter,
-    Found,
     Place,
     Selection,
     State,
     Status,
     Statuses,
-    found_in,
-    letter_topic,
+    StoredDeadLetter,
+    find_dead_letter_topic,
     make_status_topic,
+    stored_dead_letters,
 )
 from headwater.log.errors import RowTooLarge
 from headwater.log.port import Log, Offsets, Topic
@@ -74,7 +74,7 @@ class Choice:
     """A decision about some dead letters: rows to append by topic and partition, and new states (None for open)."""
 
     rows: dict[tuple[str, int | None], list[Row]] = field(default_factory=dict)
-    states: list[tuple[Found, State | None, str | None]] = field(default_factory=list)
+    states: list[tuple[StoredDeadLetter, State | None, str | None]] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
 
     def count(self, outcome: Outcome) -> None:
@@ -84,8 +84,8 @@ class Choice:
         outcome.refused += self.refused
 
 
-Choose = Callable[[Sequence[Found]], Choice]
-Tell = Callable[[Outcome], None]
+Choose = Callable[[Sequence[StoredDeadLetter]], Choice]
+OnProgress = Callable[[Outcome], None]
 
 
 def redrive(
@@ -97,7 +97,7 @@ def redrive(
     attempts_max: int | None = None,
     rate: float | None = None,
     dry_run: bool = False,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
     may_write: Callable[[str], bool] | None = None,
 ) -> Outcome:
@@ -121,10 +121,10 @@ def redrive(
     _check_redrive(to, attempts_max, rate)
     if to is not None:
         log.topic(to)
-    letters = letter_topic(log, topic)
+    letters = find_dead_letter_topic(log, topic)
     wanted = replace(selection or Selection(), states=("open",))
 
-    def choose(found: Sequence[Found]) -> Choice:
+    def choose(found: Sequence[StoredDeadLetter]) -> Choice:
         choice = Choice()
         selected = [one for one in found if wanted.includes(one)]
         failed = [one for one in selected if attempts_max is not None and one.letter.attempt >= attempts_max]
@@ -146,7 +146,7 @@ def redrive(
         return choice
 
     work = _Work(log, letters, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
-    return work.run(dry_run=dry_run, tell=tell, pace=None if rate is None else _Pace(rate, pause))
+    return work.run(dry_run=dry_run, on_progress=on_progress, pace=None if rate is None else _Pace(rate, pause))
 
 
 def park(
@@ -156,18 +156,18 @@ def park(
     *,
     undo: bool = False,
     dry_run: bool = False,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Park open dead letters, so that `redrive` skips them; or unpark them (`undo`)."""
     wanted = replace(selection or Selection(), states=("parked" if undo else "open",))
 
-    def choose(letters: Sequence[Found]) -> Choice:
-        states: list[tuple[Found, State | None, str | None]]
+    def choose(letters: Sequence[StoredDeadLetter]) -> Choice:
+        states: list[tuple[StoredDeadLetter, State | None, str | None]]
         states = [(found, None if undo else "parked", None) for found in letters if wanted.includes(found)]
         return Choice(states=states)
 
-    work = _Work(log, letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
-    return work.run(dry_run=dry_run, tell=tell, pace=None)
+    work = _Work(log, find_dead_letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
+    return work.run(dry_run=dry_run, on_progress=on_progress, pace=None)
 
 
 class _Work:
@@ -183,7 +183,7 @@ class _Work:
         self._starts: Offsets = log.start_offsets(topic.name)
         self._has_swept = False
 
-    def run(self, *, dry_run: bool, tell: Tell | None, pace: _Pace | None) -> Outcome:
+    def run(self, *, dry_run: bool, on_progress: OnProgress | None, pace: _Pace | None) -> Outcome:
         outcome = Outcome()
         if not dry_run:
             make_status_topic(self._log)
@@ -191,24 +191,24 @@ class _Work:
             choice = self._choose(self._seen_now(letters)) if dry_run else self._commit_choice(letters)
             choice.count(outcome)
             outcome.seen += len(letters)
-            if tell is not None:
-                tell(outcome)
+            if on_progress is not None:
+                on_progress(outcome)
             if pace is not None and not dry_run:
                 pace.keep(outcome.redriven.total())
         return outcome
 
-    def _pieces(self) -> Iterator[list[Found]]:
+    def _pieces(self) -> Iterator[list[StoredDeadLetter]]:
         """The dead letters up to the current end, some at a time, without their statuses."""
         stop = self._log.end_offsets(self._topic.name)
         for batch in self._log.read(self._topic.name, stop=stop).batches():
             for start in range(0, batch.data.num_rows, self._letters_max):
-                yield found_in(batch.data.slice(start, self._letters_max), batch.partition, {})
+                yield stored_dead_letters(batch.data.slice(start, self._letters_max), batch.partition, {})
 
-    def _seen_now(self, letters: Sequence[Found]) -> list[Found]:
+    def _seen_now(self, letters: Sequence[StoredDeadLetter]) -> list[StoredDeadLetter]:
         statuses = self._statuses.now()
         return [replace(found, status=statuses.get(found.place)) for found in letters]
 
-    def _commit_choice(self, letters: Sequence[Found]) -> Choice:
+    def _commit_choice(self, letters: Sequence[StoredDeadLetter]) -> Choice:
         while True:
             # In this order: the statuses then include everything that was committed with earlier sequences.
             sequence = self._log.committed_sequence(self._producer) + 1
@@ -259,9 +259,9 @@ class _Pace:
             self._pause(ahead)
 
 
-def _put_back(log: Log, letters: Sequence[Found], target: Topic, name: str, choice: Choice) -> None:
+def _put_back(log: Log, letters: Sequence[StoredDeadLetter], target: Topic, name: str, choice: Choice) -> None:
     """Add the rows of dead letters to a choice, or the reasons why their topic does not accept them."""
-    rows: dict[int | None, list[tuple[Found, Row]]] = {}
+    rows: dict[int | None, list[tuple[StoredDeadLetter, Row]]] = {}
     for found in letters:
         try:
             row = original_row(found.letter, target) | {"_headers": _headers(found, name)}
@@ -277,8 +277,8 @@ def _put_back(log: Log, letters: Sequence[Found], target: Topic, name: str, choi
 
 
 def _taken(
-    log: Log, topic: str, partition: int | None, pairs: list[tuple[Found, Row]], choice: Choice
-) -> list[tuple[Found, Row]]:
+    log: Log, topic: str, partition: int | None, pairs: list[tuple[StoredDeadLetter, Row]], choice: Choice
+) -> list[tuple[StoredDeadLetter, Row]]:
     """The rows that a topic accepts; checked together, and if that fails, by halves."""
     try:
         # A transaction that is never committed: appending to it checks the rows, and writes nothing.
@@ -305,7 +305,7 @@ def original_row(letter: DeadLetter, topic: Topic) -> Row:
     return rows[0]
 
 
-def _headers(found: Found, letters: str) -> list[tuple[str, bytes | None]]:
+def _headers(found: StoredDeadLetter, letters: str) -> list[tuple[str, bytes | None]]:
     kept = [pair for pair in found.letter.headers or () if pair[0] not in _OWN_HEADERS]
     attempt = min(found.letter.attempt + 1, ATTEMPT_MAX)
     place = f"{letters}/{found.place.partition}/{found.place.offset}"
