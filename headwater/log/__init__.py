@@ -97,7 +97,6 @@ __all__ = [
     "ProducerSettings",
     "ProducerStats",
     "Reader",
-    "RemoteLog",
     "Retention",
     "Rows",
     "SeekStep",

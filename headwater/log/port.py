@@ -482,42 +482,86 @@ class Reader(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
     @property
-    def ranges(self) -> dict[int, tuple[int, int]]: ...
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
-    def batches(self) -> Iterator[Batch]: ...
-    def table(self) -> pa.Table: ...
-    def rows(self) -> list[dict[str, Any]]: ...
-    def count(self) -> int: ...
-    def pandas(self) -> Any: ...
-    def polars(self) -> Any: ...
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The first offset and the offset behind the last one, by partition."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches with their offsets, and punctuations."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(iter(self), schema=self.schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+    def count(self) -> int:
+        return sum(batch.num_rows for batch in self)
+
+    def pandas(self) -> Any:
+        return self.table().to_pandas()
+
+    def polars(self) -> Any:
+        import polars
+
+        return polars.from_arrow(self.table())
 
 
 class Cursor(Protocol):
     """A position in one partition that advances with each read."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The first offset that was not returned yet."""
+
     @property
-    def deleted(self) -> bool: ...
-    def read(self, *, rows_max: int) -> list[Batch]: ...
+    def deleted(self) -> bool:
+        """Whether the topic was deleted; a later topic of the same name is another one."""
+
+    def read(self, *, rows_max: int) -> list[Batch]:
+        """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
 
 
 class Transaction(Protocol):
     """Appends to any number of topics that become visible all at once or never."""
 
+    #: "prepared", "committed" or "rolled back"; empty while it is open.
+    outcome: str
+
     @property
     def id(self) -> str: ...
     @property
-    def committed(self) -> bool: ...
-    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None: ...
-    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...
-    def prepare(self) -> str: ...
-    def commit(self) -> dict[str, Appended]: ...
-    def rollback(self) -> None: ...
-    def __enter__(self) -> Self: ...
+    def committed(self) -> bool:
+        """Whether this transaction, or an earlier one with its producer and sequence, is committed."""
+
+    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+        """Add rows; they become visible by `commit`."""
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit offsets of a group together with the rows, for exactly-once processing."""
+
+    def prepare(self) -> str:
+        """Make it durable but not visible, for a later `Log.commit(id)` or `Log.rollback(id)` in any process."""
+
+    def commit(self) -> dict[str, Appended]:
+        """Make all rows visible at once; return their offsets by topic."""
+
+    def rollback(self) -> None:
+        """Discard the rows."""
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        if not self.outcome:
+            if error is None:
+                self.commit()
+            else:
+                self.rollback()
 
 
 @runtime_checkable
@@ -526,26 +570,39 @@ class Log(Protocol):
 
     config: Config
     clock: Clock
+    address: str
+    read_only: bool
 
     @property
-    def address(self) -> str: ...
-    @property
-    def home(self) -> Path: ...
-    @property
-    def read_only(self) -> bool: ...
+    def home(self) -> Path:
+        """The folder on this machine for files that belong to this log but are not rows of it."""
+
     @property
     def closed(self) -> bool: ...
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
-    ) -> Topic: ...
-    def alter(
-        self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]
-    ) -> Topic: ...
-    def delete(self, topic: str) -> None: ...
-    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]: ...
+    ) -> Topic:
+        """Create a topic. Without a schema its rows are `key` and `value`, both bytes."""
+
+    def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
+        """Change a topic while it is in use; other processes use the new settings at their next call."""
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and all its rows. Readers keep the segments that they have mapped.
+
+        Internal topics, whose names begin with two underscores, cannot be deleted.
+        """
+
+    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
+        """The names of all topics that match a pattern such as `orders.*`."""
+
     def topic(self, name: str) -> Topic: ...
-    def describe(self, topic: str) -> Description: ...
-    def schema(self, topic: str, version: int | None = None) -> pa.Schema: ...
+    def describe(self, topic: str) -> Description:
+        """The topic, and the offsets and size of each partition."""
+
+    def schema(self, topic: str, version: int | None = None) -> pa.Schema:
+        """The schema of a version; by default the newest."""
+
     def append(
         self,
         topic: str,
@@ -560,11 +617,24 @@ class Log(Protocol):
         epoch: int | None = None,
         sent_at_us: int | None = None,
         durable: bool = True,
-    ) -> Appended: ...
-    def flush(self, topic: str) -> None: ...
+    ) -> Appended:
+        """Append rows; on return they are as durable as the topic promises, and visible.
+
+        The rows of one partition are appended atomically; for several partitions use a `transaction`. With
+        `durable=False` the call does not wait for the disk: rows of an `fsync` topic become visible with the next
+        append that waits, or by `flush`. If the answer of a remote log is lost, the call retries and the rows are
+        appended once; if its server was restarted meanwhile, it raises `OutcomeUnknown`, unless a producer and a
+        sequence are given.
+        """
+
+    def flush(self, topic: str) -> None:
+        """Wait until every row written so far is as durable as the topic promises."""
+
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
-    ) -> None: ...
+    ) -> None:
+        """Append a punctuation: no row earlier than `time` follows from this producer. Readers get it in order."""
+
     def read(
         self,
         topic: str,
@@ -575,37 +645,93 @@ class Log(Protocol):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         archived: bool = False,
-    ) -> Reader: ...
-    def start_offsets(self, topic: str) -> Offsets: ...
-    def end_offsets(self, topic: str) -> Offsets: ...
-    def offset_at(self, topic: str, time: datetime | int) -> Offsets: ...
+    ) -> Reader:
+        """Read the rows from `start` up to `stop` or the current end."""
+
+    def start_offsets(self, topic: str) -> Offsets:
+        """The oldest offset of each partition."""
+
+    def end_offsets(self, topic: str) -> Offsets:
+        """The offset of the next row of each partition; no transaction is counted in part."""
+
+    def offset_at(self, topic: str, time: datetime | int) -> Offsets:
+        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
+
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
-    ) -> bool: ...
+    ) -> bool:
+        """Wait until a partition has rows at or behind the given offsets; return False on timeout."""
+
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
-    ) -> Transaction: ...
-    def prepared(self) -> list[str]: ...
-    def commit(self, transaction: str) -> dict[str, Appended]: ...
-    def rollback(self, transaction: str) -> None: ...
-    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer: ...
+    ) -> Transaction:
+        """Append to many topics atomically: `with log.transaction() as t: t.append(...)`.
+
+        With a producer and a sequence it is idempotent: a transaction that was committed before changes nothing. With
+        an older epoch it is fenced.
+        """
+
+    def prepared(self) -> list[str]:
+        """The ids of transactions that are durable but neither committed nor rolled back."""
+
+    def commit(self, transaction: str) -> dict[str, Appended]:
+        """Commit a prepared transaction by its id; idempotent."""
+
+    def rollback(self, transaction: str) -> None:
+        """Discard a prepared transaction."""
+
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
+        """A producer that sends rows in batches in the background; with a name it is idempotent."""
+
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
-    ) -> Consumer: ...
+    ) -> Consumer:
+        """A consumer of topics, by name or by pattern; members of a group share the partitions."""
+
     @property
-    def groups(self) -> Groups: ...
-    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor: ...
-    def open_producer(self, name: str, *, holder: str | None = None) -> int: ...
-    def last_sequence(self, topic: str, producer: str) -> int: ...
-    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...
-    def committed(self, group: str, topic: str) -> Offsets: ...
-    def committed_groups(self) -> dict[str, set[str]]: ...
-    def forget_offsets(self, group: str, topic: str | None = None) -> None: ...
-    def committed_sequence(self, producer: str) -> int: ...
-    def partitions_of(self, topic: str) -> int: ...
-    def expiry(self, topic: str, partition: int, offset: int) -> Expiry: ...
-    def resolve_transactions(self) -> None: ...
-    def watch(self) -> Watch: ...
+    def groups(self) -> Groups:
+        """The consumer groups of this log: their members and lag."""
+
+    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor:
+        """A position in one partition that advances with each read."""
+
+    def open_producer(self, name: str, *, holder: str | None = None) -> int:
+        """Start a new epoch of an idempotent producer: older epochs are fenced.
+
+        A `holder` (the id of one run of a program) that calls again gets its own epoch, so that its processes share
+        one; it is fenced once another holder has called.
+        """
+
+    def last_sequence(self, topic: str, producer: str) -> int:
+        """The highest sequence that the producer has appended to the topic, -1 for none."""
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit the offsets of a group."""
+
+    def committed(self, group: str, topic: str) -> Offsets:
+        """The committed offsets of a group."""
+
+    def committed_groups(self) -> dict[str, set[str]]:
+        """All groups with committed offsets, and their topics."""
+
+    def forget_offsets(self, group: str, topic: str | None = None) -> None:
+        """Delete the committed offsets of a group."""
+
+    def committed_sequence(self, producer: str) -> int:
+        """The sequence of the last transaction that `producer` committed, -1 for none."""
+
+    def partitions_of(self, topic: str) -> int:
+        """The number of partitions of a topic; consumers call it at every poll."""
+
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
+        """When retention will delete the segment that holds an offset."""
+
+    def resolve_transactions(self) -> None:
+        """Finish the commit of a process that died during it, if there is one."""
+
+    def watch(self) -> Watch:
+        """A watch for a consumer's waits."""
+
     def membership(
         self,
         group: str,
@@ -616,12 +742,19 @@ class Log(Protocol):
         start: Start,
         session_seconds_max: float,
         heartbeat_seconds: float,
-    ) -> Membership: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
+    ) -> Membership:
+        """The membership of a consumer in its group, not joined yet."""
+
+    def close(self) -> None:
+        """Close all files and connections, and end background work. Rows that were appended are safe without it."""
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 @runtime_checkable
@@ -631,10 +764,18 @@ class LocalLog(Log, Protocol):
     `headwater.log.embedded.local_log` returns it, and raises for a remote log.
     """
 
-    def handle(self, topic: str) -> TopicHandle: ...
-    def create_internal(self, topic: Topic) -> None: ...
-    def transaction_metadata(self, producer: str) -> dict[str, Any] | None: ...
-    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage: ...
+    def handle(self, topic: str) -> TopicHandle:
+        """The open topic."""
+
+    def create_internal(self, topic: Topic) -> None:
+        """Create an internal topic, whose name begins with two underscores, unless it exists."""
+
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
+        """The metadata of the last transaction that `producer` committed, None for none."""
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+        """Open a file of rows that become visible by `commit_staged`, in this or another process."""
+
     def commit_staged(
         self,
         staged: Iterable[Staged],
@@ -643,7 +784,18 @@ class LocalLog(Log, Protocol):
         sequence: int | None = None,
         epoch: int | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> dict[str, Appended]: ...
-    def discard_staged(self, staged: Iterable[Staged]) -> None: ...
-    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None: ...
-    def maintain(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> MaintenanceReport: ...
+    ) -> dict[str, Appended]:
+        """Append all rows of staged files in one transaction, and remove the files.
+
+        With a producer and a sequence it is idempotent, and removes the files that other attempts have staged under the
+        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
+        """
+
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
+
+    def maintain(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> MaintenanceReport:
+        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
+
+        With `seal` the active segment is sealed first, so that its rows are included.
+        """

@@ -10,9 +10,10 @@ import pytest
 
 from headwater.errors import Closed
 from headwater.http import Address, Settings, Tokens, served
-from headwater.log import Limit, Log, RemoteLog
+from headwater.log import Limit, Log
 from headwater.log import open as open_log
 from headwater.log.errors import MemberFenced, ServerUnreachable
+from headwater.log.remote import RemoteLog
 from headwater.services.callers import ScopeMissing
 from headwater.services.tokens import TokenInvalid
 from tests.http.process import server_process

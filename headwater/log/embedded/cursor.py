@@ -9,13 +9,13 @@ import pyarrow as pa
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.port import Batch
+from headwater.log.port import Batch, Cursor
 
 #: Frames with fewer rows are concatenated; larger ones are returned without a copy.
 JOINED_ROWS_MAX = 8_192
 
 
-class EmbeddedCursor:
+class EmbeddedCursor(Cursor):
     """Reads one partition from an offset on. It holds no lock, and its batches share the memory of the file."""
 
     def __init__(
@@ -34,16 +34,13 @@ class EmbeddedCursor:
 
     @property
     def offset(self) -> int:
-        """The first offset that was not returned yet."""
         return self._offset
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic was deleted; a later topic of the same name is another one."""
         return self._handle.deleted
 
     def read(self, *, rows_max: int) -> list[Batch]:
-        """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
         self._follow_schema()
         pieces: list[Batch] = []
         left = rows_max

@@ -13,8 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -45,6 +44,7 @@ from headwater.log.port import (
     ConsumerSettings,
     Description,
     Expiry,
+    LocalLog,
     Log,
     Offsets,
     ProducerSettings,
@@ -60,7 +60,7 @@ FORMAT = 1
 open_logs: weakref.WeakSet[EmbeddedLog] = weakref.WeakSet()
 
 
-class EmbeddedLog:
+class EmbeddedLog(LocalLog):
     """A log in a folder. Open it with `headwater.open("./data")`."""
 
     def __init__(
@@ -73,6 +73,7 @@ class EmbeddedLog:
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
+        self.address = str(path)
         self.config = config or Config()
         self.clock = clock or SystemClock()
         self.read_only = read_only
@@ -85,12 +86,7 @@ class EmbeddedLog:
         return f"Log({str(self.path)!r})"
 
     @property
-    def address(self) -> str:
-        return str(self.path)
-
-    @property
     def home(self) -> Path:
-        """The folder for files that belong to this log but are not rows of it."""
         return home_of(self.path)
 
     def _open_parts(self) -> None:
@@ -136,20 +132,14 @@ class EmbeddedLog:
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
-        """Create a topic. Without a schema its rows are `key` and `value`, both bytes."""
         self._check_open()
         return self._catalogue.declare(topic, schema, exist_ok=exist_ok, settings=settings, config=self.config)
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
-        """Change a topic while it is in use; other processes use the new settings at their next call."""
         self._check_open()
         return self._catalogue.alter(topic, schema=schema, force=force, changes=changes)
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and all its rows. Readers keep the segments that they have mapped.
-
-        Internal topics, whose names begin with two underscores, cannot be deleted.
-        """
         self._check_open()
         if topic.startswith(INTERNAL):
             raise NotPossible(
@@ -160,7 +150,6 @@ class EmbeddedLog:
         self._offsets.forget_topic(topic)
 
     def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
-        """The names of all topics that match a pattern such as `orders.*`."""
         self._check_open()
         return self._catalogue.names(pattern, internal=internal)
 
@@ -171,15 +160,12 @@ class EmbeddedLog:
         return self.handle(topic).schema(version)
 
     def describe(self, topic: str) -> Description:
-        """The topic, and the offsets and size of each partition."""
         return self.handle(topic).describe()
 
     def partitions_of(self, topic: str) -> int:
-        """The number of partitions of a topic; consumers call it at every poll."""
         return self.handle(topic).current().partitions
 
     def create_internal(self, topic: Topic) -> None:
-        """Create an internal topic, whose name begins with two underscores, unless it exists."""
         self._check_open()
         self._catalogue.ensure(topic)
 
@@ -200,12 +186,6 @@ class EmbeddedLog:
         sent_at_us: int | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Append rows; on return they are as durable as the topic promises, and visible.
-
-        The rows of one partition are appended atomically; for several partitions use a `transaction`. With
-        `durable=False` the call does not wait for the disk: rows of an `fsync` topic become visible with the next
-        append that waits, or by `flush`.
-        """
         return self._writer.append(
             self.handle(topic),
             rows,
@@ -219,26 +199,18 @@ class EmbeddedLog:
         )
 
     def flush(self, topic: str) -> None:
-        """Wait until every row written so far is as durable as the topic promises."""
         self._writer.flush(self.handle(topic))
 
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
     ) -> None:
-        """Append a punctuation: no row earlier than `time` follows from this producer. Readers get it in order."""
         self._writer.punctuate(self.handle(topic), time, producer=producer, partition=partition)
 
     def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Start a new epoch of an idempotent producer: older epochs are fenced.
-
-        A `holder` (the id of one run of a program) that calls again gets its own epoch, so that its processes share
-        one; it is fenced once another holder has called.
-        """
         self._check_writable()
         return self._writer.open_producer(name, holder=holder)
 
     def last_sequence(self, topic: str, producer: str) -> int:
-        """The highest sequence that the producer has appended to the topic, -1 for none."""
         return self._writer.last_sequence(self.handle(topic), producer)
 
     # -- transactions -------------------------------------------------------------------------------------------------
@@ -246,38 +218,27 @@ class EmbeddedLog:
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
     ) -> EmbeddedTransaction:
-        """Append to many topics atomically: `with log.transaction() as t: t.append(...)`.
-
-        With a producer and a sequence it is idempotent: a transaction that was committed before changes nothing. With
-        an older epoch it is fenced.
-        """
         self._check_writable()
         return self._transactions.begin(producer, epoch=epoch, sequence=sequence)
 
     def prepared(self) -> list[str]:
-        """The ids of transactions that are durable but neither committed nor rolled back."""
         return self.commits().prepared()
 
     def commit(self, transaction: str) -> dict[str, Appended]:
-        """Commit a prepared transaction by its id; idempotent."""
         self._check_open()
         return self._transactions.commit(transaction)
 
     def rollback(self, transaction: str) -> None:
-        """Discard a prepared transaction."""
         self._check_open()
         self._transactions.rollback(transaction)
 
     def committed_sequence(self, producer: str) -> int:
-        """The sequence of the last transaction that `producer` committed, -1 for none."""
         return self.commits().last_sequence(producer)
 
     def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
-        """The metadata of the last transaction that `producer` committed, None for none."""
         return self.commits().last_metadata(producer)
 
     def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
-        """Open a file of rows that become visible by `commit_staged`, in this or another process."""
         self._check_writable()
         return self._transactions.stage(name, sequence=sequence, attempt=attempt)
 
@@ -290,28 +251,16 @@ class EmbeddedLog:
         epoch: int | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> dict[str, Appended]:
-        """Append all rows of staged files in one transaction, and remove the files.
-
-        With a producer and a sequence it is idempotent, and removes the files that other attempts have staged under the
-        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
-        """
         self._check_writable()
         return self._transactions.commit_staged(
             list(staged), producer=producer, sequence=sequence, epoch=epoch, metadata=metadata
         )
 
-    def discard_staged(self, staged: Iterable[Staged]) -> None:
-        """Remove staged files. Committed rows stay."""
-        self._check_writable()
-        self._transactions.staging.discard(staged)
-
     def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
-        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
         self._check_writable()
         self._transactions.staging.clear_attempts(name, sequence=sequence, attempt=attempt)
 
     def resolve_transactions(self) -> None:
-        """Finish the commit of a process that died during it, if there is one."""
         commits = self.commits()
         if commits.pending():
             commits.resolve()
@@ -329,7 +278,6 @@ class EmbeddedLog:
         limit: int | None = None,
         archived: bool = False,
     ) -> TopicRead:
-        """Read the rows from `start` up to `stop` or the current end."""
         return self._reader.read(
             self.handle(topic),
             start=start,
@@ -341,21 +289,17 @@ class EmbeddedLog:
         )
 
     def start_offsets(self, topic: str) -> Offsets:
-        """The oldest offset of each partition."""
         return {partition.number: partition.start() for partition in self.handle(topic).partitions()}
 
     def end_offsets(self, topic: str) -> Offsets:
-        """The offset of the next row of each partition; no transaction is counted in part."""
         return self._reader.end_offsets(self.handle(topic))
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
-        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
         return self._reader.offset_at(self.handle(topic), time)
 
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
     ) -> bool:
-        """Wait until a partition has rows at or behind the given offsets; return False on timeout."""
         if isinstance(topics, str):
             topics = {topics: self.end_offsets(topics) if after is None else after}
         return self._reader.wait([(self.handle(name), offsets) for name, offsets in topics.items()], seconds=seconds)
@@ -363,31 +307,26 @@ class EmbeddedLog:
     def cursor(
         self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None
     ) -> EmbeddedCursor:
-        """A position in one partition that advances with each read."""
         handle = self.handle(topic)
         names = None if columns is None else tuple(columns)
         return EmbeddedCursor(handle, handle.partition(partition), offset, columns=names)
 
     def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
-        """When retention will delete the segment that holds an offset."""
         handle = self.handle(topic)
         return maintenance.expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
 
     def watch(self) -> LogWatch:
-        """A watch on the files of this log."""
         return LogWatch(self.path, lambda topic: self.handle(topic).state.path)
 
     # -- clients and groups -------------------------------------------------------------------------------------------
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
-        """A producer that sends rows in batches in the background; with a name it is idempotent."""
         self._check_writable()
         return self._clients.producer(self, topic, settings)
 
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """A consumer of topics, by name or by pattern; members of a group share the partitions."""
         self._check_open()
         return self._clients.consumer(self, topics, group, settings)
 
@@ -402,7 +341,6 @@ class EmbeddedLog:
         session_seconds_max: float,
         heartbeat_seconds: float,
     ) -> Membership:
-        """The membership of a consumer in its group, not joined yet."""
         return Membership(
             GroupFolder(self.path, group),
             clock=self.clock,
@@ -415,26 +353,21 @@ class EmbeddedLog:
 
     @property
     def groups(self) -> EmbeddedGroups:
-        """The consumer groups of this log: their members and lag."""
         self._check_open()
         return EmbeddedGroups(self)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit the offsets of a group."""
         check_name("group", group)
         self.handle(topic)
         self._offsets.commit(self._offsets.rows(group, topic, offsets, metadata))
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """The committed offsets of a group."""
         return self._offsets.committed(group, topic)
 
     def committed_groups(self) -> dict[str, set[str]]:
-        """All groups with committed offsets, and their topics."""
         return self._offsets.groups()
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
-        """Delete the committed offsets of a group."""
         self._offsets.forget(group, topic)
 
     # -- maintenance, and the end -------------------------------------------------------------------------------------
@@ -442,10 +375,6 @@ class EmbeddedLog:
     def maintain(
         self, topic: str | None = None, *, compact: bool = True, seal: bool = False
     ) -> maintenance.MaintenanceReport:
-        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
-
-        With `seal` the active segment is sealed first, so that its rows are included.
-        """
         self._check_writable()
         names = self.topics(internal=True) if topic is None else [topic]
         report = maintenance.MaintenanceReport()
@@ -461,7 +390,6 @@ class EmbeddedLog:
         return self._closed
 
     def close(self) -> None:
-        """Close all files and end background work. Rows that were appended are safe without it."""
         if self._closed:
             return
         self._clients.close()
@@ -470,14 +398,6 @@ class EmbeddedLog:
         self._writer.close()
         self._catalogue.close()
         self._commits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A log is pickled as its address.

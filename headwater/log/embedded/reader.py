@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, offset_at
 from headwater.log.embedded.segment import list_segments
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.port import Batch, Offsets, Start, Topic
+from headwater.log.port import Batch, Offsets, Reader, Start, Topic
 
 
 class TopicReader:
@@ -124,7 +124,7 @@ class TopicReader:
         return handle.partition(number).start()
 
 
-class TopicRead:
+class TopicRead(Reader):
     """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
@@ -150,11 +150,9 @@ class TopicRead:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the offset behind the last one, by partition."""
         return {number: (start, stop) for number, (_, start, stop) in self._ranges.items()}
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their offsets, and punctuations."""
         left = self._limit
         for number, (partition, start, stop) in self._ranges.items():
             decoder = Decoder(self._topic, self._schema_of, number, self._projection)
@@ -170,37 +168,10 @@ class TopicRead:
                     left -= batch.data.num_rows
                 yield batch
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
-
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
-
 
 def _shortened(batch: Batch, rows: int) -> Batch:
     data = batch.data.slice(0, rows)
     offset_next = batch.offset + rows
     if "_offset" in data.schema.names:
         offset_next = data.column("_offset")[rows - 1].as_py() + 1
-    return Batch(
-        topic=batch.topic,
-        partition=batch.partition,
-        offset=batch.offset,
-        offset_next=offset_next,
-        data=data,
-        producer=batch.producer,
-    )
+    return replace(batch, offset_next=offset_next, data=data)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from headwater.log.port import Batch
+from headwater.log.port import Batch, Cursor, Reader
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import (
     ARROW,
@@ -22,7 +21,7 @@ from headwater.log.remote.wire import (
 PAGE_ROWS_MAX = 100_000
 
 
-class RemoteReader:
+class RemoteReader(Reader):
     """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
@@ -50,11 +49,9 @@ class RemoteReader:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the offset behind the last one, by partition."""
         return dict(self._ranges)
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their offsets, and punctuations."""
         left = self._limit
         for number, (start, stop) in self._ranges.items():
             while start < stop and (left is None or left > 0):
@@ -84,29 +81,8 @@ class RemoteReader:
         batches = list(bytes_to_batches(response.content, topic=self._topic))
         return batches, following, response.headers[MORE_HEADER] == "true"
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
 
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
-
-    # Any: rows, and frames of libraries that are imported on demand.
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
-
-
-class RemoteCursor:
+class RemoteCursor(Cursor):
     """A position in one partition that advances with each read.
 
     The server keeps a cursor under the same name, so that it need not seek again, and returns a punctuation at the end
@@ -133,7 +109,6 @@ class RemoteCursor:
 
     @property
     def offset(self) -> int:
-        """The first offset that was not returned yet."""
         return self._offset
 
     @property
@@ -142,7 +117,6 @@ class RemoteCursor:
         return self._deleted
 
     def read(self, *, rows_max: int) -> list[Batch]:
-        """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
         response = self._connection.ask(
             "GET",
             f"/topics/{self._topic}/rows",

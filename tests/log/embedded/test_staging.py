@@ -87,10 +87,10 @@ def test_a_commit_removes_what_other_attempts_of_its_batch_have_left(topic: Embe
     assert ids(topic) == list(range(20))
 
 
-def test_discarding_after_the_commit_takes_nothing_back(topic: EmbeddedLog) -> None:
+def test_discarding_after_the_commit_removes_no_row(topic: EmbeddedLog) -> None:
     staged = stage(topic, "t", range(10))
     topic.commit_staged([staged], producer="query", sequence=0)
-    topic.discard_staged([staged])
+    topic.discard_attempts("query", sequence=0, attempt="a")
     assert ids(topic) == list(range(10))
 
 
