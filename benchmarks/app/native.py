@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import headwater as hw
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
-from benchmarks.spark.keyed import fill, native_windows
+from benchmarks.spark.keyed_state import fill, native_windows
 from benchmarks.spark.workbench import Workbench, cpu_result, tree_cpu_seconds, warm_up, workbench
 from headwater.apps.runner import Runner
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import headwater.log as hwlog
 from benchmarks.app.children import UPDATES_PER_SECOND
-from benchmarks.app.serving import served_views
+from benchmarks.app.view_server import served_views
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_rate, percentile
 from headwater.log import Log
 from headwater.views import DuckStore, View, ViewKeeper, ViewSpec

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.match.events import LATE_BY, PATTERNS, fill
-from benchmarks.spark.keyed import native_windows
+from benchmarks.spark.keyed_state import native_windows
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater import EventTime
 from headwater.operators import Match

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
-from benchmarks.spark.keyed import BATCHES, fill
+from benchmarks.spark.keyed_state import BATCHES, fill
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Tumbling, agg
 

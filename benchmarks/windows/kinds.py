@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
-from benchmarks.spark.keyed import BATCHES, fill, native_windows
+from benchmarks.spark.keyed_state import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Panes, Session, Sliding, Tumbling, agg
 from headwater.operators.trigger import rows as after_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bar, Bench, Result
-from benchmarks.spark.keyed import fill
+from benchmarks.spark.keyed_state import fill
 from benchmarks.spark.workbench import workbench
 from headwater.engine.state_maintenance import states
 from headwater.operators import Tumbling, agg

@@ -14,7 +14,7 @@ from headwater.alerts.time_limit import Stoppable
 from headwater.apps.errors import AppSilent, RunnerNotFound
 from headwater.errors import NotFound
 from headwater.log import Lag
-from headwater.log.dead_letters import SUFFIX, letter_topics
+from headwater.log.dead_letters import SUFFIX, dead_letter_topics
 from headwater.units import MINUTE
 from headwater.views.errors import StatementInvalid
 
@@ -64,7 +64,7 @@ class LogMeasures:
     def dead_letters(self) -> Mapping[str, float]:
         since_us = self.now_us() - round(MINUTE * 1e6)
         counts: dict[str, float] = {}
-        for topic in letter_topics(self._log):
+        for topic in dead_letter_topics(self._log):
             with contextlib.suppress(NotFound):  # deleted while we looked
                 starts, ends = self._log.offset_at(topic, since_us), self._log.end_offsets(topic)
                 counts[topic.removesuffix(SUFFIX)] = float(sum(ends[one] - starts[one] for one in ends))

@@ -129,7 +129,7 @@ def router(service: Host, members: Members) -> APIRouter:
         caller_of(request).require_somewhere("read")
         held = members.get(group, member, key, caller_of(request))
         held.membership.beat()
-        held.membership.refresh(look=look)
+        held.membership.refresh(check_members=look)
         return _told(held)
 
     @routes.post("/{member}/beat", status_code=204)

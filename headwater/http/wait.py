@@ -90,7 +90,7 @@ class Watched:
         return found
 
     def _have_rows(self) -> bool:
-        self._service.log.settle()
+        self._service.log.resolve_transactions()
         if any(handle.deleted for handle in self._handles.values()):
             return True
         for topic, offsets in self._positions.items():

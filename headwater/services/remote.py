@@ -63,7 +63,7 @@ def _method(route: Route) -> Callable[..., Any]:
         path = route.path.format(**{name: quoted(str(given.pop(name))) for name in route.in_path})
         values = {name: to_json(value) for name, value in given.items() if value is not None}
         more: dict[str, Any] = {"json": values} if route.has_body else {"parameters": values}
-        response = connection.ask(route.method, path, patience=values.get("wait_seconds", 0.0), **more)
+        response = connection.ask(route.method, path, wait_seconds=values.get("wait_seconds", 0.0), **more)
         if route.answer is type(None):
             return None
         if route.media != "application/json":

@@ -14,7 +14,7 @@ from headwater.apps.runner import Runner
 from headwater.engine.state_maintenance import states
 from headwater.operators import Dedupe
 from headwater.spark.session import STATE
-from tests.waiting import SECONDS_MAX, until
+from tests.conditions import SECONDS_MAX, until
 
 
 def shop(folder: Path, name: str) -> hw.App:

@@ -13,7 +13,7 @@ from headwater.engine.contract import StepResult
 from headwater.operators import Process
 from headwater.testing import AppTest
 from tests.apps.fixtures import running
-from tests.waiting import until
+from tests.conditions import until
 
 
 def large_aside(state: pa.Table, rows: pa.Table, _time: object) -> StepResult:

@@ -15,7 +15,7 @@ from headwater.apps.plan import _ticks
 from headwater.operators import Dedupe, Panes, Session, Tumbling, agg
 from headwater.operators.trigger import every
 from tests.apps.fixtures import running
-from tests.waiting import until
+from tests.conditions import until
 
 ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 COUNT = {"n": agg.count()}

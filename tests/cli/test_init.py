@@ -18,7 +18,7 @@ from headwater.apps.app_file import load_app
 from headwater.config import Config
 from tests.cli.conftest import Cli, Result, execute, program
 from tests.cli.test_run import SECONDS_MAX
-from tests.waiting import until
+from tests.conditions import until
 
 FILES = [".gitignore", "README.md", "headwater.toml", "pipeline.py", "tests/test_pipeline.py"]
 ORDERS = [

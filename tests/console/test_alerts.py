@@ -20,9 +20,9 @@ from headwater.apps.home import Home
 from headwater.console.context import context
 from headwater.log import Lag, Log
 from headwater.services import app_services
+from tests.conditions import until
 from tests.console.conftest import PHONE, WANTS_PICTURES, Running, Served, Visit, Visitor, serving
 from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
-from tests.waiting import until
 
 #: Keeps what would be shown, and how often the page has asked for leave.
 RECORDER = """

@@ -11,10 +11,10 @@ from playwright.sync_api import expect
 import headwater
 from headwater.log import Log
 from headwater.log.embedded import local_log
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
 from tests.console.simulation import SimulatedConsole, simulated
-from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
         for number in range(40):
             log.append("states", [{"id": f"{number % 3}", "city": f"city {number}"}])
         log.append("states", [{"id": "0", "_tombstone": True}])
-        local_log(log).tidy("states", seal=True)
+        local_log(log).maintain("states", seal=True)
         yield log
 
 

@@ -17,20 +17,19 @@ from headwater.log import Log
 from headwater.log.dead_letters import (
     STATES,
     DeadLetter,
-    Found,
     Selection,
     append_dead_letters,
-    letter_topic,
-    read_letters,
+    find_dead_letter_topic,
 )
 from headwater.log.redrive import park, redrive
 from headwater.services import Settings, local
 from headwater.services.dead_letter_index import DeadLetterIndex
 from headwater.services.host import Host
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
-from tests.waiting import until
+from tests.log.dead_letters import all_dead_letters
 
 SCHEMA = "customer string, amount long"
 NOW = time.time_ns() // 1_000 - 7_200_000_000
@@ -208,7 +207,7 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
     name = f"t{next(_made)}"
     small.create(name, SCHEMA, durability="memory")
     append_dead_letters(small, name, [letter(0, "A", topic=name)])
-    topic = letter_topic(small, name)
+    topic = find_dead_letter_topic(small, name)
     index, number = DeadLetterIndex(small, topic), 1
     for step, what in steps:
         if step == "write":
@@ -228,7 +227,7 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
         states=() if state is None else (state,),  # type: ignore[arg-type]
         text=text,
     )
-    every: list[Found] = [one for some in read_letters(small, topic) for one in some]
+    every = all_dead_letters(small, name)
     expected = [one for one in every if selection.includes(one)]
     places = index.places(selection)
     assert list(places) == [one.place for one in reversed(expected)]
@@ -255,5 +254,5 @@ def test_work_that_is_stopped_leaves_the_rest_open(small: Log) -> None:
     job = service.redrive_progress("slow", wait_seconds=30)
     assert job is not None
     assert job.state == "stopped"
-    states = [one.state for some in read_letters(small, letter_topic(small, "slow")) for one in some]
+    states = [one.state for one in all_dead_letters(small, "slow")]
     assert states.count("redriven") == small.read("slow").count() == job.outcome.changed < 50

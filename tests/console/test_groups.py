@@ -11,9 +11,9 @@ import headwater
 from headwater.console.groups.reset_dialog import ResetChoice
 from headwater.errors import ArgumentInvalid
 from headwater.log import Log
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulation import SimulatedConsole, simulated
-from tests.waiting import until
 
 SCHEMA = "customer string, amount long"
 

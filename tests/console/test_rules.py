@@ -19,11 +19,11 @@ from headwater.log import Log
 from headwater.log.errors import KeyConflict
 from headwater.services.audit import AUDIT_TOPIC as AUDIT
 from headwater.services.tokens import Tokens
+from tests.conditions import until
 from tests.console.bank import CARD, STOLEN, TRIED_OUT, make_bank
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
-from tests.waiting import until
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

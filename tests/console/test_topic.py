@@ -11,10 +11,10 @@ from playwright.sync_api import expect
 import headwater
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from tests.conditions import until
 from tests.console.conftest import WANTS_PICTURES, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
 from tests.console.simulation import SimulatedConsole, simulated
-from tests.waiting import until
 
 JSON = "JSON: one object, an array of them, or one a line"
 

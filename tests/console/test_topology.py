@@ -13,11 +13,11 @@ from playwright.sync_api import Locator, Page, expect
 from headwater.apps.status import Graph, QueryStatus
 from headwater.console.topology import page as topology
 from headwater.log import Log
+from tests.conditions import until
 from tests.console import company
 from tests.console.conftest import LOOKS, PHONE, Running, Visit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.stage import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
-from tests.waiting import until
 
 QUERIES: dict[str, tuple[list[str], list[str]]] = {
     "spend": (["payments", "cards"], ["spend", "spend.late"]),

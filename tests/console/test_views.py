@@ -14,10 +14,10 @@ from headwater.console.views.page import ViewContent, ViewPage
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from headwater.views import ViewKeeper
+from tests.conditions import until
 from tests.console.conftest import PHONE, Running, Visit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.view_app import APP, keeping, kept, runner_of
-from tests.waiting import until
 
 CARD = 73_314_510_714_175_488
 CITIES = ("Bergen", "Lyon", "Porto", "Turin")

@@ -1,4 +1,4 @@
-"""What must hold after a crash, checked by whoever opens the log next. Each check returns what is wrong, in words."""
+"""Checks of a log after a crash, by the next process that opens it. Each check returns the violations as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.crash.journal import IDS_PER_ACT, Act, Journal, Outcome, Story
 from tests.crash.scenarios import KEEP_SECONDS, Scenario
 from tests.crash.workload import retry_unacknowledged
 
-#: What `repair` may find after a crash. Everything else would be a loss.
+#: Findings of `repair` that are allowed after a crash. Any other is a loss.
 HARMLESS = {"half-made topic", "leftover of a rewrite", "torn end", "unused segment"}
 
 
 @dataclass
 class Verdict:
-    """What was looked at, and what was wrong."""
+    """How much was checked, and the violations."""
 
     acknowledged: int = 0
     seen: int = 0
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row stands."""
+    """The place of a row."""
 
     partition: int
     offset: int
@@ -361,7 +361,7 @@ class Checker:
                 self.verdict.lost += 1
                 self._wrong(f"topic {topic} was created, but is gone")
         for topic in there & set(made):
-            # One that was marked but not yet renamed is listed until somebody opens it, and is gone then.
+            # A topic that is marked as deleted but not renamed is listed until a process opens it.
             with suppress(NotFound) if topic in deleted else nullcontext():
                 self._made_topic(topic)
 

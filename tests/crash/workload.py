@@ -161,11 +161,11 @@ class Writer:
             case "new append" if self._made:
                 act = self._act("append", parts=[self._part(topic=self._random.choice(self._made))])
                 self._try(act, lambda: append(self._log, act))
-            case "tidy":
-                self._log.tidy(self._random.choice(list(self._scenario.topics)), seal=self._random.random() < 0.5)
-            case "tidy offsets":
+            case "maintain":
+                self._log.maintain(self._random.choice(list(self._scenario.topics)), seal=self._random.random() < 0.5)
+            case "maintain offsets":
                 if self._log.topics("__offsets", internal=True):
-                    self._log.tidy("__offsets", seal=True)
+                    self._log.maintain("__offsets", seal=True)
             case "advance":
                 self._advance(seconds=self._random.choice((1.0, 20.0, 60.0)))
             case "punctuate":
@@ -174,7 +174,7 @@ class Writer:
     def _advance(self, *, seconds: float) -> None:
         clock = self._log.clock
         assert isinstance(clock, ManualClock)
-        # Said before it is done: whoever checks must never believe that it is earlier than the log knew.
+        # Recorded before it is done: the checks must never assume an earlier time than the log had.
         self._journal.tell("clock", at_us=clock.now_us() + round((seconds + 1) * 1e6))
         clock.advance(seconds=seconds)
 
@@ -361,8 +361,8 @@ def retry_unacknowledged(log: EmbeddedLog, journal: Journal, story: Story) -> No
         act = outcome.act
         if outcome.prepared and outcome.resolving and not outcome.resolved:
             _resolve_again(log, journal, outcome)
-        settled = outcome.acknowledged or outcome.refused or outcome.resolving or outcome.prepared
-        if settled or act.sequence is None:
+        decided = outcome.acknowledged or outcome.refused or outcome.resolving or outcome.prepared
+        if decided or act.sequence is None:
             continue
         attempt(journal, act, lambda act=act: append(log, act) if act.kind == "append" else commit(log, act))  # type: ignore[misc]
 

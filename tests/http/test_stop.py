@@ -13,7 +13,7 @@ from headwater.http import Address, served
 from headwater.http import wait as waiting_requests
 from headwater.log import Log
 from headwater.services import bell
-from tests.waiting import until
+from tests.conditions import until
 
 FOR_EVER = 10_000.0
 

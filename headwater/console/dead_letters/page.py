@@ -20,7 +20,7 @@ from headwater.console.kit.words import ago, count, counted, moment
 from headwater.console.pages import screen
 from headwater.console.topics.row_list import row_path
 from headwater.console.visit import Visit
-from headwater.log.dead_letters import STATES, SUFFIX, Found, Selection, State
+from headwater.log.dead_letters import STATES, SUFFIX, Selection, State, StoredDeadLetter
 from headwater.services.dead_letter_index import Reason, Timeline
 from headwater.services.dead_letters import DeadLetterPage
 from headwater.services.dead_letters import Redrive as RedriveState
@@ -68,7 +68,7 @@ class DeadLetterTopicPage:
 
     def __init__(self, visit: Visit, topic: str, *, reason: str, state: str) -> None:
         self._visit, self._topic, self._picked = visit, topic, ""
-        self._letters: list[Found] = []
+        self._letters: list[StoredDeadLetter] = []
         self._reason_names: list[str] = []
         of = topic.removesuffix(SUFFIX)
         with heading(f"Dead letters of {of}", under="Rows that were given up, the newest first.", why="dead_letters"):
@@ -188,14 +188,14 @@ class DeadLetterTopicPage:
     async def _redrive_many(self) -> None:
         await self._redrive.open(replace(self.selection(), states=()), f"{self._told()}.")
 
-    async def _redrive_one(self, found: Found) -> None:
+    async def _redrive_one(self, found: StoredDeadLetter) -> None:
         await self._redrive.open(_only(found), f"The dead letter at offset {found.place.offset}, {found.letter.error}.")
 
     async def _park_many(self) -> None:
         undo = self._state.value == "Parked"
         await self._park(replace(self.selection(), states=()), undo=undo)
 
-    async def _park_one(self, found: Found) -> None:
+    async def _park_one(self, found: StoredDeadLetter) -> None:
         await self._park(_only(found), undo=found.state == "parked")
         self._pick("")
 
@@ -239,15 +239,15 @@ def _moments(found: Timeline) -> list[str]:
     return [text[11:19] if found.step_us < 60_000_000 else text[11:16] if one_day else text[5:16] for text in whole]
 
 
-def _only(found: Found) -> Selection:
+def _only(found: StoredDeadLetter) -> Selection:
     return Selection(partition=found.place.partition, offsets=(range(found.place.offset, found.place.offset + 1),))
 
 
-def _key(found: Found) -> str:
+def _key(found: StoredDeadLetter) -> str:
     return f"{found.place.partition}/{found.place.offset}"
 
 
-def _row(found: Found, *, picked: bool) -> Row:
+def _row(found: StoredDeadLetter, *, picked: bool) -> Row:
     letter = found.letter
     # The last line of a trace says what went wrong; of a message of one line it is the message.
     lines = letter.message.strip().splitlines() or [""]

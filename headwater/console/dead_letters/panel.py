@@ -14,7 +14,7 @@ from headwater.console.kit.pretty import coloured, dump, is_json, pretty
 from headwater.console.kit.words import moment
 from headwater.console.topics.row_list import row_path
 from headwater.console.topics.row_panel import facts_list
-from headwater.log.dead_letters import Found, State
+from headwater.log.dead_letters import State, StoredDeadLetter
 from headwater.services.row_text import headers_of, text_of
 
 TONES: dict[State, str] = {"open": "warn", "parked": "", "redriven": "good"}
@@ -28,13 +28,17 @@ class DeadLetterPanel:
 
     # Any: NiceGUI takes plain and asynchronous functions.
     def __init__(
-        self, *, redrive: Callable[[Found], Any], park: Callable[[Found], Any], close: Callable[[], Any]
+        self,
+        *,
+        redrive: Callable[[StoredDeadLetter], Any],
+        park: Callable[[StoredDeadLetter], Any],
+        close: Callable[[], Any],
     ) -> None:
         self._redrive, self._park, self._close = redrive, park, close
         self._box = ui.element("aside").classes("card beside").props('aria-label="Dead letter" tabindex="-1"')
         self._box.set_visibility(False)
 
-    def show(self, found: Found | None) -> None:
+    def show(self, found: StoredDeadLetter | None) -> None:
         self._box.clear()
         self._box.set_visibility(found is not None)
         if found is not None:
@@ -44,7 +48,7 @@ class DeadLetterPanel:
                 _place(found)
                 _row(found)
 
-    def _head(self, found: Found) -> None:
+    def _head(self, found: StoredDeadLetter) -> None:
         with block("row-flex between"):
             with block("row-flex"):
                 ui.html(f"<h2>{escape(found.letter.error)}</h2>", sanitize=False)
@@ -59,7 +63,7 @@ class DeadLetterPanel:
                     button("Take up again", lambda: self._park(found), icon="unarchive")
 
 
-def _why(found: Found) -> None:
+def _why(found: StoredDeadLetter) -> None:
     text = found.letter.message
     ui.html("<h3>Why it was given up</h3>", sanitize=False)
     ui.html(
@@ -68,7 +72,7 @@ def _why(found: Found) -> None:
     )
 
 
-def _place(found: Found) -> None:
+def _place(found: StoredDeadLetter) -> None:
     letter, status = found.letter, found.status
     ui.html("<h3>Where it stood</h3>", sanitize=False)
     address = row_path(letter.topic, letter.partition, letter.offset)
@@ -90,7 +94,7 @@ def _place(found: Found) -> None:
     facts_list(facts)
 
 
-def _row(found: Found) -> None:
+def _row(found: StoredDeadLetter) -> None:
     letter = found.letter
     ui.html("<h3>The row</h3>", sanitize=False)
     text, form = (letter.row, "json") if letter.row is not None else text_of(letter.value)

@@ -1,4 +1,4 @@
-"""Rows on their way: collected in order, cut into batches, and measured without being encoded."""
+"""The buffer of a producer: rows collected in order and divided into batches, with estimated sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.log.port import Appended, Rows
 
 @dataclass(kw_only=True, eq=False)
 class Chunk:
-    """Rows that will be appended by one call."""
+    """Rows that are appended by one call."""
 
     topic: str
     partition: int | None
@@ -31,7 +31,7 @@ class Chunk:
 
 @dataclass
 class Lane:
-    """What is collected for one topic and partition, in order."""
+    """The chunks of one topic and partition, in order."""
 
     chunks: deque[Chunk] = field(default_factory=deque)
     row_size: int = 64
@@ -39,7 +39,7 @@ class Lane:
 
 
 def pieces(rows: Rows, *, rows_max: int | None, bytes_max: int) -> Iterator[tuple[Any, int, int]]:
-    """Rows in any shape as batches of at most `rows_max`, each with its count and about how many bytes; None keeps one.
+    """Divide rows into batches of at most `rows_max` (None for one batch), each with its row count and estimated bytes.
 
     >>> [(part, count) for part, count, _ in pieces([{"id": 1}, {"id": 2}, {"id": 3}], rows_max=2, bytes_max=1000)]
     [([{'id': 1}, {'id': 2}], 2), ([{'id': 3}], 1)]
@@ -102,7 +102,7 @@ def without(chunk: Chunk, row: int) -> tuple[Chunk, Chunk]:
 
 
 def row_size(row: Any) -> int:
-    """About how many bytes a row takes: enough to bound memory, and far cheaper than encoding it."""
+    """The estimated bytes of a row: exact enough to bound memory, and far cheaper than encoding."""
     if isinstance(row, Mapping):
         return 16 + sum(_value_size(value) for value in row.values())
     return 16 + _value_size(row)

@@ -1,4 +1,4 @@
-"""The producers and consumers that a log has made: they end with it."""
+"""The producers and consumers of a log, which are closed with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ClientSet:
-    """Makes producers and consumers of a log, and closes those that are still in use."""
+    """Creates producers and consumers of a log, and closes those that still exist."""
 
     def __init__(self) -> None:
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()

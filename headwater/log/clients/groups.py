@@ -1,4 +1,4 @@
-"""Consumer groups as every kind of log shows them, and a consumer's part in one."""
+"""Consumer groups: their protocols, members and lag, for every kind of log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal, Protocol
 
 from headwater.log.port import Cursor, Lag, Place, Start
 
-#: What a watch has seen: new rows, topics made or deleted, a change of the group, or one of its members gone.
+#: What a watch reports: new rows, topics created or deleted, a change of the group's state, or a member that ended.
 Sign = Literal["rows", "topics", "state", "members"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemberInfo:
-    """A member of a group as others see it."""
+    """A member of a group."""
 
     id: str
     pid: int
@@ -29,7 +29,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """A group with its members and, for each partition, how far it has come."""
+    """A group with its members and its lag in each partition."""
 
     group: str
     generation: int
@@ -44,7 +44,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class SeekStep:
-    """What a seek does in one partition.
+    """The effect of a seek in one partition.
 
     >>> SeekStep(group="billing", topic="orders", partition=0, current=100, new=40).rows
     60
@@ -59,7 +59,7 @@ class SeekStep:
 
     @property
     def rows(self) -> int:
-        """How many rows will be read again; less than 0 where rows will be passed over."""
+        """How many rows will be read again; negative if rows will be skipped."""
         return max(self.current or 0, self.offset_start) - self.new
 
 
@@ -75,7 +75,7 @@ class Groups(Protocol):
 
 
 class Membership(Protocol):
-    """One consumer's part in its group: the partitions that it owns, and those that it must release."""
+    """The membership of one consumer in its group: the partitions that it owns, and those that it must release."""
 
     id: str
     static: bool
@@ -83,7 +83,7 @@ class Membership(Protocol):
     releasing: set[Place]
 
     def join(self, begin: Callable[[set[str]], None]) -> None: ...
-    def refresh(self, *, look: bool = False) -> None: ...
+    def refresh(self, *, check_members: bool = False) -> None: ...
     def notice(self) -> None: ...
     def release(self, places: set[Place]) -> None: ...
     def commit(self, offsets: Mapping[Place, int] | Iterable[Place], record: Callable[[], None]) -> None: ...

@@ -1,4 +1,4 @@
-"""How far a producer may run ahead, in rows or bytes, of a group or of the disk."""
+"""Back-pressure: how far a producer may be ahead of a consumer group or of the disk, in rows or bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.log.port import OFFSETS_TOPIC, Offsets
 if TYPE_CHECKING:
     from headwater.log.port import Log
 
-#: How old the known position of the group may be while there is still room. At the limit it is always looked up.
+#: The committed offsets of the group are cached for so long below the limit. At the limit they are always read.
 REFRESH_SECONDS = 0.25
 
 
@@ -21,9 +21,9 @@ REFRESH_SECONDS = 0.25
 class Limit:
     """How far a producer may be ahead.
 
-    With a `group`, `rows` counts what the topic holds and the group has not committed, whoever appended it, together
-    with what waits in the producer; `bytes` counts what this producer has sent and the group has not committed.
-    Without a group, both count what this producer was given and the disk has not yet confirmed.
+    With a `group`, `rows` counts all rows of the topic that the group has not committed, and those waiting in the
+    producer; `bytes` counts the bytes of this producer that the group has not committed. Without a group, both count
+    what was sent by this producer and is not yet durable.
 
     >>> Limit(group="billing", rows=100_000)
     Limit(group='billing', rows=100000, bytes=None)
@@ -47,14 +47,14 @@ class Limit:
         return " or ".join(parts) + (f" ahead of group {self.group!r}" if self.group else " not yet on disk")
 
     def allows(self, *, rows_ahead: int, bytes_ahead: int, rows: int, bytes: int) -> bool:
-        """Whether so many more may follow. A send that alone exceeds the limit may go when nothing is ahead of it."""
+        """Whether so many more may be sent. A send that alone exceeds the limit is allowed when nothing is ahead of it."""
         fits_rows = self.rows is None or not rows_ahead or rows_ahead + rows <= self.rows
         fits_bytes = self.bytes is None or not bytes_ahead or bytes_ahead + bytes <= self.bytes
         return fits_rows and fits_bytes
 
 
 class GroupDistance:
-    """How far a topic's end, and this producer's own bytes, are ahead of a group; kept fresh by whoever asks."""
+    """How far a topic's end, and the bytes of this producer, are ahead of a group's committed offsets."""
 
     def __init__(self, log: Log, topic: str, group: str) -> None:
         self._log = log
@@ -63,9 +63,9 @@ class GroupDistance:
         self._sent: dict[int, deque[tuple[int, int]]] = {}
         self._bytes = 0
         self._rows = 0
-        self._looked_at = 0.0
+        self._refreshed_at = 0.0
         self._offsets_end: Offsets = {}
-        # An empty commit makes sure that there is a topic of offsets to wait for.
+        # An empty commit creates the topic of offsets, to wait for it.
         log.commit_offsets(group, topic, {})
         self.refresh()
 
@@ -78,7 +78,7 @@ class GroupDistance:
         return self._bytes
 
     def appended(self, ranges: dict[int, tuple[int, int]], size: int) -> None:
-        """Count rows that this producer has just appended."""
+        """Count rows that this producer has appended."""
         count = sum(stop - start for start, stop in ranges.values()) or 1
         self._rows += sum(stop - start for start, stop in ranges.values())
         for number, (start, stop) in ranges.items():
@@ -87,12 +87,12 @@ class GroupDistance:
             self._bytes += part
 
     def refresh_if_old(self, seconds: float = REFRESH_SECONDS) -> None:
-        if time.monotonic() - self._looked_at >= seconds:
+        if time.monotonic() - self._refreshed_at >= seconds:
             self.refresh()
 
     def refresh(self) -> None:
-        """Look up what the group has committed."""
-        # The end is taken first: a commit made in between is then waited for in vain once, but never missed.
+        """Read the committed offsets of the group."""
+        # The end first: a commit in between then ends the next wait at once, but is never missed.
         self._offsets_end = self._log.end_offsets(OFFSETS_TOPIC)
         committed = self._log.committed(self._group, self._topic)
         starts, ends = self._log.start_offsets(self._topic), self._log.end_offsets(self._topic)
@@ -100,8 +100,8 @@ class GroupDistance:
         for number, sent in self._sent.items():
             while sent and sent[0][0] <= committed.get(number, 0):
                 self._bytes -= sent.popleft()[1]
-        self._looked_at = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
     def wait(self, *, seconds: float) -> None:
-        """Sleep until any group commits."""
+        """Wait until any group commits."""
         self._log.wait({OFFSETS_TOPIC: self._offsets_end}, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Positions in topics: what a start means, and how far a reader is behind."""
+"""Positions in topics: the offsets of a start, and the lag of a reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def resolve(log: Log, topic: str, to: Start) -> Offsets:
-    """The offset in each partition that `to` means."""
+    """The offsets of a position, by partition."""
     if to == "latest":
         return log.end_offsets(topic)
     starts = log.start_offsets(topic)
@@ -75,4 +75,4 @@ def _appended_us(log: Log, topic: str, number: int, offset: int, end: int) -> in
     )
     for batch in reader:
         return int(batch.column(0).cast("int64")[0].as_py())
-    return log.clock.now_us()  # compaction has left no row behind this offset
+    return log.clock.now_us()  # compaction has removed all rows behind this offset

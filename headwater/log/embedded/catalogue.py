@@ -1,4 +1,4 @@
-"""The catalogue of topics: one folder each. Topics are made, changed, listed and deleted here."""
+"""The catalogue of topics: create, alter, list and delete them. Each topic is a folder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Catalogue:
         return handle
 
     def has(self, name: str) -> bool:
-        """Whether there is such a topic; unlike `names` it costs the same however many there are."""
+        """Whether the topic exists; unlike `names`, the cost does not depend on the number of topics."""
         return (self._folder / name).exists()
 
     def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
@@ -100,7 +100,7 @@ class Catalogue:
         )
 
     def declare(self, name: str, schema: Any, *, exist_ok: bool, settings: TopicSettings, config: Config) -> Topic:
-        """Make a topic from what users write, or return the one that exists and is the same."""
+        """Create a topic from the user's settings, or return the existing one if it is the same."""
         check_name("topic", name)
         if schema is None and settings.get("key") is None:
             settings["key"] = "key"
@@ -121,25 +121,25 @@ class Catalogue:
                 pass
         found = self.get(name).current()
         if not exist_ok:
-            raise TopicExists(topic=name, why="made earlier")
+            raise TopicExists(topic=name, why="created earlier")
         if not found.schema.equals(wanted.schema) or found.key != wanted.key or found.partitions != wanted.partitions:
             raise TopicExists(topic=name, why="with another schema, key or number of partitions")
         return found
 
     def ensure(self, topic: Topic) -> None:
-        """Make a topic unless it exists."""
+        """Create a topic unless it exists."""
         if not self.has(topic.name):
             with contextlib.suppress(TopicExists):
                 self.create(topic)
 
     def create(self, topic: Topic) -> TopicHandle:
-        """Make the topic under a hidden name, then rename: it is there whole, or not at all."""
+        """Create the folder under a hidden name, then rename it: a topic exists completely or not at all."""
         check_name("topic", topic.name, internal=True)
         self._writable()
         folder = self._folder / f".new-{uuid.uuid4().hex}"
         try:
             make_folders(folder)
-            # Whatever its rows are promised, a topic itself survives a power cut: half of one could not be opened.
+            # A topic survives a power cut whatever its durability: half of one could not be opened.
             replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=True)
             if topic.durability != "memory":
                 StateFile.make(folder / "state", partitions=topic.partitions)
@@ -152,7 +152,7 @@ class Catalogue:
             if isinstance(error, StorageError):
                 raise
             if (self._folder / topic.name).exists():
-                raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
+                raise TopicExists(topic=topic.name, why="created by another process just now") from error
             raise storage_error(error, self._folder / topic.name) from error
         reach("topic.published")
         return self.get(topic.name)
@@ -177,7 +177,7 @@ class Catalogue:
     def _alter(
         self, name: str, change: Callable[[Topic, dict[int, pa.Schema]], tuple[Topic, dict[int, pa.Schema]]]
     ) -> Topic:
-        """Replace `topic.json` by what `change` makes of it; every process sees it at its next call."""
+        """Replace `topic.json` by the result of `change`; every process reads it at its next call."""
         self._writable()
         handle = self.get(name)
         lock = FileLock(handle.folder / "topic.lock", seconds_max=self._lock_seconds_max)
@@ -195,9 +195,9 @@ class Catalogue:
         return handle.current()
 
     def delete(self, name: str) -> None:
-        """Mark first, so that writers elsewhere stop; then rename, so that the name is free; then remove.
+        """Mark the topic as deleted, so that writers stop; rename its folder, so that the name is free; remove it.
 
-        Killed in between, the mark stands, and whoever opens the topic next finishes what was begun.
+        After a crash in between, the mark stays, and the next process that opens the topic finishes the deletion.
         """
         self._writable()
         handle = self.get(name)
@@ -217,9 +217,9 @@ class Catalogue:
         shutil.rmtree(grave, ignore_errors=True)
 
     def _bury(self, folder: Path, topic_id: str) -> Path:
-        """Take a deleted topic's name away, unless somebody was quicker; a topic made anew under that name stays.
+        """Rename a deleted topic's folder so that its name can be reused; do nothing if another process already did.
 
-        A name becomes free only here, one at a time: so what was looked at is what is renamed.
+        The lock of the parent folder ensures that no new topic of that name is renamed instead.
         """
         grave = self._folder / f".deleted-{uuid.uuid4().hex}"
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -229,12 +229,12 @@ class Catalogue:
                 os.rename(folder, grave)
         finally:
             os.close(descriptor)
-        # Durable before the first file goes: a power cut must not bring back a topic without its rows.
+        # Durable before the first file is removed: a power cut must not restore a topic without its rows.
         sync_folder(self._folder)
         return grave
 
     def leftovers(self) -> list[Path]:
-        """Folders of topics that were half made or half deleted when a process died."""
+        """Folders of topics whose creation or deletion was not finished because the process died."""
         return sorted(self._folder.glob(".new-*")) + sorted(self._folder.glob(".deleted-*"))
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class Catalogue:
             self._recent_partitions.clear()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files, whoever still refers to them."""
+        """In a forked child: close the inherited files, even if other objects still refer to them."""
         for handle in list(self._handles.values()):
             handle.abandon()
 
@@ -262,11 +262,11 @@ class Catalogue:
             raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
         try:
             handle = self._handle_of(folder)
-        except FileNotFoundError:  # it was deleted while we looked, and perhaps made anew
+        except FileNotFoundError:  # it was deleted in the meantime, and perhaps created again
             if not (folder / "topic.json").exists():
                 raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names())) from None
             handle = self._handle_of(folder)
-        if handle.deleted:  # marked by a process that died, or that is about to rename it
+        if handle.deleted:  # by a process that died, or is about to rename it
             handle.close()
             if not self._read_only:
                 shutil.rmtree(self._bury(folder, handle.topic.id), ignore_errors=True)
@@ -299,9 +299,9 @@ def _id_of(folder: Path) -> str | None:
 
 
 def _has_lost_its_description(folder: Path) -> bool:
-    """Whether there are rows of a topic without its `topic.json`, and nobody is just deleting it."""
+    """Whether a folder has rows but no `topic.json`, and is not being deleted."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not used again
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not reused
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:

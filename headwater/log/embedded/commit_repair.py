@@ -1,4 +1,4 @@
-"""Verify and repair of the commit log: what is wrong with it, and what the partitions prove about it."""
+"""Verify and repair of the commit log, with the visible frames of the partitions as proof of commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPY = "transactions/commits.copy"
 
 
 class CommitFinding(NamedTuple):
-    """What is wrong with the commit log, and what is done about it."""
+    """One defect of the commit log, and what was done about it."""
 
     path: str
     position: int
@@ -32,7 +32,7 @@ class CommitFinding(NamedTuple):
 
 
 def inspect(log: EmbeddedLog, *, repair: bool, dry_run: bool) -> Iterator[CommitFinding]:
-    """Findings about the commit log; with `repair` it is written anew where that is needed."""
+    """Verify the commit log; with `repair`, rebuild it if needed."""
     commits = log.commits()
     damage = commits.damage()
     if not repair:
@@ -44,7 +44,7 @@ def inspect(log: EmbeddedLog, *, repair: bool, dry_run: bool) -> Iterator[Commit
     shown = shown_transactions(log)
     if damage is None and not shown:
         if commits.copy_differs():
-            action = "would be written anew" if dry_run else "written anew"
+            action = "would be replaced" if dry_run else "replaced"
             if not dry_run:
                 commits.renew_copy()
             yield CommitFinding(COPY, -1, "damaged copy of the commit log", "it differs from the commit log", action)
@@ -66,25 +66,25 @@ def inspect(log: EmbeddedLog, *, repair: bool, dry_run: bool) -> Iterator[Commit
 
 def _action(rebuilt: Rebuilt, *, dry_run: bool) -> str:
     return (
-        f"{'would be ' if dry_run else ''}set aside and rebuilt: {rebuilt.kept} commits from what is whole,"
+        f"{'would be ' if dry_run else ''}set aside and rebuilt: {rebuilt.kept} commits from whole records,"
         f" {rebuilt.from_copy} from the copy, {rebuilt.from_partitions} from the partitions"
     )
 
 
 def shown_transactions(log: EmbeddedLog) -> dict[int, list[list[Any]]]:
-    """The transactions that readers see and the commit log does not know, by number, each with its parts.
+    """Visible transactions that the commit log does not cover, by number, each with its parts.
 
-    Frames before the visible end, and all of a sealed segment, are there because their transaction was committed.
+    Marked frames before the visible end, or in a sealed segment, prove that their transaction was committed.
     """
     commits = log.commits()
     shown: dict[int, list[list[Any]]] = {}
     for name in log.topics(internal=True):
-        with contextlib.suppress(HeadwaterError, ValueError, KeyError):  # a topic that cannot be read proves nothing
+        with contextlib.suppress(HeadwaterError, ValueError, KeyError):  # an unreadable topic proves nothing
             for partition in log.handle(name).partitions():
                 if not partition.folder.is_dir():
                     continue
-                # No segment may go, or be written anew, while it is looked at; a guest cannot help it.
-                with contextlib.nullcontext() if log.read_only else partition.tidy_lock:
+                # No segment may be deleted or rewritten meanwhile; a read-only process cannot prevent it.
+                with contextlib.nullcontext() if log.read_only else partition.maintenance_lock:
                     for header in _shown_frames(partition):
                         if header.flags & FLAG_TRANSACTION and not commits.recorded(header.transaction):
                             parts = shown.setdefault(header.transaction, [])

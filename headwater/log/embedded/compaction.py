@@ -1,9 +1,8 @@
-"""Compaction: of each key only the last row is kept, so that a topic stays as large as the table it spells out.
+"""Compaction: keep only the last row of each key, so that a topic stays as large as the table that it represents.
 
-Works on sealed segments only and beside writers. First it learns, over all of them, at which offset each key was last
-written; then it writes the segments anew, in order, each published on its own: at every moment in between, a reader
-from the start still finds the last row of every key. Tombstones go too, once they are old enough that every reader
-must have seen them.
+It works on sealed segments while writers append. First it finds the last offset of each key over all of them; then it
+rewrites the segments in order and publishes each by itself: at every moment, a reader from the start finds the last row
+of every key. Tombstones are removed after `tombstone_seconds_max`, when every reader must have read them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Int64s = npt.NDArray[np.int64]
 def compact(
     handle: TopicHandle, partition: Partition, sealed: Sequence[Segment], offset_next: int, *, now_us: int
 ) -> int:
-    """Rewrite sealed segments; returns how many rows were dropped."""
+    """Rewrite sealed segments; return how many rows were removed."""
     sealed_to = list(zip(sealed, [*(segment.base for segment in sealed[1:]), offset_next], strict=True))
     kept, total = last_offsets(
         handle, partition, sealed_to, tombstones_before_us=now_us - round(handle.topic.tombstone_seconds_max * 1e6)
@@ -46,7 +45,7 @@ def compact(
 def last_offsets(
     handle: TopicHandle, partition: Partition, sealed: Sequence[tuple[Segment, int]], *, tombstones_before_us: int
 ) -> tuple[Int64s, int]:
-    """The offsets to keep, sorted, and how many rows there are now. With each segment comes the offset of its end."""
+    """The offsets to keep, sorted, and the current number of rows. `sealed` has the end offset of each segment."""
     key = handle.topic.key
     tables = []
     for segment, end in sealed:
@@ -84,5 +83,5 @@ def _rewrite(
 
 
 def is_dirty(sealed: Sequence[Segment]) -> bool:
-    """Whether rows have been sealed since the last compaction."""
+    """Whether a segment was sealed since the last compaction."""
     return any(not segment.rewritten for segment in sealed)

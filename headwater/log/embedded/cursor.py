@@ -1,4 +1,4 @@
-"""A place in one partition from which a consumer reads on, again and again, without looking for it each time."""
+"""A cursor: a position in one partition from which a consumer continues to read without seeking again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pyarrow as pa
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.port import Batch
+from headwater.log.port import Batch, Cursor
 
-#: Frames with fewer rows are joined; larger ones are handed out as they lie in the file, without a copy.
+#: Frames with fewer rows are concatenated; larger ones are returned without a copy.
 JOINED_ROWS_MAX = 8_192
 
 
-class EmbeddedCursor:
-    """Reads one partition from an offset on. It holds no lock, and what it hands out shares the file's memory."""
+class EmbeddedCursor(Cursor):
+    """Reads one partition from an offset on. It holds no lock, and its batches share the memory of the file."""
 
     def __init__(
         self, handle: TopicHandle, partition: Partition, offset: int, *, columns: tuple[str, ...] | None = None
     ) -> None:
-        # What retention has taken is said by the first read, not here: a consumer may choose to skip it.
+        # An expired offset raises at the first read, not here: a consumer may skip the gap.
         check_range(partition, offset, 0, partition.visible().offset)
         self._handle = handle
         self._partition = partition
@@ -34,16 +34,13 @@ class EmbeddedCursor:
 
     @property
     def offset(self) -> int:
-        """The first offset not yet handed out."""
         return self._offset
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic has been deleted since; one of the same name made later is another topic."""
         return self._handle.deleted
 
     def read(self, *, rows_max: int) -> list[Batch]:
-        """Up to `rows_max` rows that are there now, in order, and the punctuations among them; never waits."""
         self._follow_schema()
         pieces: list[Batch] = []
         left = rows_max
@@ -63,7 +60,7 @@ class EmbeddedCursor:
             batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
             if batch is not None:
                 return batch
-        # Compaction may have left offsets without rows at the end; they count as read.
+        # Offsets at the end whose rows compaction removed count as read.
         self._offset = max(self._offset, self._reader.offset)
         return None
 
@@ -77,7 +74,7 @@ class EmbeddedCursor:
 
 
 def joined(pieces: list[Batch]) -> list[Batch]:
-    """Neighbouring small batches as fewer, larger ones; punctuations keep their place between the rows."""
+    """Concatenate consecutive small batches; punctuations stay between the rows."""
     result: list[Batch] = []
     run: list[Batch] = []
     for piece in pieces:

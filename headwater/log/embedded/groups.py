@@ -1,4 +1,4 @@
-"""Looking after consumer groups: who reads what, how far behind, and from where to go on."""
+"""Administration of consumer groups: members, assignments and lag; seek and delete."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class EmbeddedGroups:
         self._log = log
 
     def names(self) -> list[str]:
-        """Every group that ever had a member or a commit."""
+        """All groups with a member or a committed offset."""
         folder = self._log.path / "groups"
         joined = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
         return sorted(joined | self._log.committed_groups().keys())
 
     def topics(self, group: str) -> set[str]:
-        """The topics that a group's members read, and those in which it has committed."""
+        """The topics that a group's members subscribe to, and those with committed offsets."""
         return self._topics(group, GroupFolder(self._log.path, group).load())
 
     def describe(self, group: str) -> GroupInfo:
-        """Who is in the group, and how far it has come."""
+        """The members of a group, and its lag in each partition."""
         folder, state = self._find(group)
         now_us = self._log.clock.now_us()
         members = [
@@ -55,15 +55,15 @@ class EmbeddedGroups:
         return GroupInfo(group=group, generation=state.generation, members=members, partitions=self._lag(group, state))
 
     def lag(self, group: str | None = None) -> list[Lag]:
-        """How far one group, or every group, is behind in each partition."""
+        """The lag of one group, or of every group, in each partition."""
         if group is not None:
             return self._lag(group, self._find(group)[1])
         return [lag for name in self.names() for lag in self.lag(name)]
 
     def seek(self, group: str, topic: str, to: Start, *, dry_run: bool = False) -> list[SeekStep]:
-        """Move a group that nobody reads for; with `dry_run`, only say what would happen.
+        """Set the committed offsets of a group without live members; with `dry_run`, only return the changes.
 
-        A group that does not exist yet is made, so that it can begin anywhere.
+        A group that does not exist yet is created.
         """
         check_name("group", group)
         folder = GroupFolder(self._log.path, group)
@@ -78,7 +78,7 @@ class EmbeddedGroups:
         return steps
 
     def delete(self, group: str) -> None:
-        """Forget a group that nobody reads for: its members and its commits."""
+        """Delete a group without live members: its members and its committed offsets."""
         folder, _ = self._find(group)
         folder.make()
         with folder.exclusive():
@@ -100,7 +100,7 @@ class EmbeddedGroups:
         return [
             lag
             for topic in sorted(self._topics(group, state))
-            if topic in self._log.topics(topic, internal=True)  # not one that was deleted since
+            if topic in self._log.topics(topic, internal=True)  # it may have been deleted
             for lag in lag_of(self._log, group, topic, self._log.committed(group, topic), owners=state.owners)
         ]
 
@@ -113,7 +113,7 @@ class EmbeddedGroups:
         offsets = resolve(self._log, topic, to)
         chosen = sorted(to) if isinstance(to, Mapping) else sorted(offsets)
         for number in chosen:
-            self._log.handle(topic).partition(number)  # refuses one that does not exist
+            self._log.handle(topic).partition(number)  # raises if it does not exist
             if offsets[number] > ends[number]:
                 raise OffsetAhead(partition=f"{topic}/{number}", asked=offsets[number], end=ends[number])
             if offsets[number] < starts[number]:

@@ -1,4 +1,4 @@
-"""The last offset of each key of a partition, for appends that depend on it. Built on first use, then caught up."""
+"""The last offset of each key of a partition, for appends with `expected_key_offset`. Built on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[Any, ...]
 
 
 class KeyOffsets:
-    """Key → offset of its last row, up to the visible end of one partition."""
+    """The offset of the last row of each key, up to the visible end of one partition."""
 
     def __init__(self, handle: TopicHandle, partition: Partition) -> None:
         self._names = handle.current().key
@@ -28,7 +28,7 @@ class KeyOffsets:
         self._offsets: dict[Key, int] = {}
 
     def last(self, key: Key) -> int | None:
-        """The offset of the key's last row, None where it has none."""
+        """The offset of the key's last row; None if it has none."""
         for header, payload in self._reader.frames():
             batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
             if batch is not None and batch.punctuation_us is None:
@@ -40,7 +40,7 @@ class KeyOffsets:
 
 
 def only_key(topic: Topic, batches: Sequence[pa.RecordBatch]) -> Key:
-    """The one key that all rows have."""
+    """The key of rows that all have the same one."""
     if not topic.key:
         raise ArgumentInvalid(
             name="expected_key_offset", value="an offset", expected="a topic that was made with a key"
@@ -54,5 +54,5 @@ def only_key(topic: Topic, batches: Sequence[pa.RecordBatch]) -> Key:
 
 
 def key_of_rows(topic: Topic, rows: Any) -> Key:
-    """The one key of rows in any form."""
+    """The key of rows in any form that `Log.append` takes."""
     return only_key(topic, [batch.data for batch in to_batches(rows, topic.schema, topic=topic.name, key=topic.key)])

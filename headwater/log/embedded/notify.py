@@ -1,4 +1,4 @@
-"""Waking readers: a writer's store to a topic's state file is seen by whoever watches that file, in any process."""
+"""Wait for writers: a store to a topic's state file wakes every process that watches the file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-#: How long a wait sleeps at most before it looks again. A killed writer sends no signal, so that its committed
-#: transaction is found within this time; live writers are always signalled at once.
-LOOK_AGAIN_SECONDS_MAX = 1.0
+#: The longest sleep between two checks. The transaction of a killed writer sends no signal and is found by a check; other
+#: writes wake the reader at once.
+CHECK_SECONDS_MAX = 1.0
 HAS_INOTIFY = sys.platform.startswith("linux")
 
 
 def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: float | None) -> bool:
-    """Sleep until `condition` holds, waking whenever one of `paths` is written. False when time ran out."""
+    """Sleep until `condition` holds, checked whenever one of `paths` is written. Return False on timeout."""
     if condition():
         return True
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -28,14 +28,14 @@ def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: f
 
 def _remaining(deadline: float | None) -> float:
     if deadline is None:
-        return LOOK_AGAIN_SECONDS_MAX
-    return min(LOOK_AGAIN_SECONDS_MAX, deadline - time.monotonic())
+        return CHECK_SECONDS_MAX
+    return min(CHECK_SECONDS_MAX, deadline - time.monotonic())
 
 
 def _wait_by_inotify(condition: Callable[[], bool], paths: Sequence[Path], deadline: float | None) -> bool:
     try:
         sleeper = _take()
-    except OSError:  # the user has used up the kernel's inotify instances: slower, but right
+    except OSError:  # the user has no inotify instances left: polling is slower, but correct
         return _wait_by_polling(condition, paths, deadline)
     try:
         try:
@@ -60,7 +60,7 @@ def _take() -> _Sleeper:
 
 
 class _Sleeper:
-    """An inotify instance and what it watches. It is kept for the next wait: closing one takes the kernel 20 ms."""
+    """An inotify instance and its watches. It is reused by the next wait: closing one takes the kernel 20 ms."""
 
     def __init__(self) -> None:
         from inotify_simple import INotify, flags
@@ -71,7 +71,7 @@ class _Sleeper:
         self._watched: set[int] = set()
 
     def watch(self, paths: Sequence[Path]) -> None:
-        """Be woken by these files and no others; a file that is watched already costs one cheap call."""
+        """Watch these files and no others; for a file that is watched already this is one cheap call."""
         wanted = {self._inotify.add_watch(path, self._mask) for path in paths}
         for gone in self._watched - wanted:
             with contextlib.suppress(OSError):  # the file was deleted, and its watch with it
@@ -79,19 +79,19 @@ class _Sleeper:
         self._watched = wanted
 
     def sleep(self, seconds: float) -> None:
-        """Return when something was written, or after so many seconds. What was written before counts too."""
+        """Return after a write to a watched file, also an earlier one, or after so many seconds."""
         self._inotify.read(timeout=max(1, int(seconds * 1000)))
 
     def close(self) -> None:
         self._inotify.close()
 
 
-#: Sleepers that nobody uses now: as many as ever waited at once.
+#: Unused instances: as many as ever waited at the same time.
 _idle: list[_Sleeper] = []
 
 
 def _forget_idle() -> None:
-    # A child begins with none: a shared one would take its parent's signals away.
+    # A forked child starts with none: it would consume the events of its parent.
     while _idle:
         _idle.pop().close()
 

@@ -1,4 +1,4 @@
-"""How far each group has come: rows of an internal, compacted topic, so that a commit can be part of a transaction."""
+"""Committed offsets of consumer groups: rows of an internal, compacted topic, so that transactions can include them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OFFSETS_SCHEMA = pa.schema(
 
 
 class OffsetTable:
-    """The table that the topic spells out, kept in memory and caught up by whoever asks."""
+    """The table that the topic represents, in memory; each query reads the new rows first."""
 
     def __init__(self, log: EmbeddedLog) -> None:
         self._log = log
@@ -40,7 +40,7 @@ class OffsetTable:
         self._created_us = -1
 
     def make(self) -> None:
-        """Create the topic if this is the first commit ever made, or if somebody has removed it."""
+        """Create the topic unless it exists."""
         if self._current() is not None:
             return
         self._log.create_internal(
@@ -57,7 +57,7 @@ class OffsetTable:
         )
 
     def rows(self, group: str, topic: str, offsets: Offsets, metadata: str) -> list[dict[str, Any]]:
-        """The rows that record how far a group has come in a topic."""
+        """The rows that commit offsets of a group."""
         check_name("group", group)
         at = datetime.fromtimestamp(self._log.clock.now_us() / 1e6, tz=UTC)
         return [
@@ -95,7 +95,7 @@ class OffsetTable:
         self.commit(rows)
 
     def forget_topic(self, topic: str) -> None:
-        """Remove what every group committed for a topic: one made later under its name has other rows."""
+        """Delete the offsets of every group in a deleted topic: a later topic of its name has other rows."""
         for group, topics in self.groups().items():
             if topic in topics:
                 self.forget(group, topic)
@@ -109,7 +109,7 @@ class OffsetTable:
     def _catch_up(self) -> None:
         topic = self._current()
         created_us = -1 if topic is None else topic.created_us
-        if created_us != self._created_us:  # what was read before is of a topic that is gone
+        if created_us != self._created_us:  # the table is of a deleted topic
             self._table.clear()
             self._next, self._created_us = 0, created_us
         if topic is None:

@@ -1,11 +1,11 @@
-"""Reading the embedded log: bounded reads, positions, and waiting for more rows."""
+"""Reads of topics: bounded reads, offsets by position or time, and waiting for more rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,11 @@ from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, offset_at
 from headwater.log.embedded.segment import list_segments
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.port import Batch, Offsets, Start, Topic
+from headwater.log.port import Batch, Offsets, Reader, Start, Topic
 
 
 class TopicReader:
-    """Reads topics at positions where no transaction is half visible."""
+    """Reads topics up to ends at which no transaction is partly visible."""
 
     def __init__(self, commits: Commits, *, read_only: bool, check_open: Callable[[], None]) -> None:
         self._commits = commits
@@ -71,11 +71,11 @@ class TopicReader:
         def arrived() -> bool:
             self._check_open()
             if self._commits.pending():
-                self._commits.settle()
+                self._commits.resolve()
             if any(handle.deleted for handle in handles):
                 return True
             tails = [partition.visible() for partition, _ in watched]
-            # A punctuation takes no offset: it shows by the place where the partition ends.
+            # A punctuation takes no offset, but moves the end of the partition.
             return any(
                 tail.offset > offset or tail[1:3] != place
                 for tail, (_, offset), place in zip(tails, watched, places, strict=True)
@@ -117,15 +117,15 @@ class TopicReader:
     @staticmethod
     def _oldest(handle: TopicHandle, number: int, archived: bool) -> int:
         if archived:
-            # Segments that retention has marked, but whose process died before it archived them, are read where they are.
+            # Segments that expired, but whose process died before it archived them, are still in the partition.
             chain = list_segments(handle.archive(number))[0] or handle.partition(number).segments()
             if chain:
                 return chain[0].base
         return handle.partition(number).start()
 
 
-class TopicRead:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+class TopicRead(Reader):
+    """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
         self,
@@ -150,11 +150,9 @@ class TopicRead:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
         return {number: (start, stop) for number, (_, start, stop) in self._ranges.items()}
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
         left = self._limit
         for number, (partition, start, stop) in self._ranges.items():
             decoder = Decoder(self._topic, self._schema_of, number, self._projection)
@@ -170,37 +168,10 @@ class TopicRead:
                     left -= batch.data.num_rows
                 yield batch
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
-
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
-
 
 def _shortened(batch: Batch, rows: int) -> Batch:
     data = batch.data.slice(0, rows)
     offset_next = batch.offset + rows
     if "_offset" in data.schema.names:
         offset_next = data.column("_offset")[rows - 1].as_py() + 1
-    return Batch(
-        topic=batch.topic,
-        partition=batch.partition,
-        offset=batch.offset,
-        offset_next=offset_next,
-        data=data,
-        producer=batch.producer,
-    )
+    return replace(batch, offset_next=offset_next, data=data)

@@ -1,8 +1,8 @@
-"""Verify and repair: read every byte that matters, say exactly what is wrong, and mend it without losing anything else.
+"""Verify and repair a log: check every frame, report each defect, and repair what can be repaired without further loss.
 
-`verify` changes nothing. `repair` does what is safe: it finishes what dead processes began, cuts torn ends, removes
-leftovers, and sets damaged frames aside in the quarantine, so that the rows around them can be read again. It never
-hides a loss: each finding names the file, the byte, the offsets and what was done.
+`verify` changes nothing. `repair` recovers partitions, cuts torn ends, removes leftovers of dead processes, and moves
+damaged frames to the quarantine, so that the rows around them can be read again. It never hides a loss: each finding
+names the file, the byte, the offsets and what was done.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from headwater.log.embedded.producers import PartitionProducers, Registry, read_
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
+    SegmentFacts,
     SegmentMap,
-    Told,
     check_segment_header,
     list_segments,
     segment_header,
@@ -44,14 +44,14 @@ SET_ASIDE = "set aside in the quarantine"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be, where it is, and what was (or would be) done about it."""
+    """One defect, where it is, and what was (or would be) done about it."""
 
     path: str
     topic: str = ""
     partition: int = -1
     position: int = -1
     offset: int = -1
-    #: Where rows are lost, the first offset behind them.
+    #: If rows are lost, the first offset behind them.
     offset_next: int = -1
     kind: str
     why: str
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What was looked at, and what was found."""
+    """How much was checked, and the findings."""
 
     findings: list[Finding] = field(default_factory=list)
     topics: int = 0
@@ -81,25 +81,26 @@ class Report:
 
 def verify(log: Log, topic: str | None = None, *, progress: Progress | None = None) -> Report:
     """Check every frame of every segment, or of one topic's. Changes nothing."""
-    return _Inspection(local_log(log), topic, progress, mend=False, dry_run=True).run()
+    return _Inspection(local_log(log), topic, progress, repair=False, dry_run=True).run()
 
 
 def repair(log: Log, topic: str | None = None, *, dry_run: bool = False, progress: Progress | None = None) -> Report:
-    """Mend what can be mended; with `dry_run` only say what would be done."""
+    """Repair what can be repaired; with `dry_run` only report what would be done."""
     if log.read_only and not dry_run:
         raise ReadOnly(path=log.address)
-    return _Inspection(local_log(log), topic, progress, mend=True, dry_run=dry_run).run()
+    return _Inspection(local_log(log), topic, progress, repair=True, dry_run=dry_run).run()
 
 
 class _Inspection:
     def __init__(
-        self, log: EmbeddedLog, topic: str | None, progress: Progress | None, *, mend: bool, dry_run: bool
+        self, log: EmbeddedLog, topic: str | None, progress: Progress | None, *, repair: bool, dry_run: bool
     ) -> None:
         self._log = log
         self._topic = topic
         self._progress = progress
-        self._mend = mend and not dry_run
-        self._say = mend
+        #: Whether findings have actions, and whether these are done.
+        self._has_actions = repair
+        self._repairs = repair and not dry_run
         self._report = Report()
         self._total = 0
         self._name = ""
@@ -121,7 +122,7 @@ class _Inspection:
                 self._versions = set(handle.schemas)
             except (HeadwaterError, ValueError, KeyError) as error:
                 if not self._folder(name).exists():
-                    continue  # its deletion was begun by a process that died, and has been finished just now
+                    continue  # opening it has finished a deletion whose process died
                 self._found(Finding(path=str(self._folder(name)), topic=name, kind="topic unreadable", why=str(error)))
                 continue
             for partition in partitions:
@@ -141,7 +142,7 @@ class _Inspection:
     def _size_of(self, name: str) -> int:
         size = 0
         for path in self._folder(name).glob("*/*.log"):
-            with contextlib.suppress(FileNotFoundError):  # removed or written anew while we looked
+            with contextlib.suppress(FileNotFoundError):  # removed or rewritten in the meantime
                 size += path.stat().st_size
         return size
 
@@ -165,18 +166,18 @@ class _Inspection:
         visible = self._visible(partition)
         if visible is None or visible.offset <= partition.start():
             return False
-        if self._mend:
+        if self._repairs:
             partition.make()
         return True
 
     def _commit_log(self) -> None:
-        for finding in commit_repair.inspect(self._log, repair=self._say, dry_run=not self._mend):
+        for finding in commit_repair.inspect(self._log, repair=self._has_actions, dry_run=not self._repairs):
             self._found(Finding(**finding._asdict()))
 
     def _action(self, what: str, act: Callable[[], object]) -> str:
-        if not self._say:
+        if not self._has_actions:
             return ""
-        if not self._mend:
+        if not self._repairs:
             return f"would be {what}"
         act()
         return what
@@ -185,7 +186,7 @@ class _Inspection:
         if self._log.read_only or not partition.folder.is_dir():
             self._inspect(partition)
             return
-        with partition.tidy_lock:  # no segment may go, or be written anew, while we look at it
+        with partition.maintenance_lock:  # no segment may be deleted or rewritten meanwhile
             self._inspect(partition)
 
     def _inspect(self, partition: Partition) -> None:
@@ -198,20 +199,20 @@ class _Inspection:
             following = chain[index + 1].base if index + 1 < len(chain) else None
             ends.append(self._segment(partition, segment, visible, following))
         self._holes(partition, [segment.base for segment in chain], ends, visible)
-        if self._mend:
-            self._settle(partition)
+        if self._repairs:
+            self._recover(partition)
 
     def _visible(self, partition: Partition) -> Tail | None:
-        """How far rows were acknowledged, as far as that is known."""
+        """The end of the acknowledged rows; None if it is not known."""
         recorded = partition.recorded()
         if recorded is not None and not partition.synced and recorded.boot != boot_mark():
-            return None  # what was never synced may have gone with the power
+            return None  # rows that were never synced may be lost after a power cut
         return recorded
 
     def _snapshots(self, partition: Partition) -> None:
         for path in sorted(partition.folder.glob("*.producers")):
             if read_snapshot(path) is None and path.exists():
-                why = "it does not match its sum; a batch that a producer sends again may be appended twice"
+                why = "it does not match its checksum; a batch that a producer retries may be appended twice"
                 action = self._action("removed", partial(path.unlink, missing_ok=True))
                 self._found(self._finding(partition, path, kind="damaged producer index", why=why, action=action))
         tail = partition.recorded()
@@ -220,7 +221,7 @@ class _Inspection:
         try:
             PartitionProducers(partition.folder, is_committed=partition.is_committed).catch_up(tail)
         except FileCorrupt as error:
-            action = self._action("written anew from what is known", partial(_save_producers, partition, tail))
+            action = self._action("rebuilt from the frames that are left", partial(_save_producers, partition, tail))
             self._found(
                 self._finding(partition, Path(error.path), kind="missing producer index", why=error.why, action=action)
             )
@@ -231,18 +232,18 @@ class _Inspection:
         _, superseded = list_segments(partition.folder)
         for path in [segment.path for segment in superseded] + sorted(partition.folder.glob(".*.tmp")):
             action = self._action("removed", partial(path.unlink, missing_ok=True))
-            why = "a rewrite was published and its process died before it removed this"
+            why = "the process of a rewrite died before it removed this file"
             self._found(self._finding(partition, path, kind="leftover of a rewrite", why=why, action=action))
 
     def _segment(self, partition: Partition, segment: Segment, visible: Tail | None, following: int | None) -> int:
-        """Check one segment; returns the offset at which it ends, counting rows whose loss has been reported."""
+        """Check one segment; return its end offset, including rows whose loss has been reported."""
         self._report.segments += 1
         due = self._due(segment, visible, following)
         size = segment.path.stat().st_size
-        told = Told()
+        facts = SegmentFacts()
         try:
             with segment.path.open("rb") as file:
-                told = check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
+                facts = check_segment_header(segment.path, file.read(SEGMENT_HEADER_BYTES))
         except FormatUnknown as error:
             self._found(self._finding(partition, segment.path, kind="unknown format", why=str(error)))
             return due
@@ -252,22 +253,22 @@ class _Inspection:
                 if segment.rewritten:
                     self._lost(partition, segment.path, segment.base, due, "the file has lost all of its frames")
                 return due if segment.rewritten else segment.base
-        # A segment that is not the last was sealed: all of it was acknowledged.
+        # All of a sealed segment was acknowledged.
         limit = (
             None if following is not None or visible is None or visible.segment != segment.base else visible.position
         )
         damaged, end = self._damaged(partition, segment, limit, due)
-        if told.size and size != told.size:
-            damaged.append(self._resized(partition, segment, size, told.size, end, due))
-        if self._mend and any(finding.action == SET_ASIDE for finding in damaged):
-            self._set_frames_aside(partition, segment, told.flags)
+        if facts.size and size != facts.size:
+            damaged.append(self._resized(partition, segment, size, facts.size, end, due))
+        if self._repairs and any(finding.action == SET_ASIDE for finding in damaged):
+            self._set_frames_aside(partition, segment, facts.flags)
         for finding in damaged:
             self._found(finding)
         return due if segment.rewritten else end
 
     @staticmethod
     def _due(segment: Segment, visible: Tail | None, following: int | None) -> int:
-        """Where a segment must end by all that is known without its frames."""
+        """The offset at which a segment must end, without reading its frames."""
         if segment.offset_next is not None:
             return segment.offset_next
         if following is not None:
@@ -293,16 +294,16 @@ class _Inspection:
                 file.write(header)
                 os.fsync(file.fileno())
 
-        action = self._action("written anew", write)
+        action = self._action("replaced", write)
         self._found(self._finding(partition, segment.path, position=0, kind=kind, why=error.why, action=action))
 
-    def _resized(self, partition: Partition, segment: Segment, size: int, told: int, end: int, due: int) -> Finding:
-        why = f"the file has {size} bytes, but was written with {told}"
-        lost = size < told and end < due
+    def _resized(self, partition: Partition, segment: Segment, size: int, expected: int, end: int, due: int) -> Finding:
+        why = f"the file has {size} bytes, but was written with {expected}"
+        lost = size < expected and end < due
         return self._finding(
             partition,
             segment.path,
-            position=min(size, told),
+            position=min(size, expected),
             offset=end if lost else -1,
             offset_next=due if lost else -1,
             kind="damaged segment",
@@ -313,7 +314,7 @@ class _Inspection:
     def _damaged(
         self, partition: Partition, segment: Segment, limit: int | None, due: int
     ) -> tuple[list[Finding], int]:
-        """The places in a segment where frames are not whole, each with the rows that are lost there, and its end."""
+        """The damaged places of a segment with the rows that are lost there, and its end offset."""
         findings: list[Finding] = []
         mapped = SegmentMap(segment.path, checked=False)
         view = mapped.view
@@ -392,7 +393,7 @@ class _Inspection:
 
     @staticmethod
     def _may_be_torn(partition: Partition, segment: Segment) -> bool:
-        """Whether this is the last segment and its state is lost, so that its end may never have been acknowledged."""
+        """Whether this is the last segment and its tail is not recorded, so that its end may not be acknowledged."""
         chain, _ = list_segments(partition.folder)
         state = partition.state
         known = state.visible(partition.number) if partition.synced else state.written(partition.number)
@@ -400,8 +401,8 @@ class _Inspection:
 
     @staticmethod
     def _misplaced(partition: Partition, segment: Segment, header: Header, offset: int) -> tuple[str, str]:
-        """Why a whole frame may not stand here, and what is done about it."""
-        with contextlib.suppress(CommitLogCorrupt):  # reported by itself: whether it was committed is not known
+        """Why a whole frame must not be at this position, and what is done about it."""
+        with contextlib.suppress(CommitLogCorrupt):  # a finding of its own
             if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
                 return "its transaction never committed", ""
         if header.offset_base < offset or (header.offset_base > offset and not segment.rewritten):
@@ -409,7 +410,7 @@ class _Inspection:
         return "", ""
 
     def _set_frames_aside(self, partition: Partition, segment: Segment, flags: int) -> None:
-        """Write the segment anew without the damaged places; the old one goes to the quarantine whole."""
+        """Rewrite a segment without its damaged frames; copy the old one to the quarantine."""
         make_folders(partition.quarantine)
         name = f"{partition.topic.name}-{partition.number}-{time.time_ns()}-{segment.path.name}"
         with segment.path.open("rb") as damaged, open(partition.quarantine / name, "wb", opener=open_file) as file:
@@ -419,7 +420,7 @@ class _Inspection:
             _without_damage(partition, segment, min(later, default=None), flags)
 
     def _holes(self, partition: Partition, bases: list[int], ends: list[int], visible: Tail | None) -> None:
-        """Offsets that no segment covers, between the recorded start and the acknowledged end."""
+        """Report offsets between the recorded start and the acknowledged end that no segment covers."""
         due = partition.start()
         for base, end in zip(bases, ends, strict=True):
             if due < base:
@@ -442,12 +443,12 @@ class _Inspection:
             )
         )
 
-    def _settle(self, partition: Partition) -> None:
+    def _recover(self, partition: Partition) -> None:
         try:
             with partition.append_lock:
                 recovery.recover(partition)
         except (FrameCorrupt, SegmentMissing) as error:
-            # What was acknowledged is no longer there; it has been reported above. Go on behind it.
+            # Acknowledged rows are missing, which has been reported. Continue behind them.
             known = self._visible(partition)
             with partition.append_lock:
                 partition.forget_tails()
@@ -464,7 +465,7 @@ class _Inspection:
                     offset_next=end,
                     kind="acknowledged rows lost",
                     why=error.problem.format(**error.facts()),
-                    action=f"the partition goes on at offset {end}",
+                    action=f"the partition continues at offset {end}",
                 )
             )
 
@@ -504,12 +505,12 @@ class _Inspection:
 
 def _why_not_whole(view: memoryview, position: int, header: Header | None) -> str:
     if header is None:
-        return "the header does not match its sum"
+        return "the header does not match its checksum"
     if position + header.size > len(view):
         return "the file ends inside the frame"
     start = position + HEADER_BYTES
     if not payload_is_whole(header, view[start : start + header.payload_size]):
-        return "the payload does not match its sum"
+        return "the payload does not match its checksum"
     return ""
 
 
@@ -531,7 +532,7 @@ def _header_of(partition: Partition, segment: Segment, size: int, flags: int = 0
 
 
 def _without_damage(partition: Partition, segment: Segment, following: int | None, flags: int) -> None:
-    """Publish a copy of the segment with only its whole frames, under a name that says which offsets it covers."""
+    """Publish a copy of the segment with only its whole frames, under a name with the offsets that it covers."""
     view = SegmentMap(segment.path, checked=False).view
     position, end = SEGMENT_HEADER_BYTES, segment.base
     temporary = segment.path.with_name(f".{segment.path.name}.repair.tmp")
@@ -545,7 +546,7 @@ def _without_damage(partition: Partition, segment: Segment, following: int | Non
                     break
                 position = next_frame[0]
                 continue
-            if header.offset_base >= end:  # else it stands here a second time
+            if header.offset_base >= end:  # otherwise it is a duplicate
                 file.write(view[position : position + header.size])
                 end = header.offset_next
             position += header.size
@@ -566,6 +567,6 @@ def _without_damage(partition: Partition, segment: Segment, following: int | Non
         segment.path.unlink()
         sync_folder(partition.folder)
     if is_last:
-        # It was the last one: appends go on in a fresh segment behind it.
+        # It was the last one: appends continue in a new segment.
         partition.create_segment(bound)
         partition.publish(Tail(boot_mark(), bound, SEGMENT_HEADER_BYTES, bound, 0))

@@ -1,7 +1,7 @@
-"""Writing sealed segments anew: coalescing joins small frames, compaction keeps the last row of each key.
+"""Rewrites of sealed segments: coalescing joins small frames, compaction keeps the last row of each key.
 
-The new file is written beside the old ones, synced, and published by one rename under a name that says which offsets
-it covers. From then on the old files are superseded, whether or not they are still there.
+The new file is written beside the old ones, synced, and published by one rename under a name with the offsets that it
+covers. From then on the old files are superseded, even if they still exist.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from headwater.log.errors import FrameCorrupt
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-#: Segments whose frames are smaller than this on average are worth joining.
+#: Segments whose frames are smaller than this on average are coalesced.
 SMALL_FRAME_BYTES = 16 * 1024
 
 
 @dataclass
 class Piece:
-    """Rows of one frame with their system columns written out, so that rows of several frames can be joined."""
+    """Rows of one frame with all system columns, so that rows of several frames can be concatenated."""
 
     schema_version: int
     rows: pa.RecordBatch
@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass
 class Output:
-    """A rewritten segment in the making."""
+    """A rewritten segment that is being written."""
 
     handle: TopicHandle
     partition: Partition
@@ -87,7 +87,7 @@ class Output:
         self.pending.append(piece)
 
     def flush(self) -> None:
-        """Join what is pending into one frame."""
+        """Join the pending rows into one frame."""
         pieces = [piece for piece in self.pending if piece.rows.num_rows]
         self.pending = []
         if not pieces:
@@ -119,11 +119,11 @@ class Output:
             sent_at=None if uniform else rows.column("_sent_at"),
             span=span,
         )
-        # The time of the newest row: retention by age must not take it before its time.
+        # The time of the newest row: retention by age must not delete it too early.
         return draft, int(appended[-1])
 
     def publish(self, offset_next: int, replaced: Sequence[Segment]) -> None:
-        """Write, sync, rename; then unlink what is superseded."""
+        """Write, sync and rename the segment; then unlink the superseded ones."""
         self.flush()
         folder = self.partition.folder
         path = segment_path(folder, self.base, offset_next)
@@ -146,7 +146,7 @@ class Output:
                 file.write(bytes(-draft.payload_size % 8))
             file.flush()
             os.fsync(file.fileno())
-        # After a power cut, the recorded tails must not point into a file that this one replaces.
+        # After a power cut, the recorded tails must not point into a superseded file.
         self.partition.state.sync()
         reach("compaction.written")
         os.replace(temporary, path)
@@ -159,7 +159,7 @@ class Output:
 
 
 def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> Iterator[Piece]:
-    """The frames of a sealed segment up to `offset_next`, each sum checked, with all system columns written out."""
+    """The rows of a sealed segment up to `offset_next`, frame by frame with verified checksums, and punctuations."""
     mapped = SegmentMap(segment.path)
     for position, header in frames_to(mapped, segment, offset_next):
         payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
@@ -168,7 +168,7 @@ def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offse
                 path=str(segment.path),
                 position=position,
                 offset=header.offset_base,
-                why="its payload does not match its sum",
+                why="its payload does not match its checksum",
             )
         if header.kind == KIND_PUNCTUATION:
             yield Piece(header.schema_version, pa.RecordBatch.from_pylist([]), header.offset_base, header)
@@ -190,7 +190,7 @@ def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa
 
 
 def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> bool:
-    """Join the small frames of one sealed segment; False where they are large enough."""
+    """Join the small frames of one sealed segment; return False if they are large enough."""
     mapped = SegmentMap(segment.path)
     if count_frames(mapped.view) * SMALL_FRAME_BYTES <= mapped.length:
         return False
@@ -207,7 +207,7 @@ def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset
 
 
 def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], offset_next: int) -> int:
-    """Save what idempotent producers wrote before their frames are joined with others'; returns flags that tell it."""
+    """Save a snapshot of producers before their frames are joined with others; return the flags of the new segment."""
     if not flags & FLAG_PRODUCERS and not any(is_batch(header) for header in headers):
         return 0
     save_producers(partition, offset_next)
@@ -215,7 +215,7 @@ def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], 
 
 
 def save_producers(partition: Partition, offset_next: int) -> None:
-    """Save what idempotent producers wrote before `offset_next`, unless that was done when the segment was sealed."""
+    """Save a snapshot of producers up to `offset_next`, unless one was saved when the segment was sealed."""
     if PartitionProducers.saved_behind(partition.folder, offset_next):
         return
     known = PartitionProducers(partition.folder, is_committed=partition.is_committed)

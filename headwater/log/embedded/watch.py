@@ -1,4 +1,4 @@
-"""Waiting for changes of files: a watch stays open between waits, so that it misses nothing in between."""
+"""Watches on files: a watch stays open between waits, so that no change in between is missed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from headwater.log.clients.groups import Sign
 
-#: Without inotify (another system, or a user who has used up the kernel's instances) a wait is a short sleep.
+#: Without inotify (another system, or no instances left for the user) a wait is a short sleep.
 NAP_SECONDS_MAX = 0.005
 
 
 class Watch:
-    """What has happened to the watched files since the last wait."""
+    """Changes of the watched files since the last wait."""
 
     def __init__(self) -> None:
         # Any: `inotify_simple` has no types, and exists on Linux only.
@@ -34,7 +34,7 @@ class Watch:
             weakref.finalize(self, self._inotify.close)
 
     def add(self, path: Path, sign: Sign) -> None:
-        """From now on, a change of `path` ends a wait with `sign`; naming a path twice changes nothing."""
+        """Watch `path`: a change ends a wait with `sign`. Idempotent."""
         if self._inotify is None or path in self._paths:
             return
         try:
@@ -42,21 +42,21 @@ class Watch:
         except FileNotFoundError:
             return
         except OSError:
-            self.close()  # no more watches for this user: from now on, short sleeps
+            self.close()  # no watches left for the user: sleep from now on
             return
         self._paths[path] = number
         self._signs[number] = (path, sign)
 
     def forget(self, path: Path) -> None:
-        """Watch a path no longer; what stands there later can be added anew."""
+        """Stop watching a path, so that a new file at the path can be added."""
         number = self._paths.pop(path, None)
         if number is not None:
             del self._signs[number]
-            with contextlib.suppress(OSError):  # the file is gone, and its watch with it
+            with contextlib.suppress(OSError):  # the file was removed, and its watch with it
                 self._inotify.rm_watch(number)
 
     def wait(self, *, seconds: float) -> set[Sign]:
-        """Sleep until something happens, and say what; after so many seconds, nothing."""
+        """Sleep until a watched file changes; return the signs, or none after so many seconds."""
         if seconds <= 0:
             return self._read(0)
         if self._inotify is None:
@@ -65,7 +65,7 @@ class Watch:
         return self._read(max(1, int(seconds * 1000)))
 
     def touched(self, *, seconds: float) -> set[Path] | None:
-        """Sleep until something happens, and say where; None where anything may have happened."""
+        """Sleep until a watched file changes; return the paths, or None if any of them may have changed."""
         inotify = self._inotify
         if inotify is None:
             time.sleep(min(seconds, NAP_SECONDS_MAX))
@@ -76,11 +76,11 @@ class Watch:
         return {self._signs[event.wd][0] for event in events if event.wd in self._signs}
 
     def wake(self) -> None:
-        """End the wait of another thread at once, with nothing to tell."""
+        """End the wait of another thread at once, without a sign."""
         inotify = self._inotify
         if inotify is not None:
-            # A watch that is removed is itself an event, with a number that means nothing any more.
-            with contextlib.suppress(OSError):  # no more watches for this user: the wait ends by itself
+            # The removal of a watch is an event, whose number is no longer known.
+            with contextlib.suppress(OSError):  # no watches left for the user: the wait ends by its timeout
                 inotify.rm_watch(inotify.add_watch("/", _mask("state")))
 
     def close(self) -> None:
@@ -97,13 +97,13 @@ class Watch:
         for event in self._inotify.read(timeout=milliseconds):
             if event.wd in self._signs:
                 signs.add(self._signs[event.wd][1])
-            elif event.wd < 0:  # the kernel's queue overflowed: anything may have happened
+            elif event.wd < 0:  # the kernel's queue has overflowed: anything may have changed
                 signs |= {"rows", "topics", "state", "members"}
         return signs
 
 
 class LogWatch:
-    """What a consumer waits for: rows of its topics, new topics, and changes of its group."""
+    """A consumer's watch: rows of its topics, new topics, and changes of its group."""
 
     def __init__(self, root: Path, state_of: Callable[[str], Path]) -> None:
         self._root = root
@@ -121,10 +121,10 @@ class LogWatch:
         self._watch.add(self._state_of(topic), "rows")
 
     def forget_rows(self, topic: str) -> None:
-        """Watch a topic no longer: one made anew under its name has another file."""
+        """Stop watching a deleted topic: a new topic of its name has another file."""
         self._watch.forget(self._state_of(topic))
 
-    # Any: cursors by place; a log that is elsewhere needs to know how far they are.
+    # Any: cursors by place, which only the remote log needs.
     def wait(self, *, seconds: float, cursors: Mapping[Any, Any]) -> set[Sign]:  # noqa: ARG002
         return self._watch.wait(seconds=seconds)
 
@@ -138,7 +138,7 @@ def _mask(sign: Sign) -> int:
     masks: dict[Sign, int] = {
         "rows": flags.MODIFY | flags.DELETE_SELF | flags.MOVE_SELF,
         "topics": flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE,
-        # The state is replaced by renaming; the file that a member holds is closed when its process ends.
+        # The state is replaced by renaming; the file of a member is closed when its process ends.
         "state": flags.MOVED_TO,
         "members": flags.CLOSE_WRITE | flags.DELETE,
     }

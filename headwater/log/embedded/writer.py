@@ -1,4 +1,4 @@
-"""Appending to the embedded log: rows are split by partition, cut into frames, written and synced."""
+"""The writer of the embedded log: split rows by partition, encode them as frames, write and sync them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
 from headwater.log.embedded.keys import key_of_rows
+from headwater.log.embedded.maintenance import MaintenanceThread
 from headwater.log.embedded.partition import Identity, Partition, append_together
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
-from headwater.log.embedded.tidy import Tidier
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge, partition_not_found
 from headwater.log.port import Appended, Rows, Topic
@@ -29,7 +29,7 @@ from headwater.log.topic_rules import check_name
 from headwater.schema import RowBatch, partition_of, to_batches
 from headwater.schema.rows import with_headers
 
-#: Raises where the end of a partition is not as the caller of an append expects.
+#: Raises if the end of a partition is not what the caller of an append expects.
 Condition = Callable[[Tail], None]
 
 
@@ -37,11 +37,11 @@ class Writer:
     """Appends rows to the partitions of topics."""
 
     def __init__(
-        self, catalogue: Catalogue, registry: Registry, tidier: Tidier, *, config: Config, clock: Clock
+        self, catalogue: Catalogue, registry: Registry, maintenance: MaintenanceThread, *, config: Config, clock: Clock
     ) -> None:
         self._catalogue = catalogue
         self._registry = registry
-        self._tidier = tidier
+        self._maintenance = maintenance
         self._config = config
         self._clock = clock
         self._maintained = config.upkeep == "auto"
@@ -61,13 +61,13 @@ class Writer:
         sent_at_us: int | None,
         durable: bool,
     ) -> Appended:
-        """Append rows. An `identity` is the name of an idempotent producer, its sequence and its epoch."""
+        """Append rows. `identity` is the name of an idempotent producer, a sequence and an epoch."""
         if expected_key_offset is not None and not isinstance(rows, (list, Mapping, pa.Table, pa.RecordBatch)):
-            rows = list(rows)  # looked at twice: once for the frames, once for the key
+            rows = list(rows)  # read twice: for the frames and for the key
         known = None if identity is None else self._identity(handle, *identity)
         topic = handle.current()
         if known is not None and partition is None and not topic.key:
-            # Taking turns would send a retried batch to a partition that does not know it.
+            # Round robin would send a retried batch to another partition.
             partition = known.sequence % topic.partitions
         drafts = self.draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
         condition = None
@@ -146,16 +146,16 @@ class Writer:
         """The frames of `rows`, by partition of the topic of this name."""
         return self.draft(self._catalogue.get(topic), rows, partition=partition, headers=headers)
 
-    def maintain(self, appended: Iterable[Appended]) -> None:
-        """Tell maintenance what a transaction has written, as an append does."""
+    def schedule_maintenance(self, appended: Iterable[Appended]) -> None:
+        """Schedule maintenance after a transaction, as an append does."""
         for one in appended if self._maintained else ():
             handle = self._catalogue.get(one.topic)
             for number, (start, stop) in one.ranges.items():
                 written = handle.partition(number).state.written(number)
                 if written is not None and start <= written.segment < stop:
-                    self._tidier.rolled(handle, handle.partition(number))
+                    self._maintenance.rolled(handle, handle.partition(number))
             if handle.topic.retention.seconds_max is not None:
-                self._tidier.appended(handle)
+                self._maintenance.appended(handle)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -191,9 +191,9 @@ class Writer:
                 duplicates += 1
             waits.append((partition, written.offset_next))
             if written.rolled and self._maintained:
-                self._tidier.rolled(handle, partition)
+                self._maintenance.rolled(handle, partition)
         if handle.topic.retention.seconds_max is not None and self._maintained:
-            self._tidier.appended(handle)
+            self._maintenance.appended(handle)
         if durable and handle.topic.durability == "fsync":
             self._sync(waits)
         return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
@@ -250,7 +250,7 @@ def _condition(
 
 
 def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> list[Draft]:
-    """One frame, or several where one would be too large to hand around."""
+    """Encode rows as one frame, or as several if one would be too large."""
     made = draft_rows(
         part.data,
         schema_version=topic.schema_version,

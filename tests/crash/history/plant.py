@@ -67,7 +67,7 @@ def _tear(log: EmbeddedLog, transaction: EmbeddedTransaction) -> None:
     def commit() -> dict[str, Appended]:
         parts = transaction._parts
         topics = sorted({topic for topic, _ in parts})
-        if len(topics) < 2 or transaction._outcome:
+        if len(topics) < 2 or transaction.outcome:
             return whole()
         rest = EmbeddedLog.transaction(log)
         rest._parts = {place: parts.pop(place) for place in list(parts) if place[0] == topics[-1]}

@@ -10,7 +10,7 @@ from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
-from headwater.log.embedded.staging import Staged
+from headwater.log.embedded.stage import Staged
 
 #: Bytes of a segment that holds about five rows.
 SEGMENT = 1_500
@@ -58,14 +58,14 @@ def build(folder: Path) -> Sample:
         log.create("parts", SCHEMA, partitions=2)
         log.open_producer("p")
         _fill(log, clock, 0, OLDER)
-        log.tidy("joined")
-        log.tidy("table", seal=True)
-        log.tidy("expired")
+        log.maintain("joined")
+        log.maintain("table", seal=True)
+        log.maintain("expired")
         shutil.copytree(sample.folder, sample.older)
         _fill(log, clock, OLDER, ROWS)
-        log.tidy("joined", seal=True)
-        log.tidy("table")
-        log.tidy("expired")
+        log.maintain("joined", seal=True)
+        log.maintain("table")
+        log.maintain("expired")
         for number in range(3):
             log.append("joined", [{"id": ROWS + number}])
         pending = log.transaction()

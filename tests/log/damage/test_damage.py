@@ -1,12 +1,12 @@
-"""Whatever happens to a file of a log, whoever opens it gets all acknowledged rows, or an error that names the place.
+"""Whatever damage a file of a log has, every user of the log gets all acknowledged rows, or an error that names the place.
 
-A sample log is copied, one file of it is damaged, and the copy is opened by a guest, a reader, a consumer, a writer,
-`verify` and `repair`, each under a deadline. The law:
+A sample log is copied, one file of it is damaged, and the copy is opened by a read-only reader, a reader, a consumer, a
+writer, `verify` and `repair`, each under a deadline. The law:
 
-1. each gets all rows that were acknowledged, or an error of ours; no row is missing in silence, and nobody hangs;
-2. `verify` finds whatever a reader finds;
-3. an append takes no offset that was acknowledged, and what is sent again is not appended twice;
-4. after a repair all rows can be read but those in the ranges that it reported, and `verify` finds nothing more.
+1. each gets all rows that were acknowledged, or an error of Headwater; no row is missing silently, and no call hangs;
+2. `verify` finds every damage that a reader finds;
+3. an append takes no offset that was acknowledged, and a retried batch is not appended twice;
+4. after a repair all rows can be read except those in the ranges that it reported, and `verify` finds nothing more.
 """
 
 from __future__ import annotations

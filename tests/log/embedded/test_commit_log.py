@@ -96,7 +96,7 @@ def refused(log: EmbeddedLog) -> CommitLogCorrupt:
 
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_each_flipped_bit_is_named_refused_and_mended(
+def test_each_flipped_bit_is_reported_refused_and_repaired(
     tmp_path_factory: pytest.TempPathFactory, place: float, bit: int
 ) -> None:
     path = tmp_path_factory.mktemp("flip") / "log"
@@ -115,7 +115,7 @@ def test_each_flipped_bit_is_named_refused_and_mended(
         assert caught.value.position == max(begin for begin in begins if begin <= position)
         assert caught.value.path == str(commits_of(path))
         assert [finding.kind for finding in verify(log).findings] == ["damaged commit log"]
-        assert ids(log) == [0, 1, 2], "what is settled can be read"
+        assert ids(log) == [0, 1, 2], "committed rows can be read"
         repair(log)
         assert commits_of(path).read_bytes() == sound
         assert verify(log).ok
@@ -228,7 +228,7 @@ def test_repair_rebuilds_from_the_copy_what_the_log_has_lost(
     commits_of(folder).unlink()
     log = opened(folder)
     planned = repair(log, dry_run=True)
-    assert "would be set aside and rebuilt: 0 commits from what is whole, 6 from the copy" in str(planned.findings[0])
+    assert "would be set aside and rebuilt: 0 commits from whole records, 6 from the copy" in str(planned.findings[0])
     assert not commits_of(folder).exists()
     assert [finding.kind for finding in repair(log).findings] == ["damaged commit log"]
     assert commits_of(folder).read_bytes() == sound
@@ -240,13 +240,15 @@ def test_repair_rebuilds_what_the_partitions_prove_and_says_what_is_lost(
     data, places = commits_of(folder).read_bytes(), ends(folder)
     for name in ("commits.log", "commits.copy"):
         (folder / "transactions" / name).write_bytes(data[: places[2]])
-    (folder / "topics" / "a" / "state").unlink()  # the end of `a` is looked for anew, and asks for each transaction
+    (
+        folder / "topics" / "a" / "state"
+    ).unlink()  # recovery finds the end of `a` from the segments, and needs each transaction
     log = opened(folder)
     with pytest.raises(CommitLogCorrupt):
         ids(log)
     report = repair(log)
     assert [finding.kind for finding in report.findings] == ["damaged commit log", "lost commits"]
-    assert "3 commits from what is whole, 0 from the copy, 3 from the partitions" in str(report.findings[0])
+    assert "3 commits from whole records, 0 from the copy, 3 from the partitions" in str(report.findings[0])
     assert "commits 4 to 6" in str(report.findings[1])
     assert ids(log) == ids(log, "b") == list(range(COMMITS))
     assert verify(log).ok
@@ -274,7 +276,7 @@ def test_the_quarantine_has_what_repair_replaced(folder: Path, opened: Callable[
     assert [path.read_bytes() for path in (folder / "quarantine").iterdir()] == [damaged]
 
 
-def test_a_damaged_copy_is_found_and_written_anew(folder: Path, opened: Callable[[Path], EmbeddedLog]) -> None:
+def test_a_damaged_copy_is_found_and_replaced(folder: Path, opened: Callable[[Path], EmbeddedLog]) -> None:
     flip(folder / "transactions" / "commits.copy", 40)
     log = opened(folder)
     assert [finding.kind for finding in verify(log).findings] == ["damaged copy of the commit log"]

@@ -45,7 +45,7 @@ def fill(log: EmbeddedLog) -> None:
         stage.finish()
     with log.consumer("table", group="g") as consumer:
         consumer.poll(seconds=0)
-    log.tidy(seal=True)
+    log.maintain(seal=True)
     log.commit_offsets("g", "table", {0: 1})
 
 
@@ -135,7 +135,7 @@ def test_a_link_in_the_place_of_a_folder_in_memory_is_refused(tmp_path: Path, me
     shutil.rmtree(memory)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     memory.symlink_to(tmp_path / "elsewhere")
-    with open_log(tmp_path / "log") as log, pytest.raises(FolderUnsafe, match="no folder"):
+    with open_log(tmp_path / "log") as log, pytest.raises(FolderUnsafe, match="not a folder"):
         log.read("fast")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

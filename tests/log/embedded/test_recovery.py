@@ -195,7 +195,7 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path) -> None:
         "from headwater.log import open\n"
         f"log = open({str(folder)!r})\n"
         "partition = log.handle('t').partition(0)\n"
-        "partition.append_lock.__enter__(); partition.sync_lock.__enter__(); partition.tidy_lock.__enter__()\n"
+        "partition.append_lock.__enter__(); partition.sync_lock.__enter__(); partition.maintenance_lock.__enter__()\n"
         "print('locked', flush=True)\n"
         "signal.pause()\n"
     )
@@ -206,7 +206,7 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path) -> None:
         child.wait()
     with open_log(folder) as log:
         log.append("t", [{"id": ROWS}])
-        log.tidy("t")
+        log.maintain("t")
         assert ids(log) == list(range(ROWS + 1))
 
 
@@ -229,7 +229,7 @@ def test_another_format_is_refused_and_left_alone(folder: Path) -> None:
         ids(log)
 
 
-def test_there_is_no_log_where_nobody_made_one(tmp_path: Path) -> None:
+def test_opening_a_log_that_was_never_created_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         open_log(tmp_path / "nothing", create=False)
     with pytest.raises(NotFound):
@@ -250,14 +250,14 @@ def test_a_folder_opened_read_only_is_read_and_never_written(folder: Path) -> No
             lambda: log.delete("t"),
             lambda: log.transaction(),
             lambda: log.open_producer("p"),
-            lambda: log.tidy(),
+            lambda: log.maintain(),
         ):
             with pytest.raises(ReadOnly):
                 act()
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_guest_reads_after_a_power_cut_without_mending_anything(
+def test_a_read_only_process_reads_after_a_power_cut_without_changing_anything(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with segment(folder).open("ab") as file:

@@ -40,7 +40,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(path / "topics/t/topic.json", path.parent / "one partition.json")
         for number in range(ROWS // 2):
             log.append("t", [{"id": number}])
-        log.tidy("t", seal=True)
+        log.maintain("t", seal=True)
         for number in range(ROWS // 2, ROWS):
             log.append("t", [{"id": number}])
         log.alter("t", partitions=2)
@@ -218,10 +218,10 @@ def test_a_lock_that_is_held_stays_held_when_its_partition_lets_go_of_its_files(
         other = os.open(partition.folder / "append.lock", os.O_RDWR)
         try:
             with partition.append_lock:
-                partition.rest()
+                partition.release_files()
                 with pytest.raises(BlockingIOError):
                     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            partition.rest()
+            partition.release_files()
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         finally:
             os.close(other)

@@ -134,8 +134,8 @@ class LogMachine(RuleBasedStateMachine):
         self.groups.setdefault((group, topic), {})[number] = offset
 
     @rule(who=st.integers(0, 1), topic=st.sampled_from(TOPICS), seal=st.booleans())
-    def tidy(self, who: int, topic: str, seal: bool) -> None:
-        self.logs[who].tidy(topic, seal=seal)
+    def maintain(self, who: int, topic: str, seal: bool) -> None:
+        self.logs[who].maintain(topic, seal=seal)
 
     @rule(who=st.integers(0, 1), seconds=st.integers(0, 50))
     def reopen(self, who: int, seconds: int) -> None:

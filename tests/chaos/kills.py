@@ -1,8 +1,8 @@
-"""The hook in every Python process of the query: whoever comes to the armed point kills whom it was told to kill.
+"""The hook in every Python process of a query: the process that reaches the armed crash point kills the victim.
 
 One order is armed at a time, as a file `armed-<visits left>.json` in a folder that an environment variable names. A
-process at the order's point renames the file to one visit less. A rename succeeds for one process only, so that the one
-that takes the last visit has the order to itself, whichever process of whichever batch it is.
+process at the order's point renames the file to one visit less. A rename succeeds for one process only, so exactly one
+process carries out the order.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headwater.faults import install
 FOLDER = "HEADWATER_CHAOS"
 VICTIMS = ("driver", "jvm", "worker")
 """`driver`: the driver's Python process, its JVM and the process at the point, all at once. `jvm`: the JVM alone; the
-process at the point lives on until it notices. `worker`: the process at the point alone; outside of tasks, that is the
-process which runs the App, and its JVM lives on until it notices."""
+process at the point continues until it notices. `worker`: the process at the point alone; outside of tasks, that is the
+process which runs the app, and its JVM continues until it notices."""
 
 
 class OrderedFailure(Exception):
-    """What a task dies of when the order is to fail it."""
+    """Raised in a task by an order to fail it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Whom to kill, and where: at the `visit`-th time that any process comes to `point`."""
+    """The victim to kill, at the `visit`-th time that any process reaches `point`."""
 
     point: str
     victim: str
@@ -61,7 +61,7 @@ class Strike:
 
 
 class Control:
-    """The folder through which the runner gives orders and learns what became of them."""
+    """The folder through which the runner gives orders and reads their results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class Control:
             path.unlink(missing_ok=True)
 
     def take(self, point: str) -> Order | None:
-        """Count a visit of `point`; the order, where this was the last visit to wait for."""
+        """Count a visit of `point`; return the order if this was its visit."""
         while True:
             armed = [name for name in os.listdir(self.folder) if name.startswith("armed-")]
             if not armed:
@@ -87,12 +87,12 @@ class Control:
                 if order.point != point:
                     return None
                 path.rename(self.folder / (f"armed-{left - 1}.json" if left > 1 else "claimed.json"))
-            except FileNotFoundError:  # another process has counted a visit meanwhile
+            except FileNotFoundError:  # another process has counted a visit
                 continue
             return order if left == 1 else None
 
     def strike(self, number: int) -> Strike | None:
-        """What became of an order, once it was carried out."""
+        """The result of an order; None if it was not carried out yet."""
         body = self.read(f"strike-{number}.json")
         return None if body is None else Strike(**body)
 
@@ -155,12 +155,12 @@ def carry_out(order: Order, control: Control) -> None:
             os.kill(pids["jvm"], signal.SIGKILL)
         case "driver":
             for pid in [pid for pid in pids.values() if pid != os.getpid()]:
-                with contextlib.suppress(ProcessLookupError):  # those of an earlier life, where this one just begins
+                with contextlib.suppress(ProcessLookupError):  # a process of an earlier life
                     os.kill(pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
         case "executor":
             os.kill(_parent(os.getppid()), signal.SIGKILL)
-            time.sleep(60)  # its end comes with the executor's
+            time.sleep(60)  # it ends with the executor
         case "task":
             raise OrderedFailure(f"the first attempt fails at {order.point}")
 

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Wait for a condition that another thread or process fulfils, with a deadline."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: It ends a hang; a machine may be slow.
+#: Generous, since a machine may be slow: it only ends a hang.
 SECONDS_MAX = 180.0
 PAUSE_SECONDS = 0.02
 
 
-# Any: whatever the condition gives, for those who go on with it.
+# Any: the result of the condition.
 def until(holds: Callable[[], Any], what: str = "it has happened", process: subprocess.Popen[Any] | None = None) -> Any:
-    """Wait until a condition holds, and give what it gave. A process that ends before is told at once."""
+    """Wait until a condition holds, and return its result. Fail at once if the process ends before."""
     deadline = time.monotonic() + SECONDS_MAX
-    while not (found := holds()):
+    while not (result := holds()):
         if process is not None and process.poll() is not None:
             raise AssertionError(f"it ended with {process.returncode} before: {what}")
         assert time.monotonic() < deadline, f"in {SECONDS_MAX:.0f} s not: {what}"
         time.sleep(PAUSE_SECONDS)
-    return found
+    return result

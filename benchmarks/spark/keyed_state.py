@@ -1,4 +1,4 @@
-"""What a keyed operator costs, beside Spark's own stateful operators on the same rows."""
+"""Throughput of a keyed operator, compared with Spark's own stateful operators on the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the App has written, read back from wherever it went."""
+"""Reads all outputs of the app back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from headwater.errors import HeadwaterError
 from headwater.log import Log
 from tests.chaos.app.check import Outputs, expect
-from tests.chaos.app.declared import BILLS_TABLE, NAME, TIERS_TABLE, declared, lake_of, tariff_of
+from tests.chaos.app.declaration import BILLS_TABLE, NAME, TIERS_TABLE, declare_app, lake_of, tariff_of
 from tests.chaos.check import all_rows, recomputed, refused_rows
 from tests.chaos.query import BILLS_SCHEMA, ORDERS
 
@@ -20,9 +20,9 @@ _TYPES = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
 _TIERS_SCHEMA = {"user": "string", "n": "int64", "total": "int64", "tier": "string"}
 
 
-def gathered(home: Path, log: Log, *, url: str | None) -> Outputs:
-    """Every output of an App that has stopped."""
-    views = declared(home, url=None).views
+def read_outputs(home: Path, log: Log, *, url: str | None) -> Outputs:
+    """Read every output of an app that has stopped."""
+    views = declare_app(home, url=None).views
     tables = {
         "spend, its store": ("spend", views["spend"].table()),
         "tiers, its store": ("tiers", views["tiers"].table()),
@@ -52,8 +52,8 @@ def _postgres_table(url: str, table: str, columns: dict[str, str]) -> pa.Table:
 
 
 def unread_writes(home: Path, log: Log) -> list[str]:
-    """Append an order for each of a few users, and ask the views for it at once; returns what they answered wrongly."""
-    app = declared(home, url=None)
+    """Append an order for each of a few users, and query the views for it at once; return the wrong answers."""
+    app = declare_app(home, url=None)
     problems: list[str] = []
     for number in range(3):
         orders = all_rows(log, ORDERS)

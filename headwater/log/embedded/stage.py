@@ -1,13 +1,13 @@
-"""Staging: rows that many processes write ahead, until one transaction takes over all of them.
+"""Staged files: rows that several processes write ahead, until one transaction commits all of them.
 
-A task writes whole frames into a file of its own, `transactions/staged/<name>/<sequence>.<attempt>.frames`, and hands
-back a `Staged`: where the file is, and which frame is for which partition. Invariants:
+A task writes whole frames into its own file, `transactions/staged/<name>/<sequence>.<attempt>.frames`, and returns a
+`Staged`: the name of the file, and which frame belongs to which partition. Invariants:
 
-- nobody reads a staged file but the commit that was given its `Staged`; one that nobody names is litter;
-- a commit copies the frames into the partitions before its record is written, so litter is all that ever remains;
-- hence a staged file need not survive a power cut, and is not synced: whoever lost it repeats the work from its source.
+- only a commit that is given its `Staged` reads a staged file; any other staged file is litter;
+- a commit copies the frames into the partitions before its record is written, so afterwards the files are litter;
+- so a staged file need not survive a power cut, and is not synced: a task whose file is lost repeats its work.
 
-Litter goes when a later sequence of the same name is committed, or by age.
+Litter is removed when a later sequence of the same name is committed, or by age.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from headwater.log.port import Rows
 from headwater.units import MIB
 
 SUFFIX = ".frames"
-#: Rows are gathered up to this size before they become frames: many small frames cost readers more than this does.
-GATHERED_BYTES_MAX = 16 * MIB
-#: Files of a name that commits nothing any more go at this age; no batch should take that long.
+#: Rows are collected up to this size before they become frames: many small frames would cost readers more.
+COLLECTED_BYTES_MAX = 16 * MIB
+#: Files of a name without later commits are removed at this age; no batch should take that long.
 LITTER_SECONDS_MAX = 86_400.0
 
 
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """A staged file that is complete. It is small and plain, so that it travels where the file's name alone could."""
+    """A complete staged file: its name, and the positions of its frames. Small, so that a task can send it."""
 
     name: str
     file: str
@@ -62,12 +62,12 @@ class Staged:
     places: tuple[Place, ...]
 
     def to_json(self) -> str:
-        """The same as JSON, for whoever hands it from a task to a driver."""
+        """The value as JSON, to send it from a task to a driver."""
         return orjson.dumps(asdict(self) | {"places": [list(place) for place in self.places]}).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` made; anything else in the text is refused, and nothing of it is run.
+        """Parse what `to_json` wrote.
 
         >>> one = Staged(name="q", file="f", rows=1, bytes=2, places=(Place("t", "id", 0, (0, 104)),))
         >>> Staged.from_json(one.to_json()) == one
@@ -89,16 +89,16 @@ class Area:
         return self._folder / name / file
 
     def discard(self, staged: Iterable[Staged]) -> None:
-        """Remove staged files. What a transaction took over before is not touched: it lies in the partitions."""
+        """Remove staged files. Committed rows are in the partitions, and stay."""
         for one in staged:
             self.path(one.name, one.file).unlink(missing_ok=True)
 
     def clear(self, name: str, *, sequence_max: int) -> None:
-        """Remove all files of a name up to a sequence: its transaction is committed, so nobody can ask for them."""
+        """Remove all files of a name up to a committed sequence."""
         self._remove(name, lambda file: _sequence_of(file) <= sequence_max)
 
     def clear_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
-        """Remove all files of a sequence whose attempts' names begin so: whoever staged them has given up."""
+        """Remove all files of a sequence whose attempts begin with `attempt`: their tasks have failed."""
         beginning = file_name(sequence, attempt).removesuffix(SUFFIX)
         self._remove(name, lambda file: file.startswith(beginning))
 
@@ -110,7 +110,7 @@ class Area:
                         os.unlink(entry.path)
 
     def sweep(self, *, seconds_min: float = LITTER_SECONDS_MAX, now: float | None = None) -> list[Path]:
-        """Remove the files that nobody has touched for so long; returns them."""
+        """Remove files that were not written for so many seconds; return them."""
         oldest = (time.time() if now is None else now) - seconds_min
         swept = []
         for folder in self._folders():
@@ -119,7 +119,7 @@ class Area:
                     if entry.stat().st_mtime < oldest:
                         os.unlink(entry.path)
                         swept.append(Path(entry.path))
-            with contextlib.suppress(OSError):  # not empty, or somebody is about to stage here and makes it again
+            with contextlib.suppress(OSError):  # not empty, or another process has just created it again
                 if folder.stat().st_mtime < oldest or swept:
                     folder.rmdir()
         return swept
@@ -130,14 +130,14 @@ class Area:
             self.sweep()
 
     def parts(self, staged: Iterable[Staged], *, topic_id: Callable[[str], str]) -> list[Part]:
-        """What the files hold, partition by partition, mapped into memory and checked."""
+        """The frames of the files by partition, memory-mapped and verified."""
         drafts: dict[tuple[str, int], list[Draft]] = {}
         for one in staged:
             buffer = _mapped(self.path(one.name, one.file)) if one.places else pa.py_buffer(b"")
             for place in one.places:
                 if topic_id(place.topic) != place.topic_id:
                     raise NotFound(
-                        kind="topic", name=place.topic, near=" It was deleted and made again after rows were staged."
+                        kind="topic", name=place.topic, near=" It was deleted and created again after rows were staged."
                     )
                 into = drafts.setdefault((place.topic, place.partition), [])
                 into.extend(_drafts(buffer, place.positions, self.path(one.name, one.file)))
@@ -186,23 +186,23 @@ class Stage:
         self._descriptor = -1
         self._position = 0
         self._rows = 0
-        self._waiting: dict[str, _Gathered] = {}
+        self._waiting: dict[str, _Collected] = {}
         self._places: dict[tuple[str, str, int], list[int]] = {}
 
     def append(self, topic: str, rows: Rows) -> None:
-        """Add rows for a topic; they are cut into frames as `Log.append` would cut them."""
-        waiting = self._waiting.setdefault(topic, _Gathered([]))
+        """Add rows for a topic; they become frames as in `Log.append`."""
+        waiting = self._waiting.setdefault(topic, _Collected([]))
         if not isinstance(rows, pa.RecordBatch) or not waiting.takes(rows):
             self._flush(topic)
         if not isinstance(rows, pa.RecordBatch):
             self._write(topic, rows)
             return
         waiting.add(rows)
-        if waiting.rows >= self._rows_max or waiting.bytes >= GATHERED_BYTES_MAX:
+        if waiting.rows >= self._rows_max or waiting.bytes >= COLLECTED_BYTES_MAX:
             self._flush(topic)
 
     def finish(self) -> Staged:
-        """Close the file and say what it holds."""
+        """Write the remaining rows, close the file and describe it."""
         for topic in list(self._waiting):
             self._flush(topic)
         reach("stage.written")
@@ -212,7 +212,7 @@ class Stage:
         return Staged(name=self._name, file=self._file, rows=self._rows, bytes=self._position, places=places)
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         self._waiting.clear()
         self._close()
         self._path.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ class Stage:
             self._write(topic, waiting.taken())
 
     def _write(self, topic: str, rows: Rows) -> None:
-        # The id first: were the topic made again after the frames were cut, they would not be its rows.
+        # The id first: if the topic is created again while the frames are encoded, they are not its rows.
         topic_id = self._topic_id(topic)
         buffers: list[Any] = []
         for partition, drafts in self._draft(topic, rows).items():
@@ -253,7 +253,7 @@ class Stage:
             part = buffers[start : start + IOV_MAX]
             size = sum(map(len, part))
             written = os.writev(self._descriptor, part)
-            while written < size:  # a nearly full disk takes less than it was given before it takes nothing
+            while written < size:  # a nearly full disk accepts a part before it fails
                 written += os.write(self._descriptor, b"".join(map(bytes, part))[written:])
 
     def _close(self) -> None:
@@ -262,8 +262,8 @@ class Stage:
             os.close(descriptor)
 
 
-class _Gathered:
-    """Batches that wait to become one."""
+class _Collected:
+    """Batches that are concatenated before they are encoded."""
 
     def __init__(self, batches: list[pa.RecordBatch]) -> None:
         self.batches = batches
@@ -271,7 +271,7 @@ class _Gathered:
         self.bytes = 0
 
     def takes(self, batch: pa.RecordBatch) -> bool:
-        """Whether this batch has the columns of those before it."""
+        """Whether this batch has the schema of those before it."""
         return not self.batches or self.batches[0].schema.equals(batch.schema)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -285,7 +285,7 @@ class _Gathered:
 
 
 def file_name(sequence: int, attempt: str) -> str:
-    """The name of a staged file; it begins with the sequence, so that a listing tells what is over."""
+    """The name of a staged file; it begins with the sequence, so that a listing shows which ones are committed."""
     return f"{sequence:020d}.{attempt}{SUFFIX}"
 
 
@@ -298,7 +298,7 @@ def _create(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     while True:
         make_folders(path.parent)
-        with contextlib.suppress(FileNotFoundError):  # swept between the two calls
+        with contextlib.suppress(FileNotFoundError):  # the folder was removed between the two calls
             return open_file(path, flags)
 
 
@@ -323,4 +323,6 @@ def _drafts(buffer: pa.Buffer, positions: Iterable[int], path: Path) -> Iterator
             if payload_is_whole(header, payload):
                 yield draft_of(header, payload)
                 continue
-        raise FrameCorrupt(path=str(path), position=position, offset=-1, why="a staged frame does not match its sum")
+        raise FrameCorrupt(
+            path=str(path), position=position, offset=-1, why="a staged frame does not match its checksum"
+        )

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.percolate.building 100000`: how long an index takes to build, how much memory it needs, and how
-many queries a document is tried with."""
+"""`python -m benchmarks.percolate.index_build 100000`: build time and memory of an index, and the number of
+queries that a document is matched against."""
 
 from __future__ import annotations
 

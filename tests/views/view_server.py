@@ -1,4 +1,4 @@
-"""A keeper's views over HTTP, on a free port of this machine, as the process that runs their app serves them."""
+"""Serves views over HTTP on a free port, as the process of their app does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headwater.views import ViewKeeper
 APP = "shop"
 
 
-# Any: stands in for a runner, as far as the services of views ask one.
+# Any: a stand-in for a runner, with the attributes that the services of views use.
 def runner_of(keeper: ViewKeeper) -> Any:
     return SimpleNamespace(app=SimpleNamespace(name=APP, queries=[]), keeper=keeper, statuses=list)
 
 
 @contextlib.contextmanager
-def serving(keeper: ViewKeeper, *, settings: Settings | None = None) -> Iterator[str]:
-    """Serve the views while the block runs; gives the address."""
-    # SQL in this process: what runs it in others is tested with the services.
+def serve_views(keeper: ViewKeeper, *, settings: Settings | None = None) -> Iterator[str]:
+    """Serve the views while the block runs; yield the address."""
+    # SQL in this process: running it in others is tested with the services.
     with served(keeper.log, Address(port=0), settings=settings, runner=runner_of(keeper), confined=False) as address:
         yield address

@@ -1,4 +1,4 @@
-"""The child that runs the App, through all its lives, and what one may ask of it meanwhile."""
+"""The child process that runs the app: its restarts, its progress, and requests to it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headwater.log import Log
 from headwater.log.embedded import local_log
 from headwater.services import Services, app_services
 from headwater.spark.batch_offsets import source_offsets
-from tests.chaos.app.declared import NAME, lake_of
-from tests.chaos.killing import Order, Strike
+from tests.chaos.app.declaration import NAME, lake_of
+from tests.chaos.kills import Order, Strike
 from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck
 
-#: What has piled up while it was killed again and again must be read in the end.
+#: At the end it must read the rows that were appended while it was killed and restarted.
 CATCH_UP_SECONDS_MAX = 300.0
-#: A trial that is no further behind than this can take over: the switch brings it the rest of the way.
+#: A version on trial with at most this lag can be switched to: the switch processes the rest.
 LAG_ROWS_MAX = 3_000
 
 
-class RunningApp(Child):
-    """The App under load."""
+class AppProcess(Child):
+    """The app under load."""
 
-    look_seconds = 0.2  # a look at all its outputs costs milliseconds
+    poll_seconds = 0.2  # reading its progress takes milliseconds
 
     def __init__(self, home: Path, log: Log, *, url: str | None) -> None:
         super().__init__(home, log)
@@ -41,7 +41,7 @@ class RunningApp(Child):
         url = [] if self.url is None else ["--url", self.url]
         return ["-m", "tests.chaos.app.child", str(self.home), *url]
 
-    # -- how far it is ------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     def progress(self) -> tuple[int, ...]:
         return *(self.committed(name) for name in ("bills", "spend", "tiers")), self.archived()
@@ -64,25 +64,25 @@ class RunningApp(Child):
         return -1 if committed is None else committed
 
     def has_read(self, name: str, topic: str) -> bool:
-        """Whether a query has committed all there is in the topic that it reads."""
+        """Whether a query has committed all rows of the topic that it reads."""
         identity = self.query_id(name)
         if name == "archive":
             sources = source_offsets(str(self.app_home.checkpoint(name, 1)), self.archived())
         else:
-            told = None if identity is None else local_log(self.log).transaction_metadata(identity)
-            sources = (told or {}).get("sources", [])
+            metadata = None if identity is None else local_log(self.log).transaction_metadata(identity)
+            sources = (metadata or {}).get("sources", [])
         ends = {str(partition): offset for partition, offset in self.log.end_offsets(topic).items()}
         return bool(sources) and sources[0]["topics"].get(topic) == ends
 
     def catch_up(self) -> None:
-        """Wait until all queries have read what there is. Nobody appends meanwhile."""
+        """Wait until all queries have read everything, while no process appends."""
         for name, topic in (("bills", "orders"), ("spend", "orders"), ("tiers", "spend")):
             self.wait(lambda n=name, t=topic: self.has_read(n, t), f"{name} at the end", seconds=CATCH_UP_SECONDS_MAX)  # type: ignore[misc]
         goal = self.committed("bills") + 3  # the watermark follows a batch behind, in each of two operators
         self.wait(lambda: self.committed("bills") >= goal, "timers", seconds=CATCH_UP_SECONDS_MAX)
         self.wait(lambda: self.has_read("archive", "bills"), "the archive's end", seconds=CATCH_UP_SECONDS_MAX)
 
-    # -- what one asks of it ------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def services(self) -> Iterator[Services]:
@@ -101,29 +101,29 @@ class RunningApp(Child):
             yield services
 
     def rebuild(self, view: str) -> int:
-        """Have the rows of a view rebuilt; returns the number of the version that is served then."""
+        """Rebuild a view; return the version that is served then."""
         self.start()
         self.wait_for_batches(1)
         with self.services() as services:
             return services.views.rebuild(view).version
 
     def ask_to_rebuild(self, view: str) -> None:
-        """Ask, and do not wait: the answer may never come."""
+        """Ask to rebuild a view, without waiting for an answer."""
         self.wait_for_batches(1)
         self._ask(lambda services: services.views.rebuild(view))
 
     def ask_to_switch(self, query: str) -> None:
-        """Try a second version of a query unless one is on trial, and ask to switch to it once it is near the end."""
+        """Start a second version of a query on trial, and ask to switch to it once its lag is small."""
         if self.app_home.versions(query, topic=query).trial is None:
             with self.services() as services:
                 services.queries.replay(query, version="v2")
 
         def near() -> bool:
             identity = self.app_home.query_id(query, 2)
-            told = None if identity is None else local_log(self.log).transaction_metadata(identity)
-            if not told:
+            metadata = None if identity is None else local_log(self.log).transaction_metadata(identity)
+            if not metadata:
                 return False
-            read: dict[str, int] = told["sources"][0]["topics"]["orders"]
+            read: dict[str, int] = metadata["sources"][0]["topics"]["orders"]
             return sum(self.log.end_offsets("orders").values()) - sum(read.values()) <= LAG_ROWS_MAX
 
         self.wait(near, "the trial near the end", seconds=PROGRESS_SECONDS_MAX)
@@ -135,14 +135,14 @@ class RunningApp(Child):
 
         def ask() -> None:
             with contextlib.suppress(HeadwaterError), app_services(self.app_home) as services:
-                act(services)  # the process that should answer is killed meanwhile
+                act(services)  # the process is killed before it answers
 
         threading.Thread(target=ask, daemon=True).start()
 
-    # -- from life to life --------------------------------------------------------------------------------------------
+    # -- restarts -----------------------------------------------------------------------------------------------------
 
     def hand_over(self, order: Order) -> tuple[Strike, float, float]:
-        """Kill the process that runs the App while another waits; returns when that one held it, and when it wrote."""
+        """Kill the process while a standby waits; return the seconds until the standby ran the app, and until it wrote."""
         self.start()
         self.wait_for_batches(1)
         standby = self.born([*self.arguments(), "--standby"])
@@ -162,7 +162,7 @@ class RunningApp(Child):
         return (self.home / "driver.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """Let the batches at work come to their end, and the process too."""
+        """Let the current batches and the process finish."""
         if self._child is None or self._child.poll() is not None:
             return
         self._child.terminate()

@@ -1,6 +1,6 @@
-"""The App that is killed: a topic, a view, a view on that view, and rows that leave for PostgreSQL and a lake.
+"""The app that is killed: a topic, a view, a view on that view, and sinks to PostgreSQL and a lake.
 
-What each output must hold follows from the input topic and the tariff alone, however the rows were batched.
+The expected outputs follow from the input topic and the tariff alone, however the rows were batched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.chaos.query import ORDERS, ORDERS_SCHEMA
 NAME = "shop"
 BILLS_TABLE = "bills"
 TIERS_TABLE = "tiers"
-#: A view's row with a total that this divides is deleted, so that changelogs hold tombstones too.
+#: A row of a view whose total is divisible by this is deleted, so that changelogs have tombstones too.
 DELETED_BY = 5
 #: Between the batches of a query, so that two cores have time for all of them.
 PAUSE = "1 second"
@@ -26,7 +26,7 @@ TIERS = {"gold": 4_000, "silver": 1_000}
 
 
 def tariff_of(home: Path) -> int:
-    """By what amounts are multiplied. It changes once, and a replay then corrects what was computed before."""
+    """The factor of amounts. It changes once, and a replay then corrects the earlier results."""
     return int((home / "tariff").read_text())
 
 
@@ -34,8 +34,8 @@ def lake_of(home: Path) -> Path:
     return home / "lake"
 
 
-def declared(home: Path, *, url: str | None) -> App:
-    """The App as it stands now; without a PostgreSQL its rows go to the lake alone."""
+def declare_app(home: Path, *, url: str | None) -> App:
+    """The app with the current tariff; without a PostgreSQL its only sink is the lake."""
     tariff = tariff_of(home)
     app = App(
         NAME,
@@ -44,7 +44,7 @@ def declared(home: Path, *, url: str | None) -> App:
         conf={
             "spark.sql.shuffle.partitions": 2,
             "spark.python.daemon.module": "tests.chaos.daemon",
-            # A JVM that lives for seconds is better off without its slower compiler.
+            # A JVM that runs for seconds is faster without the optimizing compiler.
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -Djava.io.tmpdir={home / 'tmp'}",
             "spark.local.dir": home / "tmp",
         },

@@ -1,4 +1,4 @@
-"""The views of a keeper over HTTP, as the process that runs their app serves them, on a free port of this machine."""
+"""Serves views over HTTP on a free port, as the process of their app does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headwater.views import ViewKeeper
 
 @contextlib.contextmanager
 def served_views(keeper: ViewKeeper) -> Iterator[str]:
-    """Serve the views while the block runs; gives the address."""
-    # Any: stands in for a runner, as far as the services of views ask one.
+    """Serve the views while the block runs; yield the address."""
+    # Any: a stand-in for a runner, with the attributes that the services of views use.
     runner: Any = SimpleNamespace(app=SimpleNamespace(name="bench", queries=[]), keeper=keeper, statuses=list)
     with served(keeper.log, Address(port=0), runner=runner) as address:
         yield address

@@ -1,4 +1,4 @@
-"""How fast rows go in when each append waits for the disk, beside a bare loop that does no more than that."""
+"""Throughput of appends that wait for the disk, compared with a loop that only writes and syncs."""
 
 from __future__ import annotations
 

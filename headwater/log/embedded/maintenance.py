@@ -1,8 +1,8 @@
-"""Upkeep of a partition: retention, coalescing and compaction. It runs behind appends and never blocks them.
+"""Maintenance of partitions: retention, coalescing and compaction, in a background thread that never blocks appends.
 
-Retention marks first (readers behind the mark get `OffsetExpired`), then archives or unlinks. A crash in between
-leaves files before the mark, and the next round takes them. The mark is the only thing that moves a partition's start:
-a first segment that is gone without it is missing, not expired.
+Retention first records the new start (readers before it get `OffsetExpired`), then archives or unlinks the segments. A
+crash in between leaves segments before the start, and the next run removes them. Only this record moves the start of a
+partition: a first segment that is gone without it is missing, not expired.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from headwater.log.port import Expiry
 if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
 
-#: How often rows that expire by age are looked for.
+#: The interval at which retention by age is applied.
 AGEING_SECONDS = 30.0
 
 COPY_BYTES = 1024 * 1024
 
 
 @dataclass
-class TidyReport:
-    """What a round of upkeep has done."""
+class MaintenanceReport:
+    """The work of one maintenance run."""
 
     segments_expired: int = 0
     bytes_expired: int = 0
     segments_coalesced: int = 0
     rows_compacted: int = 0
 
-    def __add__(self, other: TidyReport) -> TidyReport:
-        return TidyReport(
+    def __add__(self, other: MaintenanceReport) -> MaintenanceReport:
+        return MaintenanceReport(
             self.segments_expired + other.segments_expired,
             self.bytes_expired + other.bytes_expired,
             self.segments_coalesced + other.segments_coalesced,
@@ -66,7 +66,7 @@ class TidyReport:
         )
 
 
-def tidy_partition(
+def maintain_partition(
     handle: TopicHandle,
     partition: Partition,
     *,
@@ -74,14 +74,14 @@ def tidy_partition(
     compact: bool = True,
     seal: bool = False,
     wait: bool = False,
-) -> TidyReport:
-    """One round for one partition. Where somebody is at it already: after them with `wait`, else nothing."""
-    report = TidyReport()
+) -> MaintenanceReport:
+    """Maintain one partition. If another process holds its maintenance lock, wait for it (`wait`) or do nothing."""
+    report = MaintenanceReport()
     if not partition.folder.is_dir():
         return report
     if wait:
-        partition.tidy_lock.__enter__()
-    elif not partition.tidy_lock.try_acquire():
+        partition.maintenance_lock.__enter__()
+    elif not partition.maintenance_lock.try_acquire():
         return report
     try:
         remove_leftovers(partition)
@@ -92,21 +92,21 @@ def tidy_partition(
             report.rows_compacted = compaction.compact(handle, partition, sealed, offset_next, now_us=clock.now_us())
             sealed, offset_next = _sealed(partition)
         for segment, end in zip(sealed, _ends(sealed, offset_next), strict=True):
-            if segment.base < partition.offset_judged or segment.rewritten:
+            if segment.base < partition.coalesced_to or segment.rewritten:
                 continue
             if rewrite.coalesce(handle, partition, segment, end):
                 report.segments_coalesced += 1
-        partition.offset_judged = offset_next
+        partition.coalesced_to = offset_next
     finally:
-        partition.tidy_lock.release()
+        partition.maintenance_lock.release()
     return report
 
 
 def remove_leftovers(partition: Partition) -> list[Path]:
-    """Delete what a rewrite left behind when its process died. The caller holds the tidy lock."""
+    """Delete the files of a rewrite whose process died. The caller holds the maintenance lock."""
     _, superseded = list_segments(partition.folder)
     if superseded:
-        sync_folder(partition.folder)  # whoever published what supersedes them may have died before that was durable
+        sync_folder(partition.folder)  # the process that renamed the rewritten one may have died before it synced
     found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.log.tmp"))
     for path in found:
         path.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def remove_leftovers(partition: Partition) -> list[Path]:
 
 
 def expiry_us(handle: TopicHandle, segment_last_us: int) -> int | None:
-    """When a segment whose last row came at `segment_last_us` goes by age, None for never."""
+    """When retention by age deletes a segment whose last row was appended at `segment_last_us`; None for never."""
     seconds = handle.topic.retention.seconds_max
     return None if seconds is None else segment_last_us + round(seconds * 1e6)
 
@@ -128,10 +128,10 @@ def last_appended_us(segment: Segment, offset_next: int) -> int:
 
 
 def expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: Clock) -> Expiry:
-    """How close the segment of `offset` is to its end, by age and by bytes."""
+    """When retention deletes the segment of `offset`, by age and by bytes."""
     try:
         return _expiry_of(handle, partition, offset, clock=clock)
-    except FileNotFoundError:  # deleted meanwhile
+    except FileNotFoundError:  # deleted in the meantime
         return Expiry(offset_next=partition.start(), oldest=True, seconds=0.0, used=1.0)
 
 
@@ -150,7 +150,7 @@ def _expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock:
         seconds = max(0.0, (due_us - clock.now_us()) / 1e6)
         used = 1 - seconds / retention.seconds_max
     if retention.bytes_max is not None:
-        # What counts is what lies behind: the segment goes when it and all that follows exceed the limit.
+        # A segment is deleted when it and all later ones together exceed the limit.
         used = max(used, sum(segment.path.stat().st_size for segment in chain[at:]) / retention.bytes_max)
     return Expiry(offset_next=ends[at], oldest=at == 0, seconds=seconds, used=used)
 
@@ -162,7 +162,7 @@ def _last_appended_us(partition: Partition, segment: Segment, limit: int | None)
 
 
 def _sealed(partition: Partition) -> tuple[list[Segment], int]:
-    """All segments but the one being written, and the offset at which that one begins."""
+    """All segments but the active one, and the base of the active one."""
     chain = partition.segments()
     if not chain:
         return [], 0
@@ -178,7 +178,7 @@ def _ends(sealed: Sequence[Segment], offset_next: int) -> list[int]:
 
 
 def _roll_if_due(handle: TopicHandle, partition: Partition, *, clock: Clock, seal: bool) -> None:
-    """Seal a segment that is old, so that retention by age also reaches a topic with few rows."""
+    """Seal an old segment, so that retention by age also applies to a topic with few rows."""
     topic = handle.current()
     with partition.append_lock:
         partition.check_alive()
@@ -194,12 +194,12 @@ def _roll_if_due(handle: TopicHandle, partition: Partition, *, clock: Clock, sea
         partition.roll(tail)
 
 
-def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, now_us: int) -> None:
+def _expire(handle: TopicHandle, partition: Partition, report: MaintenanceReport, *, now_us: int) -> None:
     retention = handle.current().retention
     sealed, offset_next = _sealed(partition)
     ends = _ends(sealed, offset_next)
     start = partition.start()
-    gone = sum(1 for end in ends if end <= start)  # marked by a process that died before it unlinked
+    gone = sum(1 for end in ends if end <= start)  # a process died after it recorded the start
     if retention.seconds_max is not None and not handle.topic.compact:
         while gone < len(sealed) and (
             (expiry_us(handle, last_appended_us(sealed[gone], ends[gone])) or now_us) < now_us
@@ -211,7 +211,7 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
             gone += 1
     if not gone:
         if start > max(recorded_starts(partition.folder), default=0) and partition.folder_is_on_disk:
-            partition.set_start(start)  # marked by a release that did so in the state file alone
+            partition.set_start(start)  # recorded by an earlier release, in the state file alone
         return
     rewrite.save_producers(partition, ends[gone - 1])
     partition.set_start(max(start, ends[gone - 1]))
@@ -226,7 +226,7 @@ def _expire(handle: TopicHandle, partition: Partition, report: TidyReport, *, no
 def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> None:
     folder = handle.archive(partition.number)
     if not handle.topic.archive and folder.is_dir() and not (folder / segment.path.name).exists():
-        # What the archive already has must not look as if the rest of it were missing.
+        # An archive that exists covers these offsets by an empty segment, so that it has no hole.
         header = segment_header(
             partition=partition.number,
             base=segment.base,
@@ -239,14 +239,14 @@ def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_
         make_folder(folder, levels=3)
         try:
             os.rename(segment.path, folder / segment.path.name)
-        except OSError:  # the archive lies on another disk
+        except OSError:  # the archive is on another disk
             _copy(segment.path, folder / segment.path.name)
         sync_folder(folder)
     segment.path.unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file so that it is whole and durable under its name, or not there."""
+    """Copy a file durably; under its name it is complete or missing."""
     temporary = target.with_name(f".{target.name}.tmp")
     with source.open("rb") as original, open(temporary, "wb", opener=open_file) as file:
         shutil.copyfileobj(original, file, COPY_BYTES)
@@ -255,9 +255,9 @@ def _copy(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
-class Tidier:
-    """A thread that looks after the partitions this process writes: at once when a segment was sealed, and from time
-    to time where rows expire by age."""
+class MaintenanceThread:
+    """Maintains the partitions that this process writes: after a segment was sealed, and periodically for topics with
+    retention by age."""
 
     def __init__(self, log: EmbeddedLog) -> None:
         self._log = weakref.ref(log)
@@ -268,18 +268,18 @@ class Tidier:
         self.errors: deque[HeadwaterError] = deque(maxlen=16)
 
     def rolled(self, handle: TopicHandle, partition: Partition) -> None:
-        """A segment was sealed: look after this partition soon."""
+        """A segment was sealed: maintain the partition soon."""
         self._queue.put((handle, partition))
         self._start()
 
     def appended(self, handle: TopicHandle) -> None:
-        """Rows were appended to a topic that keeps them only for some time."""
+        """Rows were appended to a topic with retention by age: maintain it periodically."""
         if handle.topic.name not in self._ageing:
             self._ageing[handle.topic.name] = weakref.ref(handle)
             self._start()
 
     def close(self) -> None:
-        """Finish what is begun, leave the rest to the next process."""
+        """Finish the current partition, and leave the others to the next process."""
         if self._thread is not None:
             while not self._queue.empty():
                 with contextlib.suppress(queue.Empty):
@@ -292,7 +292,7 @@ class Tidier:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="headwater-tidy", daemon=True)
+                    self._thread = threading.Thread(target=self._run, name="headwater-maintenance", daemon=True)
                     self._thread.start()
 
     def _run(self) -> None:
@@ -300,29 +300,29 @@ class Tidier:
             try:
                 item = self._queue.get(timeout=AGEING_SECONDS)
             except queue.Empty:
-                self._look_at_ageing()
+                self._maintain_ageing()
                 continue
             if item is None:
                 return
-            self._tidy(*item)
+            self._maintain(*item)
 
-    def _look_at_ageing(self) -> None:
+    def _maintain_ageing(self) -> None:
         for name, reference in list(self._ageing.items()):
             handle = reference()
             if handle is None or handle.deleted:
                 del self._ageing[name]
                 continue
             for partition in handle.partitions():
-                self._tidy(handle, partition)
+                self._maintain(handle, partition)
 
-    def _tidy(self, handle: TopicHandle, partition: Partition) -> None:
+    def _maintain(self, handle: TopicHandle, partition: Partition) -> None:
         log = self._log()
         if log is None or log.closed:
             return
         try:
-            tidy_partition(handle, partition, clock=log.clock)
+            maintain_partition(handle, partition, clock=log.clock)
         except HeadwaterError as error:
-            # Appends go on; the same error meets whoever reads there, and `headwater log verify` reports it.
+            # Appends continue; a reader of these rows gets the same error, and `headwater log verify` reports it.
             self.errors.append(error)
         except OSError as error:
             if not handle.deleted and not log.closed:
