@@ -49,7 +49,7 @@ class EventTimeOperator:
         Its name stays that of the operator as it was written: a new `delay` of the topic must not lose its state.
         """
         # Any: fields of the operator.
-        changes: dict[str, Any] = {"time": event_time_of(rows, self.time, operator=self.name or type(self).__name__)}
+        changes: dict[str, Any] = {"time": event_time_of(rows, self.time, operator=type(self).__name__)}
         if getattr(self, "late", None) == "drop" and is_wanted("late"):
             changes["late"] = "side_output"
         return replace(self, name=self.called, **changes)

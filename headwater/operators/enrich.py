@@ -139,7 +139,7 @@ class Enrich:
         """With the settings of the time that `as_of` names, and the side output that the app wants."""
         if self.as_of is None:
             return self
-        as_of = event_time_of(rows, self.as_of, operator=self.name or "Enrich")
+        as_of = event_time_of(rows, self.as_of, operator="Enrich")
         late: Late = "side_output" if is_wanted("late") else self.late
         return replace(self, as_of=as_of, late=late, name=self.name or default_name(self))
 

@@ -30,6 +30,7 @@ from headwater.engine.operator import EventTimeOperator, event_time_of
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply
 from headwater.engine.time_index import Line, Pairs, in_order
+from headwater.engine.time_metadata import carried_times
 from headwater.engine.window_spans import LONGEST_SECONDS
 from headwater.errors import ArgumentInvalid
 from headwater.operators.errors import unbounded
@@ -106,10 +107,12 @@ class IntervalJoin(EventTimeOperator):
         return apply(make, left, right, partitions=self.partitions)
 
     def resolved(self, rows: DataFrame) -> Self:
-        """With the event times of both inputs: a name that is given for one holds for the other, too."""
-        given = self.time.column if isinstance(self.time, EventTime) else self.time
-        other_time = event_time_of(self.checked_other(), self.other_time or given, operator=self.name or "IntervalJoin")
-        return replace(super().resolved(rows), other_time=other_time)
+        """With the event times of both inputs. One that is given for the rows holds for `other`, too, if it has no own."""
+        other, join = self.checked_other(), super().resolved(rows)
+        other_time = self.other_time
+        if other_time is None and self.time is not None:
+            other_time = carried_times(other.schema).get(join.event_time.column, join.event_time)
+        return replace(join, other_time=event_time_of(other, other_time, operator="IntervalJoin"))
 
     @property
     def times(self) -> tuple[EventTime, EventTime]:

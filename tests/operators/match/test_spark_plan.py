@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater.engine.errors import EventTimeUnknown
 from headwater.engine.spark_plan import applied_operators
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Match
@@ -63,7 +64,7 @@ def test_only_the_columns_that_are_needed_travel(spark: SparkSession) -> None:
     [
         (lambda: Match("PATTERN (A B) DEFINE A AS amont > 1", time="at"), PatternInvalid, "amont"),
         (lambda: Match("PATTERN (A B", time="at"), PatternInvalid, "line 1"),
-        (lambda: Match("PATTERN (A B)"), ArgumentInvalid, "ORDER BY"),
+        (lambda: Match("PATTERN (A B)"), EventTimeUnknown, "^Match needs the event time"),
         (lambda: Match("ORDER BY at PATTERN (A B)", time="id"), ArgumentInvalid, "what ORDER BY says"),
         (
             lambda: Match("PARTITION BY key PATTERN (A B)", time="at", by="id"),

@@ -51,14 +51,13 @@ def of_pairs(rows: Rows) -> list[tuple[Any, ...]]:
 
 def joined_within(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
     settings: dict[str, Any] = {
-        "late_by": 5,
+        "time": EventTime("at", delay=5, future_max=None),
         "allowed_lateness": 4,
         "suffix": "_click",
-        "ahead": None,
         "name": "joined",
     }
     return impressions.transform(
-        IntervalJoin(clicks, on={"user": "visitor"}, time="at", before=5, after=15, how="outer", **settings)
+        IntervalJoin(clicks, on={"user": "visitor"}, before=5, after=15, how="outer", **settings)
     )
 
 
