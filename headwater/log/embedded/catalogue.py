@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.config import Config
 from headwater.errors import Closed, NotFound, StorageError, did_you_mean
+from headwater.faults import reach
 from headwater.filelock import SECONDS_MAX, FileLock, wait_for_lock
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import (
     FILES_EACH,
     files_max,

@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, Locked, NotFound
+from headwater.faults import reach
 from headwater.filelock import SECONDS_MAX, FileLock
 from headwater.log.embedded.commit_log import (
     FINISHED,
@@ -54,7 +55,6 @@ from headwater.log.embedded.commit_log import (
     framed,
     unframed,
 )
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
 from headwater.log.embedded.partition import Partition

@@ -25,14 +25,12 @@ from headwater.log.clients import ClientSet, Consumer, Producer
 from headwater.log.embedded import maintenance
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits
-from headwater.log.embedded.cursor import EmbeddedCursor
 from headwater.log.embedded.files import dump_checked, load_checked, make_folders, replace_file, storage_error
-from headwater.log.embedded.groups import EmbeddedGroups
+from headwater.log.embedded.groups import EmbeddedGroups, OffsetTable
 from headwater.log.embedded.membership import GroupFolder, Membership
-from headwater.log.embedded.offsets import OffsetTable
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.reader import TopicRead, TopicReader
+from headwater.log.embedded.reader import EmbeddedCursor, TopicRead, TopicReader
 from headwater.log.embedded.stage import Stage, Staged
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
@@ -380,8 +378,8 @@ class EmbeddedLog(LocalLog):
         report = maintenance.MaintenanceReport()
         for name in names:
             for partition in self.handle(name).partitions():
-                report += maintenance.maintain_partition(
-                    self.handle(name), partition, clock=self.clock, compact=compact, seal=seal, wait=True
+                maintenance.maintain_partition(
+                    self.handle(name), partition, report, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,9 +118,8 @@ class Registry:
 class PartitionProducers:
     """The last batches of each idempotent producer in one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool], complete: bool = True) -> None:
+    def __init__(self, folder: Path, *, complete: bool = True) -> None:
         self._folder = folder
-        self._is_committed = is_committed
         #: Whether to raise if a snapshot that is needed is missing.
         self._complete = complete
         self._batches: dict[int, deque[Batch]] = {}

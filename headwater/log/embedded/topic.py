@@ -143,7 +143,7 @@ class TopicHandle:
 
     def last_offset_of(self, number: int, key: tuple[Any, ...], tail: Tail) -> int:
         """The offset of the last row of a key, -1 for none. The caller holds the append lock of the partition."""
-        from headwater.log.embedded.keys import KeyOffsets  # that module imports this one
+        from headwater.log.embedded.writer import KeyOffsets  # that module imports this one
 
         partition = self.partition(number)
         partition.sync_to(tail.offset)  # rows that are not synced yet count too
