@@ -16,13 +16,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import Closed, NotFound
 from headwater.faults import reach, watched
-from headwater.filelock import SECONDS_MAX, FileLock
+from headwater.filelock import FileLock
 from headwater.log.embedded import recovery
 from headwater.log.embedded.files import (
     RESERVED_FROM_BYTES,
@@ -58,6 +59,20 @@ INDEXES_KEPT = 16
 COPY_BYTES = 1024 * 1024
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogContext:
+    """What all topics and partitions of a log share."""
+
+    root: Path
+    log_id: str
+    archive: Path
+    clock: Clock
+    read_only: bool
+    lock_seconds_max: float
+    #: Whether the transaction with this number is committed.
+    is_committed: Callable[[int], bool]
+
+
 class Identity(NamedTuple):
     """The idempotent producer of an append: its id and epoch, and the sequence of this batch."""
 
@@ -85,26 +100,23 @@ class Partition:
         number: int,
         folder: Path,
         state: StateFile,
+        context: LogContext,
         *,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        quarantine: Path,
-        read_only: bool = False,
-        floor: int = 0,
-        lock_seconds_max: float = SECONDS_MAX,
+        floor: int,
     ) -> None:
         self._topic = topic
         self.number = number
         self.folder = folder
         self.state = state
-        self.clock = clock
-        self.is_committed = is_committed
-        self.quarantine = quarantine
-        self.read_only = read_only
+        self.clock = context.clock
+        self.is_committed = context.is_committed
+        self.quarantine = context.root / "quarantine"
+        self.read_only = context.read_only
+        #: The first offset of a topic in memory since the last boot; 0 for other topics.
         self.floor = floor
-        self.append_lock = FileLock(folder / "append.lock", seconds_max=lock_seconds_max)
-        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=lock_seconds_max)
-        self.maintenance_lock = FileLock(folder / "tidy.lock", seconds_max=lock_seconds_max)
+        self.append_lock = FileLock(folder / "append.lock", seconds_max=context.lock_seconds_max)
+        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=context.lock_seconds_max)
+        self.maintenance_lock = FileLock(folder / "tidy.lock", seconds_max=context.lock_seconds_max)
         self.keys: KeyOffsets | None = None
         #: Maintenance has considered all sealed segments before this offset for coalescing; they do not change any more.
         self.coalesced_to = 0

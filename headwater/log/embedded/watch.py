@@ -10,12 +10,13 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headwater.log.clients.groups import Sign
 
 #: Without inotify (another system, or no instances left for the user) a wait is a short sleep.
 NAP_SECONDS_MAX = 0.005
+_SIGNS: tuple[Sign, ...] = get_args(Sign)
 
 
 class Watch:
@@ -63,7 +64,7 @@ class Watch:
             return self._read(0)
         if self._inotify is None:
             time.sleep(min(seconds, NAP_SECONDS_MAX))
-            return {"rows", "topics", "state", "members"}
+            return set(_SIGNS)
         return self._read(max(1, int(seconds * 1000)))
 
     def touched(self, *, seconds: float) -> set[Path] | None:
@@ -94,13 +95,13 @@ class Watch:
 
     def _read(self, milliseconds: int) -> set[Sign]:
         if self._inotify is None:
-            return {"rows", "topics", "state", "members"}
+            return set(_SIGNS)
         signs: set[Sign] = set()
         for event in self._inotify.read(timeout=milliseconds):
             if event.wd in self._signs:
                 signs.add(self._signs[event.wd][1])
             elif event.wd < 0:  # the kernel's queue has overflowed: anything may have changed
-                signs |= {"rows", "topics", "state", "members"}
+                signs.update(_SIGNS)
         return signs
 
 
@@ -147,12 +148,12 @@ def _mask(sign: Sign) -> int:
     return masks[sign]
 
 
-# -- one wait of a reader -------------------------------------------------------------------------------------------------
+# -- one wait of a reader -----------------------------------------------------------------------------------------------
 
 #: The longest sleep between two checks. The transaction of a killed writer sends no signal and is found by a check; other
 #: writes wake the reader at once.
 CHECK_SECONDS_MAX = 1.0
-HAS_INOTIFY = sys.platform.startswith("linux")
+POLL_SECONDS = 0.002
 
 
 def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: float | None) -> bool:
@@ -160,52 +161,33 @@ def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: f
     if condition():
         return True
     deadline = None if seconds is None else time.monotonic() + seconds
-    wait = _wait_by_inotify if HAS_INOTIFY else _wait_by_polling
-    return wait(condition, paths, deadline)
-
-
-def _remaining(deadline: float | None) -> float:
-    if deadline is None:
-        return CHECK_SECONDS_MAX
-    return min(CHECK_SECONDS_MAX, deadline - time.monotonic())
-
-
-def _wait_by_inotify(condition: Callable[[], bool], paths: Sequence[Path], deadline: float | None) -> bool:
+    sleeper = _sleeper_of(paths)
     try:
-        sleeper = _take()
-    except OSError:  # the user has no inotify instances left: polling is slower, but correct
-        return _wait_by_polling(condition, paths, deadline)
-    try:
-        try:
-            sleeper.watch(paths)
-        except OSError:
-            return _wait_by_polling(condition, paths, deadline)
         while not condition():
-            left = _remaining(deadline)
+            left = CHECK_SECONDS_MAX
+            if deadline is not None:
+                left = min(left, deadline - time.monotonic())
             if left <= 0:
                 return False
-            sleeper.sleep(left)
+            if sleeper is None:
+                time.sleep(min(POLL_SECONDS, left))
+            else:
+                sleeper.sleep(left)
         return True
     finally:
-        _idle.append(sleeper)
-
-
-def _take() -> _Sleeper:
-    try:
-        return _idle.pop()
-    except IndexError:
-        return _Sleeper()
+        if sleeper is not None:
+            _idle.append(sleeper)
 
 
 class _Sleeper:
     """An inotify instance and its watches. It is reused by the next wait: closing one takes the kernel 20 ms."""
 
     def __init__(self) -> None:
-        from inotify_simple import INotify, flags
+        from inotify_simple import INotify
 
         # Any: `inotify_simple` has no types.
         self._inotify: Any = INotify()
-        self._mask = flags.MODIFY | flags.DELETE_SELF | flags.MOVE_SELF
+        self._mask = _mask("rows")
         self._watched: set[int] = set()
 
     def watch(self, paths: Sequence[Path]) -> None:
@@ -228,6 +210,23 @@ class _Sleeper:
 _idle: list[_Sleeper] = []
 
 
+def _sleeper_of(paths: Sequence[Path]) -> _Sleeper | None:
+    """An instance that watches these files; None if that is not possible: polling is slower, but correct."""
+    if sys.platform != "linux":
+        return None
+    sleeper: _Sleeper | None = None
+    try:
+        with contextlib.suppress(IndexError):
+            sleeper = _idle.pop()
+        sleeper = sleeper or _Sleeper()
+        sleeper.watch(paths)
+    except OSError:  # the user has no inotify instances left, or a file is missing
+        if sleeper is not None:
+            _idle.append(sleeper)
+        return None
+    return sleeper
+
+
 def _forget_idle() -> None:
     # A forked child starts with none: it would consume the events of its parent.
     while _idle:
@@ -237,12 +236,3 @@ def _forget_idle() -> None:
 atexit.register(_forget_idle)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_idle)
-
-
-def _wait_by_polling(condition: Callable[[], bool], _paths: Sequence[Path], deadline: float | None) -> bool:
-    while not condition():
-        left = _remaining(deadline)
-        if left <= 0:
-            return False
-        time.sleep(min(0.002, left))
-    return True
