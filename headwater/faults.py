@@ -8,6 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Points of the log.
+CRASH_POINTS = (
+    "append.locked",
+    "append.half",
+    "append.written",
+    "append.published",
+    "sync.before",
+    "sync.synced",
+    "sync.published",
+    "roll.synced",
+    "roll.created",
+    "roll.published",
+    "retention.recorded",
+    "retention.marked",
+    "retention.unlinked",
+    "compaction.written",
+    "compaction.published",
+    "compaction.unlinked",
+    "prepare.written",
+    "prepare.published",
+    "commit.written",
+    "commit.synced",
+    "commit.recording",
+    "commit.durable",
+    "commit.copied",
+    "commit.recorded",
+    "commit.flipped",
+    "commit.finished",
+    "offsets.appended",
+    "topic.made",
+    "topic.published",
+    "topic.marked",
+    "topic.buried",
+)
+
+#: Points of a batch of the topic sink, in its tasks and its driver.
+SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
+
 #: Points of a batch of a streaming query, in order.
 QUERY_CRASH_POINTS = (
     "source.planned",

@@ -16,8 +16,7 @@ from fastapi import APIRouter, Request
 from headwater.errors import NotFound
 from headwater.http.forms import Join, MemberCommit, Release
 from headwater.log import Place, Start
-from headwater.log.clients.groups import Membership
-from headwater.log.clients.positions import resolve
+from headwater.log.clients.groups import Membership, resolve
 from headwater.log.errors import MemberFenced
 from headwater.log.remote.wire import start_from_text
 from headwater.services.callers import Caller

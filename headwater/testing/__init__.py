@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.faults import QUERY_CRASH_POINTS
-from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
+from headwater.faults import CRASH_POINTS, QUERY_CRASH_POINTS, SINK_CRASH_POINTS
 from headwater.testing.crash import (
     CrashAt,
     Ended,

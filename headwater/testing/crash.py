@@ -21,13 +21,14 @@ from typing import Self
 
 from headwater.faults import (
     ALERT_CRASH_POINTS,
+    CRASH_POINTS,
     DELIVERY_CRASH_POINTS,
     LETTER_CRASH_POINTS,
     QUERY_CRASH_POINTS,
+    SINK_CRASH_POINTS,
     VIEW_CRASH_POINTS,
     install,
 )
-from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
 
 ENVIRONMENT_NAME = "HEADWATER_TEST_CRASH_AT"
 ALL_POINTS: tuple[str, ...] = (

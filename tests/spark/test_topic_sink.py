@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid, ColumnMisfit, NotFound, RowInvalid, UsageError
+from headwater.faults import SINK_CRASH_POINTS
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
-from headwater.log.embedded.faults import SINK_CRASH_POINTS
 from headwater.log.errors import ProducerFenced
 from headwater.sinks import TopicSink
 from headwater.testing import CrashAt, run_until_killed

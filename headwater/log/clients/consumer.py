@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, NotFound
-from headwater.log.clients.groups import Membership, Sign, by_topic
-from headwater.log.clients.positions import lag_of, resolve
+from headwater.log.clients.groups import Membership, Sign, by_topic, lag_of, resolve
 from headwater.log.errors import MemberFenced, OffsetExpired, ReadOnly
 from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Offsets, Place, Start
 from headwater.log.topic_rules import check_name

@@ -16,11 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.clock import Clock
 from headwater.config import Config
 from headwater.errors import Closed, NotFound, StorageError, did_you_mean
-from headwater.filelock import SECONDS_MAX, FileLock, wait_for_lock
-from headwater.log.embedded.faults import reach
+from headwater.faults import reach
+from headwater.filelock import FileLock, wait_for_lock
 from headwater.log.embedded.files import (
     FILES_EACH,
     files_max,
@@ -30,7 +29,7 @@ from headwater.log.embedded.files import (
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.embedded.topic import Recent, TopicHandle, dump_topic, load_topic
 from headwater.log.errors import FileCorrupt, ReadOnly, TopicExists
@@ -42,26 +41,9 @@ from headwater.schema import evolve, parse_schema
 class Catalogue:
     """All topics of a log."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        log_id: str,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        read_only: bool,
-        archive: Path,
-        open_partitions_max: int,
-        lock_seconds_max: float = SECONDS_MAX,
-    ) -> None:
-        self._lock_seconds_max = lock_seconds_max
-        self._root = root
-        self._folder = root / "topics"
-        self._log_id = log_id
-        self._clock = clock
-        self._is_committed = is_committed
-        self._read_only = read_only
-        self._archive = archive
+    def __init__(self, context: LogContext, *, open_partitions_max: int) -> None:
+        self._context = context
+        self._folder = context.root / "topics"
         self._handles: weakref.WeakValueDictionary[str, TopicHandle] = weakref.WeakValueDictionary()
         open_max = min(open_partitions_max, max(1, files_max() // FILES_EACH))
         self._recent_handles: Recent[TopicHandle] = Recent(open_max)
@@ -110,7 +92,7 @@ class Catalogue:
             id=uuid.uuid4().hex,
             schema=columns,
             schemaless=schema is None,
-            created_us=self._clock.now_us(),
+            created_us=self._context.clock.now_us(),
             **vars(TopicConfig.of(settings, config)),
         )
         check_columns(name, columns, key=wanted.key, time=wanted.time_column)
@@ -180,18 +162,14 @@ class Catalogue:
         """Replace `topic.json` by the result of `change`; every process reads it at its next call."""
         self._writable()
         handle = self.get(name)
-        lock = FileLock(handle.folder / "topic.lock", seconds_max=self._lock_seconds_max)
-        try:
-            with lock:
-                handle.reload()
-                topic, schemas = change(handle.topic, dict(handle.schemas))
-                if topic.partitions > handle.topic.partitions:
-                    handle.state.grow(topic.partitions)
-                with storage_errors(handle.folder):
-                    replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
-                handle.state.set_counters(handle.state.counters()[0] + 1, 0)
-        finally:
-            lock.close()
+        with FileLock(handle.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
+            handle.reload()
+            topic, schemas = change(handle.topic, dict(handle.schemas))
+            if topic.partitions > handle.topic.partitions:
+                handle.state.grow(topic.partitions)
+            with storage_errors(handle.folder):
+                replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
+            handle.state.set_counters(handle.state.counters()[0] + 1, 0)
         return handle.current()
 
     def delete(self, name: str) -> None:
@@ -224,7 +202,7 @@ class Catalogue:
         grave = self._folder / f".deleted-{uuid.uuid4().hex}"
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            wait_for_lock(descriptor, self._folder, seconds_max=self._lock_seconds_max)
+            wait_for_lock(descriptor, self._folder, seconds_max=self._context.lock_seconds_max)
             if _id_of(folder) == topic_id:
                 os.rename(folder, grave)
         finally:
@@ -261,34 +239,21 @@ class Catalogue:
                 raise FileCorrupt(path=str(folder / "topic.json"), why="it is gone, but rows of the topic are there")
             raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
         try:
-            handle = self._handle_of(folder)
+            handle = TopicHandle(folder, self._context, recent=self._recent_partitions)
         except FileNotFoundError:  # it was deleted in the meantime, and perhaps created again
             if not (folder / "topic.json").exists():
                 raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names())) from None
-            handle = self._handle_of(folder)
+            handle = TopicHandle(folder, self._context, recent=self._recent_partitions)
         if handle.deleted:  # by a process that died, or is about to rename it
             handle.close()
-            if not self._read_only:
+            if not self._context.read_only:
                 shutil.rmtree(self._bury(folder, handle.topic.id), ignore_errors=True)
             raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
         return handle
 
-    def _handle_of(self, folder: Path) -> TopicHandle:
-        return TopicHandle(
-            folder,
-            recent=self._recent_partitions,
-            archive=self._archive,
-            clock=self._clock,
-            is_committed=self._is_committed,
-            root=self._root,
-            log_id=self._log_id,
-            read_only=self._read_only,
-            lock_seconds_max=self._lock_seconds_max,
-        )
-
     def _writable(self) -> None:
-        if self._read_only:
-            raise ReadOnly(path=str(self._root))
+        if self._context.read_only:
+            raise ReadOnly(path=str(self._context.root))
 
 
 def _id_of(folder: Path) -> str | None:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.log.embedded.faults import reach
+from headwater.faults import reach
 from headwater.log.embedded.files import OpenFile, make_folders, open_file, replace_file, storage_errors, sync_folder
 from headwater.log.embedded.state import boot_mark
 from headwater.log.errors import CommitLogCorrupt

@@ -38,9 +38,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.clock import Clock
 from headwater.errors import HeadwaterError, Locked, NotFound
-from headwater.filelock import SECONDS_MAX, FileLock
+from headwater.faults import reach
+from headwater.filelock import FileLock
+from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commit_log import (
     FINISHED,
     INTENT,
@@ -54,10 +55,9 @@ from headwater.log.embedded.commit_log import (
     framed,
     unframed,
 )
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import walk
 from headwater.log.embedded.state import Tail
@@ -81,28 +81,17 @@ class Part(NamedTuple):
 class Commits:
     """Commits transactions, and resolves those of dead processes."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        clock: Clock,
-        partition: Callable[[str, int], Partition],
-        every_partition: Callable[[], list[Partition]],
-        registry: Registry,
-        read_only: bool,
-        lock_seconds_max: float = SECONDS_MAX,
-    ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._partition = partition
-        self._every_partition = every_partition
+    def __init__(self, context: LogContext, catalogue: Catalogue, registry: Registry) -> None:
+        self._folder = folder = context.root / "transactions"
+        self._clock = context.clock
+        self._catalogue = catalogue
         self._registry = registry
-        self._read_only = read_only
-        self._lock_seconds_max = lock_seconds_max
-        self._lock = FileLock(folder / "lock", seconds_max=lock_seconds_max)
+        self._read_only = context.read_only
+        self._lock_seconds_max = context.lock_seconds_max
+        self._lock = FileLock(folder / "lock", seconds_max=context.lock_seconds_max)
         self._shorten_from = 0
-        self._state = CommitState(folder / "state", read_only=read_only)
-        self._records = CommitLog(folder, self._state, read_only=read_only)
+        self._state = CommitState(folder / "state", read_only=context.read_only)
+        self._records = CommitLog(folder, self._state, read_only=context.read_only)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -234,7 +223,10 @@ class Commits:
         number = 0
         with ExitStack() as locks:
             for part in parts:
-                self._take(locks, part.topic, part.partition)
+                partition = self._partition(part.topic, part.partition)
+                partition.make()
+                locks.enter_context(partition.append_lock)
+                partition.check_alive()
             try:
                 # Under the append locks, so that shortening the commit log never passes this number. Another process
                 # may use the same serial, hence the random bits.
@@ -290,11 +282,8 @@ class Commits:
             raise
         return _appended(record, duplicate=False)
 
-    def _take(self, locks: ExitStack, topic: str, number: int) -> None:
-        partition = self._partition(topic, number)
-        partition.make()
-        locks.enter_context(partition.append_lock)
-        partition.check_alive()
+    def _partition(self, topic: str, number: int) -> Partition:
+        return self._catalogue.get(topic).partition(number)
 
     def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
         intent, _, _ = self._state.counters()
@@ -406,10 +395,11 @@ class Commits:
     def _shorten(self) -> None:
         # An old number is only needed to recover a tail. Recover all tails, and record the horizon from which numbers are
         # needed again. A commit in progress, whose number may be older, holds the locks of its partitions.
-        for partition in self._every_partition():
-            if not partition.try_recover():
-                return
-            partition.state.sync()
+        for name in self._catalogue.names(internal=True):
+            for partition in self._catalogue.get(name).partitions():
+                if not partition.try_recover():
+                    return
+                partition.state.sync()
         self._forget_committed_files()
         kept = [{**record, "old": True} for record in self._records.last.values()]
         self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])

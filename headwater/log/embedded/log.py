@@ -25,14 +25,12 @@ from headwater.log.clients import ClientSet, Consumer, Producer
 from headwater.log.embedded import maintenance
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits
-from headwater.log.embedded.cursor import EmbeddedCursor
 from headwater.log.embedded.files import dump_checked, load_checked, make_folders, replace_file, storage_error
-from headwater.log.embedded.groups import EmbeddedGroups
+from headwater.log.embedded.groups import EmbeddedGroups, OffsetTable
 from headwater.log.embedded.membership import GroupFolder, Membership
-from headwater.log.embedded.offsets import OffsetTable
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext
 from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.reader import TopicRead, TopicReader
+from headwater.log.embedded.reader import EmbeddedCursor, TopicRead, TopicReader
 from headwater.log.embedded.stage import Stage, Staged
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
@@ -93,28 +91,19 @@ class EmbeddedLog(LocalLog):
         config, clock = self.config, self.clock
         self._stale = False
         registry = Registry(self.path / "producers", lock_seconds_max=config.lock_seconds_max)
-        # The two depend on each other: the recovery of a partition asks which transactions were committed.
+        # Catalogue and commits depend on each other: the recovery of a partition asks which transactions were committed.
         commits: Commits | None = None
-        self._catalogue = Catalogue(
-            self.path,
+        context = LogContext(
+            root=self.path,
             log_id=self.id,
-            clock=clock,
-            is_committed=lambda number: commits is not None and commits.is_committed(number),
-            read_only=self.read_only,
             archive=config.archive_dir or self.path / "archive",
-            open_partitions_max=config.open_partitions_max,
-            lock_seconds_max=config.lock_seconds_max,
-        )
-        commits = Commits(
-            self.path / "transactions",
             clock=clock,
-            partition=lambda topic, number: self._catalogue.get(topic).partition(number),
-            every_partition=self._every_partition,
-            registry=registry,
             read_only=self.read_only,
             lock_seconds_max=config.lock_seconds_max,
+            is_committed=lambda number: commits is not None and commits.is_committed(number),
         )
-        self._commits = commits
+        self._catalogue = Catalogue(context, open_partitions_max=config.open_partitions_max)
+        self._commits = commits = Commits(context, self._catalogue, registry)
         self._maintenance = maintenance.MaintenanceThread(self)
         self._writer = Writer(self._catalogue, registry, self._maintenance, config=config, clock=clock)
         self._reader = TopicReader(commits, read_only=self.read_only, check_open=self._check_open)
@@ -380,8 +369,8 @@ class EmbeddedLog(LocalLog):
         report = maintenance.MaintenanceReport()
         for name in names:
             for partition in self.handle(name).partitions():
-                report += maintenance.maintain_partition(
-                    self.handle(name), partition, clock=self.clock, compact=compact, seal=seal, wait=True
+                maintenance.maintain_partition(
+                    self.handle(name), partition, report, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
 
@@ -428,10 +417,6 @@ class EmbeddedLog(LocalLog):
         self._check_open()
         if self.read_only:
             raise ReadOnly(path=str(self.path))
-
-    def _every_partition(self) -> list[Partition]:
-        names = self._catalogue.names(internal=True)
-        return [partition for name in names for partition in self.handle(name).partitions()]
 
     def _make_or_check(self, create: bool) -> str:
         mark = self.path / "headwater.json"

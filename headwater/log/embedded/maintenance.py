@@ -14,26 +14,31 @@ import shutil
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater.log.embedded import compaction, rewrite
-from headwater.log.embedded.faults import reach
-from headwater.log.embedded.files import make_folder, open_file, replace_file, storage_error, sync_folder
-from headwater.log.embedded.partition import Partition
+from headwater.faults import reach
+from headwater.log.embedded import rewrite
+from headwater.log.embedded.files import (
+    make_folder,
+    open_file,
+    replace_file,
+    storage_error,
+    storage_errors,
+    sync_folder,
+)
+from headwater.log.embedded.partition import COPY_BYTES, Partition
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
-    Segment,
     SegmentMap,
     frames_to,
     list_segments,
     recorded_starts,
-    segment_header,
     segment_path,
+    start_path,
     walk,
 )
 from headwater.log.embedded.topic import TopicHandle
@@ -45,136 +50,61 @@ if TYPE_CHECKING:
 #: The interval at which retention by age is applied.
 AGEING_SECONDS = 30.0
 
-COPY_BYTES = 1024 * 1024
-
 
 @dataclass
 class MaintenanceReport:
-    """The work of one maintenance run."""
+    """The work of a maintenance run."""
 
     segments_expired: int = 0
     bytes_expired: int = 0
     segments_coalesced: int = 0
     rows_compacted: int = 0
 
-    def __add__(self, other: MaintenanceReport) -> MaintenanceReport:
-        return MaintenanceReport(
-            self.segments_expired + other.segments_expired,
-            self.bytes_expired + other.bytes_expired,
-            self.segments_coalesced + other.segments_coalesced,
-            self.rows_compacted + other.rows_compacted,
-        )
-
 
 def maintain_partition(
     handle: TopicHandle,
     partition: Partition,
+    report: MaintenanceReport,
     *,
     clock: Clock,
     compact: bool = True,
     seal: bool = False,
     wait: bool = False,
-) -> MaintenanceReport:
+) -> None:
     """Maintain one partition. If another process holds its maintenance lock, wait for it (`wait`) or do nothing."""
-    report = MaintenanceReport()
     if not partition.folder.is_dir():
-        return report
+        return
     if wait:
         partition.maintenance_lock.__enter__()
     elif not partition.maintenance_lock.try_acquire():
-        return report
+        return
     try:
-        remove_leftovers(partition)
+        _remove_leftovers(partition)
         _roll_if_due(handle, partition, clock=clock, seal=seal)
         _expire(handle, partition, report, now_us=clock.now_us())
-        sealed, offset_next = _sealed(partition)
-        if compact and handle.current().compact and (seal or compaction.is_dirty(sealed)):
-            report.rows_compacted = compaction.compact(handle, partition, sealed, offset_next, now_us=clock.now_us())
-            sealed, offset_next = _sealed(partition)
-        for segment, end in zip(sealed, _ends(sealed, offset_next), strict=True):
+        sealed = _sealed(partition)
+        is_dirty = any(not segment.rewritten for segment, _ in sealed)  # one was sealed since the last compaction
+        if compact and handle.current().compact and (seal or is_dirty):
+            report.rows_compacted += rewrite.compact(handle, partition, sealed, now_us=clock.now_us())
+            sealed = _sealed(partition)
+        for segment, end in sealed:
             if segment.base < partition.coalesced_to or segment.rewritten:
                 continue
-            if rewrite.coalesce(handle, partition, segment, end):
+            if rewrite.coalesce(handle, partition, (segment, end)):
                 report.segments_coalesced += 1
-        partition.coalesced_to = offset_next
+        if sealed:
+            partition.coalesced_to = sealed[-1][1]
     finally:
         partition.maintenance_lock.release()
-    return report
 
 
-def remove_leftovers(partition: Partition) -> list[Path]:
+def _remove_leftovers(partition: Partition) -> None:
     """Delete the files of a rewrite whose process died. The caller holds the maintenance lock."""
     _, superseded = list_segments(partition.folder)
     if superseded:
         sync_folder(partition.folder)  # the process that renamed the rewritten one may have died before it synced
-    found = [segment.path for segment in superseded] + list(partition.folder.glob(".*.log.tmp"))
-    for path in found:
+    for path in [*(segment.path for segment in superseded), *partition.folder.glob(".*.log.tmp")]:
         path.unlink(missing_ok=True)
-    return found
-
-
-def expiry_us(handle: TopicHandle, segment_last_us: int) -> int | None:
-    """When retention by age deletes a segment whose last row was appended at `segment_last_us`; None for never."""
-    seconds = handle.topic.retention.seconds_max
-    return None if seconds is None else segment_last_us + round(seconds * 1e6)
-
-
-def last_appended_us(segment: Segment, offset_next: int) -> int:
-    """When the last frame of a sealed segment was appended; 0 for one without frames."""
-    last = 0
-    for _, header in frames_to(SegmentMap(segment.path), segment, offset_next):
-        last = header.appended_at_us
-    return last
-
-
-def expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: Clock) -> Expiry:
-    """When retention deletes the segment of `offset`, by age and by bytes."""
-    try:
-        return _expiry_of(handle, partition, offset, clock=clock)
-    except FileNotFoundError:  # deleted in the meantime
-        return Expiry(offset_next=partition.start(), oldest=True, seconds=0.0, used=1.0)
-
-
-def _expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: Clock) -> Expiry:
-    retention = handle.current().retention
-    visible = partition.visible()
-    chain = partition.segments()
-    ends = [*(segment.base for segment in chain[1:]), visible.offset] if chain else []
-    at = next((index for index, end in enumerate(ends) if offset < end), None)
-    if at is None:
-        return Expiry(offset_next=visible.offset, oldest=False, seconds=None, used=0.0)
-    seconds, used = None, 0.0
-    if retention.seconds_max is not None and not handle.topic.compact:
-        limit = visible.position if chain[at].base == visible.segment else None
-        due_us = expiry_us(handle, _last_appended_us(partition, chain[at], limit)) or 0
-        seconds = max(0.0, (due_us - clock.now_us()) / 1e6)
-        used = 1 - seconds / retention.seconds_max
-    if retention.bytes_max is not None:
-        # A segment is deleted when it and all later ones together exceed the limit.
-        used = max(used, sum(segment.path.stat().st_size for segment in chain[at:]) / retention.bytes_max)
-    return Expiry(offset_next=ends[at], oldest=at == 0, seconds=seconds, used=used)
-
-
-def _last_appended_us(partition: Partition, segment: Segment, limit: int | None) -> int:
-    mapped = SegmentMap(segment.path)
-    entries = partition.index_of(mapped, mapped.length if limit is None else limit).entries()
-    return entries[-1].appended_at_us if entries else 0
-
-
-def _sealed(partition: Partition) -> tuple[list[Segment], int]:
-    """All segments but the active one, and the base of the active one."""
-    chain = partition.segments()
-    if not chain:
-        return [], 0
-    written = partition.state.written(partition.number)
-    if written is None:
-        return [], chain[0].base
-    sealed = [segment for segment in chain if segment.base < written.segment]
-    return sealed, written.segment
-
-
-def _ends(sealed: Sequence[Segment], offset_next: int) -> list[int]:
-    return [*(segment.base for segment in sealed[1:]), offset_next] if sealed else []
 
 
 def _roll_if_due(handle: TopicHandle, partition: Partition, *, clock: Clock, seal: bool) -> None:
@@ -194,16 +124,53 @@ def _roll_if_due(handle: TopicHandle, partition: Partition, *, clock: Clock, sea
         partition.roll(tail)
 
 
+def _sealed(partition: Partition) -> list[rewrite.Sealed]:
+    """All segments but the active one, each with the offset at which it ends."""
+    written = partition.state.written(partition.number)
+    if written is None:
+        return []
+    sealed = [segment for segment in partition.segments() if segment.base < written.segment]
+    ends = [*(segment.base for segment in sealed[1:]), written.segment]
+    return list(zip(sealed, ends, strict=False))
+
+
+# -- retention ----------------------------------------------------------------------------------------------------------
+
+
+def expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: Clock) -> Expiry:
+    """When retention deletes the segment of `offset`, by age and by bytes."""
+    retention = handle.current().retention
+    try:
+        visible = partition.visible()
+        chain = partition.segments()
+        ends = [*(segment.base for segment in chain[1:]), visible.offset] if chain else []
+        at = next((index for index, end in enumerate(ends) if offset < end), None)
+        if at is None:
+            return Expiry(offset_next=visible.offset, oldest=False, seconds=None, used=0.0)
+        seconds, used = None, 0.0
+        if retention.seconds_max is not None and not handle.topic.compact:
+            mapped = SegmentMap(chain[at].path)
+            limit = visible.position if chain[at].base == visible.segment else mapped.length
+            entries = partition.index_of(mapped, limit).entries()
+            due_us = (entries[-1].appended_at_us if entries else 0) + round(retention.seconds_max * 1e6)
+            seconds = max(0.0, (due_us - clock.now_us()) / 1e6)
+            used = 1 - seconds / retention.seconds_max
+        if retention.bytes_max is not None:
+            # A segment is deleted when it and all later ones together exceed the limit.
+            used = max(used, sum(segment.path.stat().st_size for segment in chain[at:]) / retention.bytes_max)
+    except FileNotFoundError:  # deleted in the meantime
+        return Expiry(offset_next=partition.start(), oldest=True, seconds=0.0, used=1.0)
+    return Expiry(offset_next=ends[at], oldest=at == 0, seconds=seconds, used=used)
+
+
 def _expire(handle: TopicHandle, partition: Partition, report: MaintenanceReport, *, now_us: int) -> None:
     retention = handle.current().retention
-    sealed, offset_next = _sealed(partition)
-    ends = _ends(sealed, offset_next)
+    sealed = _sealed(partition)
     start = partition.start()
-    gone = sum(1 for end in ends if end <= start)  # a process died after it recorded the start
+    gone = sum(1 for _, end in sealed if end <= start)  # a process died after it recorded the start
     if retention.seconds_max is not None and not handle.topic.compact:
-        while gone < len(sealed) and (
-            (expiry_us(handle, last_appended_us(sealed[gone], ends[gone])) or now_us) < now_us
-        ):
+        since_us = now_us - round(retention.seconds_max * 1e6)
+        while gone < len(sealed) and _last_appended_us(sealed[gone]) < since_us:
             gone += 1
     if retention.bytes_max is not None:
         sizes = [segment.path.stat().st_size for segment in partition.segments()]
@@ -211,30 +178,53 @@ def _expire(handle: TopicHandle, partition: Partition, report: MaintenanceReport
             gone += 1
     if not gone:
         if start > max(recorded_starts(partition.folder), default=0) and partition.folder_is_on_disk:
-            partition.set_start(start)  # recorded by an earlier release, in the state file alone
+            _record_start(partition, start)  # recorded by an earlier release, in the state file alone
         return
-    rewrite.save_producers(partition, ends[gone - 1])
-    partition.set_start(max(start, ends[gone - 1]))
+    end = sealed[gone - 1][1]
+    rewrite.save_producers(partition, end)
+    _record_start(partition, max(start, end))
     reach("retention.marked")
-    for segment, end in zip(sealed[:gone], ends, strict=False):
+    for one in sealed[:gone]:
         report.segments_expired += 1
-        report.bytes_expired += segment.path.stat().st_size
-        _remove(handle, partition, segment, end)
+        report.bytes_expired += one[0].path.stat().st_size
+        _remove(handle, partition, one)
         reach("retention.unlinked")
 
 
-def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> None:
+def _last_appended_us(sealed: rewrite.Sealed) -> int:
+    """When the last frame of a sealed segment was appended; 0 for one without frames."""
+    segment, end = sealed
+    last = 0
+    for _, header in frames_to(SegmentMap(segment.path), segment, end):
+        last = header.appended_at_us
+    return last
+
+
+def _record_start(partition: Partition, offset: int) -> None:
+    """Record that a partition now begins at `offset`. The caller holds the maintenance lock.
+
+    The offset is recorded twice, durably: in the state file, which every process reads, and as the name of a file beside
+    the segments, for the case that the state file is lost or replaced by an older copy.
+    """
+    folder, state, number = partition.folder, partition.state, partition.number
+    earlier = recorded_starts(folder)
+    if offset not in earlier:
+        with storage_errors(folder):
+            os.close(open_file(start_path(folder, offset), os.O_WRONLY | os.O_CREAT))
+    sync_folder(folder)
+    reach("retention.recorded")
+    if offset > (state.start(number) or 0):
+        state.set_start(number, offset)
+    state.sync()
+    for old in earlier:
+        if old < offset:
+            start_path(folder, old).unlink(missing_ok=True)
+
+
+def _remove(handle: TopicHandle, partition: Partition, sealed: rewrite.Sealed) -> None:
+    """Archive or unlink a segment."""
+    segment, end = sealed
     folder = handle.archive(partition.number)
-    if not handle.topic.archive and folder.is_dir() and not (folder / segment.path.name).exists():
-        # An archive that exists covers these offsets by an empty segment, so that it has no hole.
-        header = segment_header(
-            partition=partition.number,
-            base=segment.base,
-            created_us=partition.clock.now_us(),
-            topic=int(handle.topic.id[:15], 16),
-            size=SEGMENT_HEADER_BYTES,
-        )
-        replace_file(segment_path(folder, segment.base, offset_next), header, durable=True)
     if handle.topic.archive:
         make_folder(folder, levels=3)
         try:
@@ -242,6 +232,10 @@ def _remove(handle: TopicHandle, partition: Partition, segment: Segment, offset_
         except OSError:  # the archive is on another disk
             _copy(segment.path, folder / segment.path.name)
         sync_folder(folder)
+    elif folder.is_dir() and not (folder / segment.path.name).exists():
+        # An archive that exists covers these offsets by an empty segment, so that it has no hole.
+        header = partition.segment_header(segment.base, size=SEGMENT_HEADER_BYTES)
+        replace_file(segment_path(folder, segment.base, end), header, durable=True)
     segment.path.unlink(missing_ok=True)
 
 
@@ -320,7 +314,7 @@ class MaintenanceThread:
         if log is None or log.closed:
             return
         try:
-            maintain_partition(handle, partition, clock=log.clock)
+            maintain_partition(handle, partition, MaintenanceReport(), clock=log.clock)
         except HeadwaterError as error:
             # Appends continue; a reader of these rows gets the same error, and `headwater log verify` reports it.
             self.errors.append(error)

@@ -8,9 +8,6 @@ Order of the durable steps of an append, each a named crash point:
 
 A process killed between two steps leaves a file longer than *written*. The next writer detects that by the file's size
 and recovers: it keeps whole frames, and moves a torn one to the quarantine.
-
-On first use, a process compares the recorded tail with the files: a state file that was restored from an older copy
-would otherwise hide rows.
 """
 
 from __future__ import annotations
@@ -19,19 +16,21 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import Closed, NotFound
-from headwater.filelock import SECONDS_MAX, FileLock
+from headwater.faults import reach, watched
+from headwater.filelock import FileLock
 from headwater.log.embedded import recovery
-from headwater.log.embedded.faults import reach, watched
 from headwater.log.embedded.files import (
+    RESERVED_FROM_BYTES,
     OpenFile,
-    open_file,
     open_places,
     replace_file,
+    reserve,
     storage_error,
     storage_errors,
     sync_folder,
@@ -45,24 +44,33 @@ from headwater.log.embedded.segment import (
     SegmentIndex,
     SegmentMap,
     list_segments,
-    recorded_starts,
     segment_header,
     segment_path,
-    start_path,
 )
-from headwater.log.embedded.space import RESERVED_FROM_BYTES, give_back, reserve
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
-from headwater.log.errors import FileCorrupt, FrameCorrupt, ProducerFenced, ReadOnly, SegmentMissing, SyncFailed
+from headwater.log.errors import FileCorrupt, ProducerFenced, ReadOnly, SyncFailed
 from headwater.log.port import Topic
 
 if TYPE_CHECKING:
-    from headwater.log.embedded.keys import KeyOffsets
+    from headwater.log.embedded.writer import KeyOffsets
 
 IOV_MAX = 1000
 INDEXES_KEPT = 16
 COPY_BYTES = 1024 * 1024
-#: How often a read-only process compares a tail with its file: a running writer changes both within microseconds.
-TAIL_CHECKS_MAX = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogContext:
+    """What all topics and partitions of a log share."""
+
+    root: Path
+    log_id: str
+    archive: Path
+    clock: Clock
+    read_only: bool
+    lock_seconds_max: float
+    #: Whether the transaction with this number is committed.
+    is_committed: Callable[[int], bool]
 
 
 class Identity(NamedTuple):
@@ -92,26 +100,23 @@ class Partition:
         number: int,
         folder: Path,
         state: StateFile,
+        context: LogContext,
         *,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        quarantine: Path,
-        read_only: bool = False,
-        floor: int = 0,
-        lock_seconds_max: float = SECONDS_MAX,
+        floor: int,
     ) -> None:
         self._topic = topic
         self.number = number
         self.folder = folder
         self.state = state
-        self.clock = clock
-        self.is_committed = is_committed
-        self.quarantine = quarantine
-        self.read_only = read_only
+        self.clock = context.clock
+        self.is_committed = context.is_committed
+        self.quarantine = context.root / "quarantine"
+        self.read_only = context.read_only
+        #: The first offset of a topic in memory since the last boot; 0 for other topics.
         self.floor = floor
-        self.append_lock = FileLock(folder / "append.lock", seconds_max=lock_seconds_max)
-        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=lock_seconds_max)
-        self.maintenance_lock = FileLock(folder / "tidy.lock", seconds_max=lock_seconds_max)
+        self.append_lock = FileLock(folder / "append.lock", seconds_max=context.lock_seconds_max)
+        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=context.lock_seconds_max)
+        self.maintenance_lock = FileLock(folder / "tidy.lock", seconds_max=context.lock_seconds_max)
         self.keys: KeyOffsets | None = None
         #: Maintenance has considered all sealed segments before this offset for coalescing; they do not change any more.
         self.coalesced_to = 0
@@ -123,9 +128,9 @@ class Partition:
         self._made = folder.is_dir()
         self._closed = False
         #: Whether the recorded tail has been compared with the files.
-        self._tail_checked = False
+        self.tail_checked = False
         #: The end that a read-only process found in the segments, where the recorded tail is older.
-        self._scanned_tail: Tail | None = None
+        self.scanned_tail: Tail | None = None
         self._start: int | None = None
         self._indexes: dict[tuple[str, int], SegmentIndex] = {}
         self._index_lock = threading.Lock()
@@ -147,28 +152,14 @@ class Partition:
         """Whether rows become visible only after a sync."""
         return self.topic.durability == "fsync"
 
-    # -- the tail and the start ---------------------------------------------------------------------------------------
+    # -- the visible end and the start --------------------------------------------------------------------------------
 
     def visible(self) -> Tail:
         """The end for readers. Recovers first if the last writer died in the middle of an append."""
         tail = self.recorded()
-        if tail is not None and tail.boot == boot_mark() and self._tail_checked and self._scanned_tail is None:
+        if tail is not None and tail.boot == boot_mark() and self.tail_checked and self.scanned_tail is None:
             return tail
-        if self.read_only:
-            return self._visible_read_only(tail)
-        if tail is not None and tail.boot == boot_mark():
-            return self._visible_at_first_use(tail)
-        # After a power cut the recorded tails of two partitions may be of different ages. Each is recovered before it
-        # is used, so that no transaction is visible in one partition and missing in the other.
-        if not self.folder.is_dir():
-            if tail is not None and tail.offset > self.start() and self.synced:
-                raise SegmentMissing(partition=self.name, offset=self.start())
-            return Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
-        with self.append_lock:
-            self.check_alive()
-            recovery.recover(self)
-        self._tail_checked = True
-        return self.recorded() or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+        return recovery.visible_end(self, tail)
 
     def recorded(self) -> Tail | None:
         """The end for readers according to the state file alone; None if it has no valid record."""
@@ -177,123 +168,30 @@ class Partition:
     def start(self) -> int:
         """The oldest offset that can be read. Only retention's record moves it, never a missing file."""
         if self._start is None:
-            in_folder = max([self.floor, *recorded_starts(self.folder)])
-            recorded = self.state.start(self.number)
-            # Retention died between its two records, or the state file is an older copy. Other processes read the state
-            # file alone, so both use its value until it is corrected.
-            if in_folder > max(recorded or 0, self.floor) and not self._correct_start() and recorded is not None:
-                return recorded
-            self._start = in_folder
+            start, is_corrected = recovery.recorded_start(self)
+            if not is_corrected:
+                return start
+            self._start = start
         recorded = self.state.start(self.number)
         return self._start if recorded is None else max(self._start, recorded)
-
-    def _correct_start(self) -> bool:
-        """Copy the start that is recorded beside the segments to the state file; False while retention runs."""
-        if self.read_only or not self.maintenance_lock.try_acquire():
-            return False
-        try:
-            in_folder = max(recorded_starts(self.folder), default=0)
-            if in_folder > (self.state.start(self.number) or 0):
-                self.state.set_start(self.number, in_folder)
-        finally:
-            self.maintenance_lock.release()
-        return True
-
-    def set_start(self, offset: int) -> None:
-        """Record that the partition now begins at `offset`. The caller holds the maintenance lock.
-
-        The offset is recorded twice, durably: in the state file, which every process reads, and as the name of a file
-        beside the segments, for the case that the state file is lost or replaced by an older copy.
-        """
-        earlier = recorded_starts(self.folder)
-        if offset not in earlier:
-            with storage_errors(self.folder):
-                os.close(open_file(start_path(self.folder, offset), os.O_WRONLY | os.O_CREAT))
-        sync_folder(self.folder)
-        reach("retention.recorded")
-        if offset > (self.state.start(self.number) or 0):
-            self.state.set_start(self.number, offset)
-        self.state.sync()
-        for old in earlier:
-            if old < offset:
-                start_path(self.folder, old).unlink(missing_ok=True)
 
     def segments(self) -> list[Segment]:
         return list_segments(self.folder)[0]
 
-    def recover(self) -> None:
-        """Keep or cut the frames of dead writers behind *written*, and sync the rows behind *visible*."""
-        if self.read_only or not self.folder.is_dir():
-            return
-        with self.append_lock:
-            self.check_alive()
-            tail = self.tail()
-        if self.synced:
-            self.sync_to(tail.offset)
-
     def try_recover(self) -> bool:
-        """Recover, unless another process or thread is appending; return whether it was done."""
+        """Keep or cut the frames of dead writers, and sync the rows behind *visible*; False if another one appends."""
         if self.read_only or not self.folder.is_dir():
             return True
         if not self.append_lock.try_acquire():
             return False
         try:
-            self.recover()
+            self.check_alive()
+            tail = self.tail()
+            if self.synced:
+                self.sync_to(tail.offset)
         finally:
             self.append_lock.release()
         return True
-
-    def _visible_at_first_use(self, tail: Tail) -> Tail:
-        """Compare the recorded tail with the files, and recover if they differ; return the end for readers."""
-        written = self.state.written(self.number)
-        if self.folder.is_dir() and (written is None or not self._fits(written)):
-            if not self.append_lock.try_acquire():
-                return tail  # the process that is appending compares them itself; the next call tries again
-            try:
-                self.check_alive()
-                self.tail()
-            except (FrameCorrupt, SegmentMissing):
-                if self._goes_beyond(tail):
-                    raise
-                # Acknowledged rows are missing: reading them raises; the other rows can be read.
-            finally:
-                self.append_lock.release()
-        self._tail_checked = True
-        return self.recorded() or tail
-
-    def _fits(self, written: Tail) -> bool:
-        """Whether *written* is the end of the last segment."""
-        chain, _ = list_segments(self.folder)
-        if not chain or chain[-1].base != written.segment or chain[-1].rewritten:
-            return False
-        try:
-            return chain[-1].path.stat().st_size == written.position
-        except FileNotFoundError:
-            return False
-
-    def _goes_beyond(self, tail: Tail) -> bool:
-        """Whether a segment begins after that of `tail`."""
-        chain, _ = list_segments(self.folder)
-        return bool(chain) and chain[-1].base > tail.segment
-
-    def _visible_read_only(self, tail: Tail | None) -> Tail:
-        """The end for readers in a process that may not write: scan for it instead of recovering."""
-        if tail is not None and tail.boot != boot_mark() and not self.synced:
-            tail = None  # these rows were never synced: a power cut may have lost them
-        if not self._tail_checked:
-            if tail is None or tail.boot != boot_mark() or not self._tail_becomes_valid():
-                self._scanned_tail = recovery.last_valid(self, tail)
-            self._tail_checked = True
-        ends = [end for end in (tail, self._scanned_tail) if end is not None]
-        return max(ends, key=lambda end: end.offset, default=Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0))
-
-    def _tail_becomes_valid(self) -> bool:
-        for _ in range(TAIL_CHECKS_MAX):
-            written = self.state.written(self.number)
-            if written is not None and self._fits(written):
-                return True
-            os.sched_yield()
-        return False
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -387,8 +285,8 @@ class Partition:
                 size = os.fstat(file.descriptor).st_size
             except FileNotFoundError:
                 size = -1
-            if size == tail.position and (self._tail_checked or self._is_last(tail)):
-                self._tail_checked = True
+            if size == tail.position and (self.tail_checked or self._is_last(tail)):
+                self.tail_checked = True
                 # A process that died during a roll has left the next segment: finish the roll first, for readers look
                 # for the next offsets in that segment.
                 begun = self._size_of_next(tail)
@@ -397,7 +295,7 @@ class Partition:
                 if begun <= SEGMENT_HEADER_BYTES:
                     return self.roll(tail)
         tail = recovery.recover(self)
-        self._tail_checked = True
+        self.tail_checked = True
         return tail
 
     def _is_last(self, tail: Tail) -> bool:
@@ -487,7 +385,7 @@ class Partition:
         if self.folder_is_on_disk:
             with contextlib.suppress(OSError):
                 file = self.file(tail.segment)
-                give_back(file.descriptor, tail.position)
+                os.ftruncate(file.descriptor, tail.position)  # frees the space reserved behind it
         if self.synced:
             self.sync_segment(tail.segment)
         reach("roll.synced")
@@ -507,11 +405,16 @@ class Partition:
         self._files = {fresh.segment: self.file(fresh.segment)}
         return fresh
 
+    def segment_header(self, base: int, *, size: int = 0, flags: int = 0) -> bytes:
+        """The header of a segment of this partition; `size` of a rewritten one, which does not grow."""
+        created_us, topic = self.clock.now_us(), int(self.topic.id[:15], 16)
+        return segment_header(
+            partition=self.number, base=base, created_us=created_us, topic=topic, size=size, flags=flags
+        )
+
     def create_segment(self, base: int) -> None:
         """Create the file of a segment. A crash before it is published leaves an empty file, which the next roll uses."""
-        header = segment_header(
-            partition=self.number, base=base, created_us=self.clock.now_us(), topic=int(self.topic.id[:15], 16)
-        )
+        header = self.segment_header(base)
         path = segment_path(self.folder, base)
         with storage_errors(path):
             file = OpenFile(path, os.O_RDWR | os.O_CREAT)
@@ -525,16 +428,9 @@ class Partition:
 
     def create_gap(self, base: int, offset_next: int) -> None:
         """Cover lost offsets by a segment without frames, so that readers skip them. The caller holds the append lock."""
-        header = segment_header(
-            partition=self.number,
-            base=base,
-            created_us=self.clock.now_us(),
-            topic=int(self.topic.id[:15], 16),
-            size=SEGMENT_HEADER_BYTES,
-        )
         path = segment_path(self.folder, base, offset_next)
         with storage_errors(path):
-            replace_file(path, header, durable=True)
+            replace_file(path, self.segment_header(base, size=SEGMENT_HEADER_BYTES), durable=True)
 
     def file(self, segment: int) -> OpenFile:
         """The open file of the segment with base `segment`. Keep a reference to it while its descriptor is used."""
@@ -663,7 +559,7 @@ class Partition:
 
     def _check_producers(self, tail: Tail) -> None:
         if self._producers is None:
-            self._producers = PartitionProducers(self.folder, is_committed=self.is_committed)
+            self._producers = PartitionProducers(self.folder)
         self._producers.catch_up(tail)
 
 

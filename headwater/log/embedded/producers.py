@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,25 +69,21 @@ class Registry:
         if holder is not None and self._read(name).get("holder") == holder:
             return self.epoch(name)
         make_folders(self._folder)
-        lock = FileLock(self._folder / ".lock", seconds_max=self._lock_seconds_max)
-        try:
-            with lock:
-                before = self._read(name)
-                epoch = int(before.get("epoch", 0))
-                if holder is not None and before.get("holder") == holder:
-                    return epoch
-                past = before.get("past", {})
-                if holder in past:
-                    raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
-                body = {"name": name, "id": producer_id(name), "epoch": epoch + 1}
-                if holder is not None:
-                    past = {**past, before["holder"]: epoch} if "holder" in before else past
-                    body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
-                data = orjson.dumps(body)
-                with storage_errors(self._folder):
-                    replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
-        finally:
-            lock.close()
+        with FileLock(self._folder / ".lock", seconds_max=self._lock_seconds_max):
+            before = self._read(name)
+            epoch = int(before.get("epoch", 0))
+            if holder is not None and before.get("holder") == holder:
+                return epoch
+            past = before.get("past", {})
+            if holder in past:
+                raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
+            body = {"name": name, "id": producer_id(name), "epoch": epoch + 1}
+            if holder is not None:
+                past = {**past, before["holder"]: epoch} if "holder" in before else past
+                body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
+            data = orjson.dumps(body)
+            with storage_errors(self._folder):
+                replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
         return epoch + 1
 
     def epoch(self, name: str) -> int:
@@ -119,9 +114,8 @@ class Registry:
 class PartitionProducers:
     """The last batches of each idempotent producer in one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool], complete: bool = True) -> None:
+    def __init__(self, folder: Path, *, complete: bool = True) -> None:
         self._folder = folder
-        self._is_committed = is_committed
         #: Whether to raise if a snapshot that is needed is missing.
         self._complete = complete
         self._batches: dict[int, deque[Batch]] = {}

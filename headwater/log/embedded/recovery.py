@@ -1,4 +1,7 @@
-"""Recovery: find the end of a partition after its last writer died, and restore *written* and *visible*.
+"""Recovery: find the end and the start of a partition, and restore them in the state file.
+
+A process compares the recorded tail with the files when it first uses a partition: the last writer may have died, or the
+state file may be an older copy.
 
 Two rules decide what is kept. Bytes that were visible are never cut: damage there is corruption and raises
 `FrameCorrupt`. Bytes behind them belong to calls that were never acknowledged: whole frames are kept; everything from
@@ -28,6 +31,7 @@ from headwater.log.embedded.segment import (
     SegmentMap,
     check_segment_header,
     list_segments,
+    recorded_starts,
 )
 from headwater.log.embedded.state import Tail, boot_mark
 from headwater.log.errors import FrameCorrupt, SegmentMissing
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from headwater.log.embedded.partition import Partition
 
 QUARANTINE_BYTES_MAX = 64 * 1024 * 1024
+#: How often a read-only process compares a tail with its file: a running writer changes both within microseconds.
+TAIL_CHECKS_MAX = 20
 
 
 class Scan(NamedTuple):
@@ -46,6 +52,102 @@ class Scan(NamedTuple):
     appended_at_us: int
     why: str
     resumes: bool
+
+
+def visible_end(partition: Partition, tail: Tail | None) -> Tail:
+    """The end for readers, where the recorded `tail` was not compared with the files yet, or is missing or old."""
+    if partition.read_only:
+        return _visible_read_only(partition, tail)
+    if tail is not None and tail.boot == boot_mark():
+        return _visible_at_first_use(partition, tail)
+    # After a power cut the recorded tails of two partitions may be of different ages. Each is recovered before it is used,
+    # so that no transaction is visible in one partition and missing in the other.
+    if not partition.folder.is_dir():
+        if tail is not None and tail.offset > partition.start() and partition.synced:
+            raise SegmentMissing(partition=partition.name, offset=partition.start())
+        return _beginning(partition)
+    with partition.append_lock:
+        partition.check_alive()
+        recover(partition)
+    partition.tail_checked = True
+    return partition.recorded() or _beginning(partition)
+
+
+def _visible_at_first_use(partition: Partition, tail: Tail) -> Tail:
+    """Compare the recorded tail with the files, and recover if they differ."""
+    written = partition.state.written(partition.number)
+    if partition.folder.is_dir() and (written is None or not _is_end(partition, written)):
+        if not partition.append_lock.try_acquire():
+            return tail  # the process that is appending compares them itself; the next call tries again
+        try:
+            partition.check_alive()
+            partition.tail()
+        except (FrameCorrupt, SegmentMissing):
+            chain = partition.segments()
+            if chain and chain[-1].base > tail.segment:
+                raise
+            # Acknowledged rows are missing: reading them raises; the other rows can be read.
+        finally:
+            partition.append_lock.release()
+    partition.tail_checked = True
+    return partition.recorded() or tail
+
+
+def _visible_read_only(partition: Partition, tail: Tail | None) -> Tail:
+    """The end for readers in a process that may not write: scan for it instead of recovering."""
+    if tail is not None and tail.boot != boot_mark() and not partition.synced:
+        tail = None  # these rows were never synced: a power cut may have lost them
+    if not partition.tail_checked:
+        if tail is None or tail.boot != boot_mark() or not _becomes_end(partition):
+            partition.scanned_tail = _last_valid(partition, tail)
+        partition.tail_checked = True
+    ends = [end for end in (tail, partition.scanned_tail) if end is not None]
+    return max(ends, key=lambda end: end.offset, default=_beginning(partition))
+
+
+def _is_end(partition: Partition, written: Tail) -> bool:
+    """Whether *written* is the end of the last segment."""
+    chain = partition.segments()
+    if not chain or chain[-1].base != written.segment or chain[-1].rewritten:
+        return False
+    try:
+        return chain[-1].path.stat().st_size == written.position
+    except FileNotFoundError:
+        return False
+
+
+def _becomes_end(partition: Partition) -> bool:
+    for _ in range(TAIL_CHECKS_MAX):
+        written = partition.state.written(partition.number)
+        if written is not None and _is_end(partition, written):
+            return True
+        os.sched_yield()
+    return False
+
+
+def _beginning(partition: Partition) -> Tail:
+    return Tail(0, partition.floor, SEGMENT_HEADER_BYTES, partition.floor, 0)
+
+
+def recorded_start(partition: Partition) -> tuple[int, bool]:
+    """The start that retention has recorded, and whether the state file has it too.
+
+    If retention died between its two records, or the state file is an older copy, correct the state file. That is not
+    possible in a read-only process, or while retention runs: then use its value, as other processes do.
+    """
+    state, number = partition.state, partition.number
+    start, recorded = max([partition.floor, *recorded_starts(partition.folder)]), state.start(number)
+    if start <= max(recorded or 0, partition.floor):
+        return start, True
+    if partition.read_only or not partition.maintenance_lock.try_acquire():
+        return (start, True) if recorded is None else (recorded, False)
+    try:
+        in_folder = max(recorded_starts(partition.folder), default=0)
+        if in_folder > (state.start(number) or 0):
+            state.set_start(number, in_folder)
+    finally:
+        partition.maintenance_lock.release()
+    return start, True
 
 
 def recover(partition: Partition) -> Tail:
@@ -70,7 +172,7 @@ def recover(partition: Partition) -> Tail:
     return tail
 
 
-def last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
+def _last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
     """The end that recovery would find, without writing anything: for processes that may not write."""
     chain, _ = list_segments(partition.folder)
     if not chain:

@@ -219,7 +219,7 @@ class _Inspection:
         if tail is None:
             return
         try:
-            PartitionProducers(partition.folder, is_committed=partition.is_committed).catch_up(tail)
+            PartitionProducers(partition.folder).catch_up(tail)
         except FileCorrupt as error:
             action = self._action("rebuilt from the frames that are left", partial(_save_producers, partition, tail))
             self._found(
@@ -515,7 +515,7 @@ def _why_not_whole(view: memoryview, position: int, header: Header | None) -> st
 
 
 def _save_producers(partition: Partition, tail: Tail) -> None:
-    known = PartitionProducers(partition.folder, is_committed=partition.is_committed, complete=False)
+    known = PartitionProducers(partition.folder, complete=False)
     known.catch_up(tail)
     known.save(tail.segment)
 

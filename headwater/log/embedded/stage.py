@@ -26,8 +26,8 @@ import orjson
 import pyarrow as pa
 
 from headwater.errors import NotFound
+from headwater.faults import reach
 from headwater.log.embedded.commits import Part
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import make_folders, open_file, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.embedded.partition import IOV_MAX

@@ -9,18 +9,16 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headwater.clock import Clock
 from headwater.errors import ArgumentInvalid, NotFound, UsageError
 from headwater.filelock import FileLock
 from headwater.log.embedded.files import dump_checked, load_checked, replace_file
-from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.state import DELETED, StateFile, Tail
+from headwater.log.embedded.partition import LogContext, Partition
+from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.errors import FileCorrupt, FolderUnsafe, partition_not_found
 from headwater.log.port import Description, PartitionInfo, Topic, settings_from_json
 from headwater.schema import schema_from_json, schema_to_json
@@ -58,29 +56,11 @@ class Recent(Generic[T]):
 class TopicHandle:
     """A topic that is open in this process."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        recent: Recent[Partition],
-        archive: Path,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        root: Path,
-        log_id: str,
-        read_only: bool,
-        lock_seconds_max: float,
-    ) -> None:
-        self._lock_seconds_max = lock_seconds_max
+    def __init__(self, folder: Path, context: LogContext, *, recent: Recent[Partition]) -> None:
         self.folder = folder
-        self._clock = clock
-        self._is_committed = is_committed
-        self._root = root
-        self._log_id = log_id
-        self._read_only = read_only
+        self._context = context
         self._lock = threading.Lock()
         self._recent = recent
-        self._archive = archive
         self._partitions: weakref.WeakValueDictionary[int, Partition] = weakref.WeakValueDictionary()
         self.topic, self.schemas = load_topic(folder)
         self.storage = self._storage()
@@ -141,20 +121,9 @@ class TopicHandle:
     def partitions(self) -> list[Partition]:
         return [self.partition(number) for number in range(self.current().partitions)]
 
-    def last_offset_of(self, number: int, key: tuple[Any, ...], tail: Tail) -> int:
-        """The offset of the last row of a key, -1 for none. The caller holds the append lock of the partition."""
-        from headwater.log.embedded.keys import KeyOffsets  # that module imports this one
-
-        partition = self.partition(number)
-        partition.sync_to(tail.offset)  # rows that are not synced yet count too
-        if partition.keys is None:
-            partition.keys = KeyOffsets(self, partition)
-        last = partition.keys.last(key)
-        return -1 if last is None else last
-
     def archive(self, number: int) -> Path:
         """The folder to which retention moves the segments of a partition, if the topic is archived."""
-        return self._archive / self.topic.name / str(number)
+        return self._context.archive / self.topic.name / str(number)
 
     def close(self) -> None:
         with self._lock:
@@ -170,18 +139,8 @@ class TopicHandle:
     def _open_partition(self, number: int) -> Partition:
         if not 0 <= number < self.topic.partitions:
             raise partition_not_found(topic=self.topic.name, partition=number, partitions=self.topic.partitions)
-        return Partition(
-            self.current,
-            number,
-            self.storage / str(number),
-            self.state,
-            clock=self._clock,
-            is_committed=self._is_committed,
-            quarantine=self._root / "quarantine",
-            read_only=self._read_only,
-            floor=self._floor,
-            lock_seconds_max=self._lock_seconds_max,
-        )
+        folder = self.storage / str(number)
+        return Partition(self.current, number, folder, self.state, self._context, floor=self._floor)
 
     def _check_partitions(self) -> None:
         """Raise if there are more partitions than in `topic.json`: it is an older copy."""
@@ -198,9 +157,8 @@ class TopicHandle:
         if self.topic.durability != "memory":
             return self.folder
         memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-        storage = memory / f"headwater-{self._log_id[:12]}-{self.topic.id[:12]}"
-        lock = FileLock(self.folder / "topic.lock", seconds_max=self._lock_seconds_max)
-        with lock:
+        storage = memory / f"headwater-{self._context.log_id[:12]}-{self.topic.id[:12]}"
+        with FileLock(self.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
             floor = self.folder / "floor"
             began = _read_floor(floor)
             if not (storage / "state").exists():
@@ -211,13 +169,12 @@ class TopicHandle:
                 StateFile.make(storage / "state", partitions=self.topic.partitions)
             self._floor = began
         check_memory_folder(storage, self.folder)
-        lock.close()
         return storage
 
     def _open_state(self) -> StateFile:
         path = self.storage / "state"
         try:
-            return StateFile(path, partitions=self.topic.partitions, read_only=self._read_only)
+            return StateFile(path, partitions=self.topic.partitions, read_only=self._context.read_only)
         except FileNotFoundError:
             # It is lost: with an empty one, the first reader or writer of each partition recovers from the segments.
             StateFile.make(path, partitions=self.topic.partitions)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.faults import reach
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits, Part
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.frame import Draft
-from headwater.log.embedded.offsets import OffsetTable
+from headwater.log.embedded.groups import OffsetTable
 from headwater.log.embedded.stage import Area, Stage, Staged, file_name
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import TransactionFinished

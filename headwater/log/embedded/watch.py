@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headwater.log.clients.groups import Sign
 
 #: Without inotify (another system, or no instances left for the user) a wait is a short sleep.
 NAP_SECONDS_MAX = 0.005
+_SIGNS: tuple[Sign, ...] = get_args(Sign)
 
 
 class Watch:
@@ -61,7 +64,7 @@ class Watch:
             return self._read(0)
         if self._inotify is None:
             time.sleep(min(seconds, NAP_SECONDS_MAX))
-            return {"rows", "topics", "state", "members"}
+            return set(_SIGNS)
         return self._read(max(1, int(seconds * 1000)))
 
     def touched(self, *, seconds: float) -> set[Path] | None:
@@ -92,13 +95,13 @@ class Watch:
 
     def _read(self, milliseconds: int) -> set[Sign]:
         if self._inotify is None:
-            return {"rows", "topics", "state", "members"}
+            return set(_SIGNS)
         signs: set[Sign] = set()
         for event in self._inotify.read(timeout=milliseconds):
             if event.wd in self._signs:
                 signs.add(self._signs[event.wd][1])
             elif event.wd < 0:  # the kernel's queue has overflowed: anything may have changed
-                signs |= {"rows", "topics", "state", "members"}
+                signs.update(_SIGNS)
         return signs
 
 
@@ -143,3 +146,93 @@ def _mask(sign: Sign) -> int:
         "members": flags.CLOSE_WRITE | flags.DELETE,
     }
     return masks[sign]
+
+
+# -- one wait of a reader -----------------------------------------------------------------------------------------------
+
+#: The longest sleep between two checks. The transaction of a killed writer sends no signal and is found by a check; other
+#: writes wake the reader at once.
+CHECK_SECONDS_MAX = 1.0
+POLL_SECONDS = 0.002
+
+
+def wait_for(condition: Callable[[], bool], paths: Sequence[Path], *, seconds: float | None) -> bool:
+    """Sleep until `condition` holds, checked whenever one of `paths` is written. Return False on timeout."""
+    if condition():
+        return True
+    deadline = None if seconds is None else time.monotonic() + seconds
+    sleeper = _sleeper_of(paths)
+    try:
+        while not condition():
+            left = CHECK_SECONDS_MAX
+            if deadline is not None:
+                left = min(left, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            if sleeper is None:
+                time.sleep(min(POLL_SECONDS, left))
+            else:
+                sleeper.sleep(left)
+        return True
+    finally:
+        if sleeper is not None:
+            _idle.append(sleeper)
+
+
+class _Sleeper:
+    """An inotify instance and its watches. It is reused by the next wait: closing one takes the kernel 20 ms."""
+
+    def __init__(self) -> None:
+        from inotify_simple import INotify
+
+        # Any: `inotify_simple` has no types.
+        self._inotify: Any = INotify()
+        self._mask = _mask("rows")
+        self._watched: set[int] = set()
+
+    def watch(self, paths: Sequence[Path]) -> None:
+        """Watch these files and no others; for a file that is watched already this is one cheap call."""
+        wanted = {self._inotify.add_watch(path, self._mask) for path in paths}
+        for gone in self._watched - wanted:
+            with contextlib.suppress(OSError):  # the file was deleted, and its watch with it
+                self._inotify.rm_watch(gone)
+        self._watched = wanted
+
+    def sleep(self, seconds: float) -> None:
+        """Return after a write to a watched file, also an earlier one, or after so many seconds."""
+        self._inotify.read(timeout=max(1, int(seconds * 1000)))
+
+    def close(self) -> None:
+        self._inotify.close()
+
+
+#: Unused instances: as many as ever waited at the same time.
+_idle: list[_Sleeper] = []
+
+
+def _sleeper_of(paths: Sequence[Path]) -> _Sleeper | None:
+    """An instance that watches these files; None if that is not possible: polling is slower, but correct."""
+    if sys.platform != "linux":
+        return None
+    sleeper: _Sleeper | None = None
+    try:
+        with contextlib.suppress(IndexError):
+            sleeper = _idle.pop()
+        sleeper = sleeper or _Sleeper()
+        sleeper.watch(paths)
+    except OSError:  # the user has no inotify instances left, or a file is missing
+        if sleeper is not None:
+            _idle.append(sleeper)
+        return None
+    return sleeper
+
+
+def _forget_idle() -> None:
+    # A forked child starts with none: it would consume the events of its parent.
+    while _idle:
+        _idle.pop().close()
+
+
+atexit.register(_forget_idle)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_idle)

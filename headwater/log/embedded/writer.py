@@ -17,9 +17,9 @@ from headwater.errors import ArgumentInvalid, NotFound, StorageError
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
-from headwater.log.embedded.keys import key_of_rows
 from headwater.log.embedded.maintenance import MaintenanceThread
 from headwater.log.embedded.partition import Identity, Partition, append_together
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topic import TopicHandle
@@ -31,6 +31,7 @@ from headwater.schema.rows import with_headers
 
 #: Raises if the end of a partition is not what the caller of an append expects.
 Condition = Callable[[Tail], None]
+Key = tuple[Any, ...]
 
 
 class Writer:
@@ -233,13 +234,17 @@ def _condition(
         raise ArgumentInvalid(name="rows", value=f"rows for {len(drafts)} partitions", expected="rows of one partition")
     topic = handle.current()
     number = next(iter(drafts))
-    key = key_of_rows(topic, rows) if expected_key_offset is not None else None
+    key = _key_of(topic, rows) if expected_key_offset is not None else None
 
     def check(tail: Tail) -> None:
         if expected_offset is not None and tail.offset != expected_offset:
             raise OffsetConflict(topic=topic.name, partition=number, expected=expected_offset, actual=tail.offset)
         if key is not None and expected_key_offset is not None:
-            last = handle.last_offset_of(number, key, tail)
+            partition = handle.partition(number)
+            partition.sync_to(tail.offset)  # rows that are not synced yet count too
+            if partition.keys is None:
+                partition.keys = KeyOffsets(handle, partition)
+            last = partition.keys.last(key)
             if last > expected_key_offset:
                 shown = str(key[0]) if len(key) == 1 else str(key)
                 raise KeyConflict(
@@ -265,8 +270,11 @@ def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> li
     if made.rows == 1:
         raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
     rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
-    starts = range(0, made.rows, rows)
-    return [frame for start in starts for frame in _frames(topic, _sliced(part, start, rows), sent_at_us, bytes_max)]
+    frames = []
+    for start in range(0, made.rows, rows):
+        piece = _each(part, lambda one, start=start: one.slice(start, rows))
+        frames += _frames(topic, piece, sent_at_us, bytes_max)
+    return frames
 
 
 def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
@@ -281,25 +289,20 @@ def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | 
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:], len(order)]
-    return [
-        (int(number), _taken(batch, pa.array(order[start:end])))
-        for number, start, end in zip(present, starts, ends, strict=True)
-    ]
+    parts = []
+    for number, start, end in zip(present, starts, ends, strict=True):
+        rows = pa.array(order[start:end])
+        parts.append((int(number), _each(batch, lambda one, rows=rows: one.take(rows))))
+    return parts
 
 
-def _taken(batch: RowBatch, rows: pa.Array) -> RowBatch:
+# Any: Arrow's batches and arrays have the same methods, and no types.
+def _each(batch: RowBatch, act: Callable[[Any], Any]) -> RowBatch:
+    """Apply a selection of rows to the data, the headers and the tombstones."""
     return RowBatch(
-        data=batch.data.take(rows),
-        headers=None if batch.headers is None else batch.headers.take(rows),
-        tombstones=None if batch.tombstones is None else batch.tombstones.take(rows),
-    )
-
-
-def _sliced(batch: RowBatch, start: int, rows: int) -> RowBatch:
-    return RowBatch(
-        data=batch.data.slice(start, rows),
-        headers=None if batch.headers is None else batch.headers.slice(start, rows),
-        tombstones=None if batch.tombstones is None else batch.tombstones.slice(start, rows),
+        data=act(batch.data),
+        headers=None if batch.headers is None else act(batch.headers),
+        tombstones=None if batch.tombstones is None else act(batch.tombstones),
     )
 
 
@@ -308,3 +311,38 @@ def _with_null_values_as_tombstones(batch: RowBatch) -> RowBatch:
     if batch.tombstones is not None or not values.null_count:
         return batch
     return RowBatch(batch.data, batch.headers, values.is_null())
+
+
+class KeyOffsets:
+    """The offset of the last row of each key, up to the visible end of one partition."""
+
+    def __init__(self, handle: TopicHandle, partition: Partition) -> None:
+        self._names = handle.current().key
+        projection = Projection.of(handle.current(), [*self._names, "_offset"])
+        self._decoder = Decoder(handle.current, handle.schema_of, partition.number, projection)
+        self._reader = PartitionReader(partition, partition.start())
+        self._offsets: dict[Key, int] = {}
+
+    def last(self, key: Key) -> int:
+        """The offset of the key's last row; -1 if it has none."""
+        for header, payload in self._reader.frames():
+            batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
+            if batch is not None and batch.punctuation_us is None:
+                columns = [batch.data.column(name).to_pylist() for name in self._names]
+                self._offsets.update(
+                    zip(zip(*columns, strict=True), batch.data.column("_offset").to_pylist(), strict=True)
+                )
+        return self._offsets.get(key, -1)
+
+
+def _key_of(topic: Topic, rows: Rows) -> Key:
+    """The key of rows that all have the same one."""
+    if not topic.key:
+        expected = "a topic that was created with a key"
+        raise ArgumentInvalid(name="expected_key_offset", value="an offset", expected=expected)
+    keys: set[Key] = set()
+    for batch in to_batches(rows, topic.schema, topic=topic.name, key=topic.key):
+        keys.update(zip(*(batch.data.column(name).to_pylist() for name in topic.key), strict=True))
+    if len(keys) != 1:
+        raise ArgumentInvalid(name="rows", value=f"rows of {len(keys)} keys", expected="rows of one key")
+    return keys.pop()

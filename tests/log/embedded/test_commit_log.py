@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import faults
 from headwater.config import Config
-from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import EmbeddedLog, commits
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commit_log import framed, whole_records
 from headwater.log.embedded.repair import repair, verify

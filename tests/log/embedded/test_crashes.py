@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater import faults
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.errors import NotFound
 from headwater.filelock import FileLock
-from headwater.log.embedded import EmbeddedLog, faults
+from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.errors import FrameCorrupt, SyncFailed, TransactionFinished
 

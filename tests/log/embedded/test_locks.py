@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater import faults
 from headwater.config import Config
 from headwater.errors import Locked, NotFound
 from headwater.filelock import FileLock, holder_of
-from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import EmbeddedLog, commits
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import verify
 from headwater.testing import start_child
