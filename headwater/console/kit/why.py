@@ -1,4 +1,4 @@
-"""A small question mark beside a number, and the panel that it opens: what the number means, the idea behind it, what to do.
+"""A question mark beside a number, and the panel that it opens: what the number means, the idea behind it, what to do.
 
 The texts are the files of `why/`: a heading, the meaning, then `### The idea` and `### When it is red`.
 """

@@ -1,13 +1,13 @@
-"""What rows flow through, of all apps together: topics, queries, views, sinks, and groups that read by themselves."""
+"""The graph of all apps together: topics, queries, views, sinks, and consumer groups of other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote
 
 from headwater.apps.status import Graph, QueryStatus
+from headwater.console.pages import path_to
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Lag
 
@@ -15,32 +15,31 @@ Kind = Literal["topic", "query", "view", "sink", "group"]
 Edge = tuple[str, str]
 #: Groups are drawn up to this number; a log may have thousands.
 GROUPS_MAX = 60
-ROOT = "/console"
+#: The pages of the kinds; a sink leads to its query.
+PAGES = {"topic": "topics", "query": "queries", "view": "views", "group": "groups", "sink": "queries"}
+#: What the node of a dead-letter topic says of it.
+DEAD_LETTERS = "dead letters"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Station:
-    """A node of the drawing. Ids say the kind too, for a query may be called like its topic."""
+    """A node of the graph. Its id has the kind too, for a query may have the name of its topic."""
 
     id: str
     kind: Kind
     name: str
     app: str = ""
     under: str = ""
-    """What is known of it that does not change: the columns of a topic, the guarantee of a sink."""
+    """What does not change: the columns of a topic, the guarantee of a sink."""
 
     @property
     def href(self) -> str:
-        """The page of this thing; a sink has none of its own and leads to its query."""
-        place = {"topic": "topics", "query": "queries", "view": "views", "group": "groups", "sink": "queries"}[
-            self.kind
-        ]
-        name = self.name.partition(" → ")[0] if self.kind == "sink" else self.name
-        return f"{ROOT}/{place}/{quote(name, safe='')}"
+        """The address of its page."""
+        return path_to(PAGES[self.kind], self.name.partition(" → ")[0] if self.kind == "sink" else self.name)
 
     @property
     def title(self) -> str:
-        """What it is called in the drawing: a sink by its kind and the last part of its path."""
+        """Its name in the drawing: of a sink, the kind and the last part of its path."""
         if self.kind != "sink":
             return self.name
         kind, colon, place = (self.name.partition(" → ")[2] or self.name).partition(":")
@@ -49,11 +48,11 @@ class Station:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Stations by id, and who hands rows to whom. `asides` are the edges of late and rejected rows."""
+    """Stations by id, and the edges between them. `side_outputs` are the edges of late and rejected rows."""
 
     stations: Mapping[str, Station]
     edges: tuple[Edge, ...]
-    asides: frozenset[Edge] = frozenset()
+    side_outputs: frozenset[Edge] = frozenset()
 
     def before(self, id: str) -> list[str]:
         return [first for first, second in self.edges if second == id]
@@ -62,13 +61,13 @@ class Flow:
         return [second for first, second in self.edges if first == id]
 
     def only(self, ids: Iterable[str]) -> Flow:
-        """The part with these stations, and what connects them."""
+        """The part with these stations, and the edges between them."""
         kept = set(ids)
         edges = tuple(edge for edge in self.edges if edge[0] in kept and edge[1] in kept)
         return Flow(
-            stations={id: one for id, one in self.stations.items() if id in kept},
+            stations={id: station for id, station in self.stations.items() if id in kept},
             edges=edges,
-            asides=self.asides & set(edges),
+            side_outputs=self.side_outputs & set(edges),
         )
 
 
@@ -84,28 +83,28 @@ def flow_of(
     there is nothing else to show."""
     stations: dict[str, Station] = {}
     edges: dict[Edge, None] = {}
-    asides: set[Edge] = set()
+    side_outputs: set[Edge] = set()
     for graph in graphs:
-        _add_app(graph, stations, edges, asides)
+        _add_app(graph, stations, edges, side_outputs)
     known = set(topics)
-    _add_dead_letters(statuses, known, stations, edges, asides)
+    _add_dead_letters(statuses, known, stations, edges, side_outputs)
     _add_groups(lags, stations, edges)
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
-    flow = Flow(stations=stations, edges=tuple(edges), asides=frozenset(asides))
+    flow = Flow(stations=stations, edges=tuple(edges), side_outputs=frozenset(side_outputs))
     return flow.only(_visible(flow, sees))
 
 
 def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
     """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
-    kept = {id for id, one in flow.stations.items() if one.kind in ("topic", "view") and sees(one.name)}
+    kept = {id for id, station in flow.stations.items() if station.kind in ("topic", "view") and sees(station.name)}
     beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
     kept |= {id for id in beside if flow.stations[id].kind in ("query", "group")}
     return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
-def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], asides: set[Edge]) -> None:
+def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], side_outputs: set[Edge]) -> None:
     ids: dict[str, str] = {}
     for node in graph.nodes:
         name = node.name.removesuffix("()") if node.kind == "query" else node.name
@@ -122,7 +121,7 @@ def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None]
         edges[edge] = None
         is_own = edge[1].startswith("sink:") or second == first.removesuffix("()")
         if edge[0].startswith("query:") and not is_own:
-            asides.add(edge)
+            side_outputs.add(edge)
 
 
 def _add_dead_letters(
@@ -130,17 +129,17 @@ def _add_dead_letters(
     topics: set[str],
     stations: dict[str, Station],
     edges: dict[Edge, None],
-    asides: set[Edge],
+    side_outputs: set[Edge],
 ) -> None:
-    """A query's rejected rows go to the dead letters of its input, or to its own where it has several."""
-    for one in statuses:
-        letters = (one.inputs[0] if len(one.inputs) == 1 else one.name) + SUFFIX
-        query = f"query:{one.app}/{one.name}"
-        if (one.rejected or one.dead_letters) and letters in topics and query in stations:
-            id = f"topic:{letters}"
-            stations.setdefault(id, Station(id=id, kind="topic", name=letters, under="dead letters"))
+    """A query's rejected rows go to the dead-letter topic of its input, or to its own if it has several inputs."""
+    for status in statuses:
+        name = (status.inputs[0] if len(status.inputs) == 1 else status.name) + SUFFIX
+        query = f"query:{status.app}/{status.name}"
+        if (status.rejected or status.dead_letters) and name in topics and query in stations:
+            id = f"topic:{name}"
+            stations.setdefault(id, Station(id=id, kind="topic", name=name, under=DEAD_LETTERS))
             edges[(query, id)] = None
-            asides.add((query, id))
+            side_outputs.add((query, id))
 
 
 def _add_groups(lags: Sequence[Lag], stations: dict[str, Station], edges: dict[Edge, None]) -> None:
@@ -154,13 +153,13 @@ def _add_groups(lags: Sequence[Lag], stations: dict[str, Station], edges: dict[E
 
 
 def around(flow: Flow, id: str, *, hops: int) -> Flow:
-    """The stations that rows reach from one, or reach it from, in so many steps; and what feeds or reads those beside it."""
+    """The part within so many steps around a station, along the edges or against them."""
     near: dict[str, list[str]] = {}
     for first, second in flow.edges:
         near.setdefault(first, []).append(second)
         near.setdefault(second, []).append(first)
-    kept, edge_of_kept = {id}, {id}
+    kept, outermost = {id}, {id}
     for _ in range(hops):
-        edge_of_kept = {other for one in edge_of_kept for other in near.get(one, ())} - kept
-        kept |= edge_of_kept
+        outermost = {other for station in outermost for other in near.get(station, ())} - kept
+        kept |= outermost
     return flow.only(kept & set(flow.stations))

@@ -1,18 +1,18 @@
-"""The numbers of the topology: of each node and on each line, as they are now."""
+"""The numbers of the topology as they are now: of each node, and on each edge."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.apps.status import QueryStatus
-from headwater.console.history import History, TopicStatus, lag_by, series_names
+from headwater.console.history import History, TopicStatus, lag_by
 from headwater.console.kit.graph import NodeNumbers
-from headwater.console.kit.words import short, size, span
-from headwater.console.topology.flow import Flow, Station
+from headwater.console.kit.words import short, span
+from headwater.console.queries.status import by_node, delay_of
+from headwater.console.topology.flow import DEAD_LETTERS, Flow, Station
 
-#: How the states of a query are drawn: dashed, pulsing, lit, or in the colour of trouble.
+#: How the states of a query are drawn: dashed, pulsing, lit, or in the colour of a warning.
 LOOKS = {
     "waiting": "off",
     "stopped": "off",
@@ -22,16 +22,8 @@ LOOKS = {
     "restarting": "warn",
     "failed": "bad",
 }
-#: The busiest query stands out from this share of the time on; below it nothing is a bottleneck.
+#: The busiest query is marked from this share of the time on; below it there is no bottleneck.
 BUSY_MIN = 0.25
-
-
-def series_by_query(statuses: Sequence[QueryStatus]) -> dict[str, str]:
-    """Under which name the history keeps the series of each query, by the id of its node."""
-    found: dict[str, str] = {}
-    for one, name in zip(statuses, series_names(statuses), strict=True):
-        found.setdefault(f"query:{one.app}/{one.name}", name)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,42 +34,37 @@ class GraphNumbers:
     rates: Sequence[float]
 
 
-def by_query(statuses: Sequence[QueryStatus]) -> dict[str, QueryStatus]:
-    """Statuses by the id of their node; that of a version on trial comes after the one in use and is left out."""
-    found: dict[str, QueryStatus] = {}
-    for one in statuses:
-        found.setdefault(f"query:{one.app}/{one.name}", one)
-    return found
-
-
-def measured(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
-    """What is known now of the part that is shown."""
-    statuses, topics = by_query(history.statuses), history.topics
+def numbers_of(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
+    """The numbers of the part that is shown."""
+    statuses = {id: status for id, (status, _) in by_node(history.statuses).items()}
+    topics = history.topics
     rates = rates_of(whole, statuses, topics)
     written: dict[str, float] = {}
     for (_, second), rate in rates.items():
         written[second] = written.get(second, 0.0) + rate
-    busiest = _busiest(statuses)
+    busy = {id: status.busy for id, status in statuses.items() if status.busy >= BUSY_MIN}
+    busiest = max(busy, key=lambda id: busy[id], default=None)
     lags = lag_by(history.lags, "group")
     nodes: dict[str, NodeNumbers] = {}
-    for id, one in shown.stations.items():
-        if one.kind == "query":
+    for id, station in shown.stations.items():
+        rate = written.get(id, 0.0)
+        if station.kind == "query":
             nodes[id] = _query(statuses.get(id), out=_written(id, whole, rates), busiest=id == busiest)
-        elif one.kind == "group":
-            nodes[id] = _group(lags.get(one.name, 0), written.get(id, 0.0))
-        elif one.kind == "sink":
-            nodes[id] = NodeNumbers(
-                rate=written.get(id, 0.0), first=f"{short(written.get(id, 0.0))} rows/s", second=one.under
-            )
+        elif station.kind == "group":
+            lag = lags.get(station.name, 0)
+            state = "warn" if lag > 10_000 else ""
+            nodes[id] = NodeNumbers(rate=rate, first="reads by itself", second=f"{short(lag)} behind", state=state)
+        elif station.kind == "sink":
+            nodes[id] = NodeNumbers(rate=rate, first=f"{short(rate)} rows/s", second=station.under)
         else:
-            nodes[id] = _topic(topics.get(one.name), one)
+            nodes[id] = _topic(topics.get(station.name), station)
     return GraphNumbers(nodes=nodes, rates=[rates[edge] for edge in shown.edges])
 
 
 def rates_of(
     flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicStatus]
 ) -> dict[tuple[str, str], float]:
-    """Rows a second on each line: what a query reads, shared among its inputs as they grow; what its topics get."""
+    """Rows a second on each edge: what a query reads, divided among its inputs by their rates; what is written to topics."""
     inputs: dict[str, list[str]] = {}
     for first, second in flow.edges:
         inputs.setdefault(second, []).append(flow.stations[first].name)
@@ -97,37 +84,23 @@ def rates_of(
 def _read(status: QueryStatus | None, name: str, inputs: Sequence[str], topics: Mapping[str, TopicStatus]) -> float:
     if status is None or not status.rows_per_second:
         return 0.0
-    total = sum(topics[one].rate for one in inputs if one in topics)
+    total = sum(topics[topic].rate for topic in inputs if topic in topics)
     own = topics[name].rate if name in topics else 0.0
     return status.rows_per_second * (own / total if total else 1 / len(inputs))
 
 
 def _written(id: str, flow: Flow, rates: Mapping[tuple[str, str], float]) -> float:
-    """What a query writes into topics; sinks get the same rows, so they count only where there is no topic."""
+    """What a query writes into topics; sinks get the same rows, and count only if there is no topic."""
     out = {second: rate for (first, second), rate in rates.items() if first == id}
     topics = [rate for second, rate in out.items() if flow.stations[second].kind != "sink"]
     return sum(topics) if topics else max(out.values(), default=0.0)
 
 
-def _busiest(statuses: Mapping[str, QueryStatus]) -> str | None:
-    at_work = {id: one.busy for id, one in statuses.items() if one.busy >= BUSY_MIN}
-    return max(at_work, key=lambda id: at_work[id], default=None)
-
-
-def _topic(now: TopicStatus | None, station: Station) -> NodeNumbers:
-    if now is None:
+def _topic(status: TopicStatus | None, station: Station) -> NodeNumbers:
+    if status is None:
         return NodeNumbers(first="not there yet", state="off")
-    return NodeNumbers(
-        rate=now.rate,
-        first=f"{short(now.rate)} rows/s",
-        second=f"{short(now.rows)} {'dead letters' if station.under == 'dead letters' else 'rows'}",
-    )
-
-
-def _group(lag: int, rate: float) -> NodeNumbers:
-    return NodeNumbers(
-        rate=rate, first="reads by itself", second=f"{short(lag)} behind", state="warn" if lag > 10_000 else ""
-    )
+    unit = DEAD_LETTERS if station.under == DEAD_LETTERS else "rows"
+    return NodeNumbers(rate=status.rate, first=f"{short(status.rate)} rows/s", second=f"{short(status.rows)} {unit}")
 
 
 def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumbers:
@@ -141,13 +114,13 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumb
         facts.append(("state", short(status.state_rows), ""))
     if status.late:
         facts.append(("late", short(status.late), "warn"))
-    if status.watermark_us is not None:
-        delay = span(max(0.0, time.time() - status.watermark_us / 1e6))
-        facts.append(("watermark", f"-{' '.join(delay.split()[:2])}", ""))  # its largest unit: there is little room
-    first = f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state
+    if (delay := delay_of(status)) is not None:
+        facts.append(
+            ("watermark", f"-{' '.join(span(delay).split()[:2])}", "")
+        )  # its largest unit: there is little room
     return NodeNumbers(
         rate=status.rows_per_second,
-        first=first,
+        first=f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state,
         second=f"{status.busy:.0%} busy",
         state=look,
         busy=status.busy,
@@ -155,8 +128,3 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumb
         waits=bool(status.lag_rows),
         facts=facts,
     )
-
-
-def state_told(status: QueryStatus) -> str:
-    """What a query keeps, in words."""
-    return f"{short(status.state_rows)} rows, {size(status.state_bytes)}" if status.state_rows else "none"
