@@ -18,8 +18,7 @@ from headwater.console.alerts.badge import follow_alerts
 from headwater.console.authentication import LOGO, add_login, version
 from headwater.console.context import Visit, context
 from headwater.console.history import History
-from headwater.console.kit import why
-from headwater.console.kit.layout import block, html, subtitle
+from headwater.console.kit.layout import WhyPanel, block, html, subtitle
 from headwater.console.kit.live import loaded_first
 from headwater.console.kit.words import span
 from headwater.console.pages import GROUPS, PATH, Screen, path_to, screens
@@ -115,7 +114,7 @@ def _frame(screen: Screen, visit: Visit) -> ui.element:
         _navigation(screen, visit)
         _bar(visit)
         main = ui.element("main").classes("hw-page").props('id="page" tabindex="-1"')
-    why.panel()
+    WhyPanel()
     return main
 
 

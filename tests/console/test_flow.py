@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from headwater.apps.status import QueryStatus
 from headwater.console.history import TopicStatus, series_names
 from headwater.console.queries.status import watermark_reason
-from headwater.console.topology.flow import Flow, Station, around, flow_of
-from headwater.console.topology.numbers import rates_of
+from headwater.console.topology.flow import Flow, Station, around, flow_of, rates_of
 from headwater.log.port import Lag
 from tests.console.stage import graph_of
 

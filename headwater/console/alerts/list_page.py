@@ -8,19 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.alerts import Change, Summary
+from headwater.console.alerts import display
 from headwater.console.alerts.badge import shared_alerts
-from headwater.console.alerts.display import (
-    HISTORY_COLUMNS,
-    STATES,
-    history_row,
-    limit_of,
-    line_of,
-    receivers_of,
-    state_line,
-    subject_of,
-    value_of,
-    worst_subject,
-)
 from headwater.console.alerts.rule_dialog import RuleDialog
 from headwater.console.context import Visit
 from headwater.console.kit.controls import Segments, button
@@ -53,7 +42,7 @@ FILTERS: dict[str, tuple[str, ...]] = {
     "Tests": ("test",),
 }
 #: The order of the rules: these states first, then the others.
-STATE_ORDER = ("firing", "unknown", "pending", *STATES)
+STATE_ORDER = ("firing", "unknown", "pending", *display.STATES)
 
 
 @screen("/alerts", title="Alerts", group="Attention", icon="notifications", key="a", order=10)
@@ -104,7 +93,7 @@ class AlertList(LivePage[AlertsContent]):
         with card("History", flush=True):
             with block("card-body row-flex"):
                 self._filter = Segments(list(FILTERS), value="All", label="Which changes", on_change=self.refresh)
-            self._history = Table(HISTORY_COLUMNS, label="History of alerts", none="Nothing has happened yet.")
+            self._history = Table(display.HISTORY_COLUMNS, label="History of alerts", none="Nothing has happened yet.")
             self._history_pages = Pages(self._show_history, size=25)
 
     def load(self) -> AlertsContent:
@@ -119,7 +108,7 @@ class AlertList(LivePage[AlertsContent]):
         self._content = content
         rules, waiting = content.rules.rules, content.rules.deliveries_waiting
         self._unwatched.set_visibility(not content.rules.watched)
-        names = {state: [rule.name for rule in rules if rule.state == state] for state in STATES}
+        names = {state: [rule.name for rule in rules if rule.state == state] for state in display.STATES}
         _show_names(self._firing, names["firing"], none="nothing is wrong", tones=("bad", "good"))
         _show_names(self._pending, names["pending"], none="none is on its way")
         _show_names(self._unknown, names["unknown"], none="every rule can be evaluated")
@@ -140,7 +129,9 @@ class AlertList(LivePage[AlertsContent]):
 
     def _show_history(self) -> None:
         if self._content is not None:
-            self._history.set_rows([history_row(entry) for entry in self._history_pages.part(self._content.changes)])
+            self._history.set_rows(
+                [display.history_row(entry) for entry in self._history_pages.part(self._content.changes)]
+            )
 
 
 def _show_names(tile: Stat, names: list[str], *, none: str, tones: tuple[str, str] = ("warn", "")) -> None:
@@ -152,28 +143,28 @@ def _row(summary: Summary, changes: Sequence[Change]) -> Row:
     if rule is None:
         cells: list[Any] = [link(summary.name, path), toned(summary.error or "", "warn"), "", "", "", ""]
     else:
-        line = state_line(line_of(summary, changes, seconds=DAY, step=10.0), label="Last 24 hours")
+        line = display.state_line(display.line_of(summary, changes, seconds=DAY, step=10.0), label="Last 24 hours")
         cells = [
-            link(summary.name, path, under=clipped(subject_of(rule), TEXT_MAX)),
+            link(summary.name, path, under=clipped(display.subject_of(rule), TEXT_MAX)),
             _now_cell(summary),
-            limit_of(rule),
+            display.limit_of(rule),
             drawn(line),
             ago(summary.since_us).removesuffix(" ago") if summary.since_us else "–",
-            toned("none, snoozed", "quiet") if summary.is_snoozed else receivers_of(rule),
+            toned("none, snoozed", "quiet") if summary.is_snoozed else display.receivers_of(rule),
         ]
-    return Row([mark(*STATES[summary.state]), *cells], key=summary.name)
+    return Row([mark(*display.STATES[summary.state]), *cells], key=summary.name)
 
 
 # Any: a cell.
 def _now_cell(summary: Summary) -> Any:
     if summary.error:
         return toned(clipped(summary.error, TEXT_MAX), "warn")
-    worst = worst_subject(summary)
+    worst = display.worst_subject(summary)
     if worst is None or summary.rule is None:
         return toned("nothing fits it" if summary.state != "paused" else "not watched", "quiet")
     tone = "bad" if worst.state == "firing" else ""
     under = "" if worst.subject == "rows" else clipped(worst.subject, TEXT_MAX)
-    return toned(value_of(summary.rule, worst), tone, under=under)
+    return toned(display.value_of(summary.rule, worst), tone, under=under)
 
 
 def notify_button() -> None:

@@ -10,19 +10,8 @@ from typing import TypeVar
 from nicegui import ui
 
 from headwater.alerts import AlertState, Delivery, Summary
+from headwater.console.alerts import display
 from headwater.console.alerts.badge import shared_alerts
-from headwater.console.alerts.display import (
-    HISTORY_COLUMNS,
-    STATES,
-    history_row,
-    limit_of,
-    line_of,
-    receivers_of,
-    state_line,
-    subject_of,
-    value_of,
-    worst_subject,
-)
 from headwater.console.alerts.list_page import CHANGES_MAX
 from headwater.console.alerts.rule_dialog import RuleDialog
 from headwater.console.context import Visit
@@ -45,7 +34,7 @@ SUBJECT_COLUMNS = (
     Column(name="message", label="In words"),
 )
 #: The order of the subjects: these states first, then the others.
-SUBJECT_ORDER = ("firing", "pending", *STATES)
+SUBJECT_ORDER = ("firing", "pending", *display.STATES)
 SPANS = {"1 hour": HOUR, "24 hours": DAY, "7 days": 7 * DAY}
 SNOOZES = {"15 minutes": 900.0, "1 hour": HOUR, "8 hours": 8 * HOUR, "3 days": 3 * DAY}
 LEGEND = {"ok": "good", "pending": "warn", "firing": "bad", "unknown": "info", "paused": "off"}
@@ -87,7 +76,7 @@ class AlertPage(LivePage[RuleContent]):
     def build(self, content: RuleContent) -> None:
         self._content, rule = content, content.summary.rule
         self._dialog = RuleDialog(self._visit, self.refresh)
-        under = subject_of(rule) if rule else ""
+        under = display.subject_of(rule) if rule else ""
         if not under.upper().startswith(("SELECT", "WITH")):
             under = under[:1].upper() + under[1:]
         with heading(self._name, under=under, why="alerts"):
@@ -106,7 +95,7 @@ class AlertPage(LivePage[RuleContent]):
             self._pages = Pages(self._show_subjects, size=25)
         with card("History", flush=True):
             subject = Column(name="subject", label="What it was about")
-            columns = [subject if column.name == "rule" else column for column in HISTORY_COLUMNS]
+            columns = [subject if column.name == "rule" else column for column in display.HISTORY_COLUMNS]
             self._history = Table(columns, label="History of the rule", none="Nothing has happened yet.")
             self._history_pages = Pages(self._show_history, size=25)
 
@@ -129,7 +118,7 @@ class AlertPage(LivePage[RuleContent]):
     def show(self, content: RuleContent) -> None:
         self._content = content
         summary, rule = content.summary, content.summary.rule
-        name, tone = STATES[summary.state]
+        name, tone = display.STATES[summary.state]
         since = f"for {span(time.time() - summary.since_us / 1e6)}" if summary.since_us else "since the last look"
         self._state.set(name, foot=since, tone=tone)
         self._problem.clear()
@@ -140,16 +129,16 @@ class AlertPage(LivePage[RuleContent]):
                 note(rule.note)
         if rule is None:
             return
-        worst = worst_subject(summary)
-        self._now.set(value_of(rule, worst) if worst else "–", foot=worst.subject if worst else "")
-        limit, _, held = limit_of(rule).partition(" for ")
+        worst = display.worst_subject(summary)
+        self._now.set(display.value_of(rule, worst) if worst else "–", foot=worst.subject if worst else "")
+        limit, _, held = display.limit_of(rule).partition(" for ")
         self._limit.set(limit.replace("more than ", "> "), foot=f"for {held}" if held else "at once")
         self._fired.set(count(content.fired), foot="times it began", tone="warn" if content.fired else "")
         if summary.is_snoozed:
             self._receivers.set("none", foot=f"snoozed until {moment(rule.snoozed_until_us)[:16]} UTC", tone="warn")
         else:
             receivers = len(rule.webhooks) + len(rule.emails) + rule.browser
-            self._receivers.set(count(receivers), foot=receivers_of(rule))
+            self._receivers.set(count(receivers), foot=display.receivers_of(rule))
         if self._is_admin:
             self._wake_button.set_visibility(summary.is_snoozed)
             self._snooze_button.set_visibility(not summary.is_snoozed)
@@ -160,11 +149,11 @@ class AlertPage(LivePage[RuleContent]):
         self._show_history()
 
     def _show_line(self) -> None:
-        line = line_of(self._content.summary, self._content.changes, seconds=SPANS[self._span.value], step=2.0)
+        line = display.line_of(self._content.summary, self._content.changes, seconds=SPANS[self._span.value], step=2.0)
         start, end = moment(line[0][0])[:16], moment(line[-1][1])[11:16]
         legend = "".join(f'<span class="state-legend {tone}">{state}</span>' for state, tone in LEGEND.items())
         self._line.set_content(
-            state_line(line, label=f"Last {self._span.value}", tall=True)
+            display.state_line(line, label=f"Last {self._span.value}", tall=True)
             + f'<div class="line-ends"><span>{start}</span><span>now, UTC {end}</span></div>'
             + f'<div class="row-flex small quiet">{legend}</div>'
         )
@@ -180,9 +169,9 @@ class AlertPage(LivePage[RuleContent]):
         rows = [
             Row(
                 [
-                    mark(*STATES[state.state]),
+                    mark(*display.STATES[state.state]),
                     state.subject,
-                    toned(value_of(rule, state), "bad" if state.state == "firing" else ""),
+                    toned(display.value_of(rule, state), "bad" if state.state == "firing" else ""),
                     ago(state.since_us) if state.since_us else "–",
                     state.message,
                 ],
@@ -194,7 +183,7 @@ class AlertPage(LivePage[RuleContent]):
 
     def _show_history(self) -> None:
         entries = self._history_pages.part(self._content.changes)
-        self._history.set_rows([history_row(entry, with_rule=False) for entry in entries])
+        self._history.set_rows([display.history_row(entry, with_rule=False) for entry in entries])
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
@@ -237,7 +226,7 @@ class AlertPage(LivePage[RuleContent]):
         if rule is None:
             return
         with Question("Send a test?", yes="Send") as question:
-            ui.label(f"{receivers_of(rule).capitalize()} would be notified now that this is a test.")
+            ui.label(f"{display.receivers_of(rule).capitalize()} would be notified now that this is a test.")
             for target in (*rule.webhooks, *rule.emails):
                 ui.label(target).classes("mono small wrap-anywhere")
         if not await question.answered():

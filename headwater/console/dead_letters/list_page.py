@@ -10,16 +10,6 @@ from headwater.console.kit.words import ago, count
 from headwater.console.pages import path_to, screen
 from headwater.log.dead_letters import SUFFIX
 
-COLUMNS = (
-    Column(name="topic", label="Dead letters of"),
-    Column(name="open", label="Open", align="right"),
-    Column(name="parked", label="Parked", align="right"),
-    Column(name="redriven", label="Redriven", align="right"),
-    Column(name="reason", label="Most open ones for", clip=True),
-    Column(name="history", label="Last minutes", width="120px"),
-    Column(name="last", label="Last dead letter", align="right"),
-)
-
 
 @screen("/dead-letters", title="Dead letters", group="Attention", icon="mark_email_unread", key="d", order=10)
 def dead_letters(visit: Visit) -> None:
@@ -29,25 +19,26 @@ def dead_letters(visit: Visit) -> None:
 class DeadLetterTopics(ListPage[str]):
     """The list of dead-letter topics, those with the most rows first."""
 
-    def __init__(self, visit: Visit) -> None:
-        super().__init__(
-            visit,
-            "Dead letters",
-            COLUMNS,
-            under="Rows that were given up, kept whole with the reason. Redrive them, or park them.",
-            why="dead_letters",
-            none="No dead letters. Nothing was given up.",
-            placeholder="Filter topics",
-        )
+    title = "Dead letters"
+    under = "Rows that were given up, kept whole with the reason. Redrive them, or park them."
+    why = "dead_letters"
+    columns = (
+        Column(name="topic", label="Dead letters of"),
+        Column(name="open", label="Open", align="right"),
+        Column(name="parked", label="Parked", align="right"),
+        Column(name="redriven", label="Redriven", align="right"),
+        Column(name="reason", label="Most open ones for", clip=True),
+        Column(name="history", label="Last minutes", width="120px"),
+        Column(name="last", label="Last dead letter", align="right"),
+    )
+    none = "No dead letters. Nothing was given up."
+    placeholder = "Filter topics"
 
     def items(self) -> list[str]:
         history = context().history
         history.wait()
         rows = {name: status.rows for name, status in history.topics.items()}
         return sorted(self.visit.services.dead_letters.topics(), key=lambda name: (-rows.get(name, 0), name))
-
-    def text(self, item: str) -> str:
-        return item
 
     def row(self, item: str) -> Row:
         reasons = self.visit.services.dead_letters.reasons(item)

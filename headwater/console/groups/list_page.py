@@ -13,15 +13,6 @@ from headwater.console.kit.words import count, span
 from headwater.console.pages import path_to, screen
 from headwater.log.port import Lag
 
-COLUMNS = (
-    Column(name="name", label="Group", sortable=True),
-    Column(name="topics", label="Topics", clip=True),
-    Column(name="members", label="Members", align="right"),
-    Column(name="history", label="Lag, last minutes", width="120px"),
-    Column(name="rows", label="Lag in rows", align="right", sortable=True),
-    Column(name="seconds", label="Lag in time", align="right", sortable=True),
-    Column(name="expires", label="Next row is kept for", align="right", sortable=True),
-)
 #: Rows that retention deletes sooner than this are shown in red.
 EXPIRES_SOON = 3_600.0
 TOPICS_MAX = 3
@@ -64,23 +55,26 @@ def groups(visit: Visit) -> None:
 class GroupList(ListPage[GroupLag]):
     """The list of groups; the one with the largest lag comes first."""
 
+    title = "Groups"
+    under = "Readers that share the work, and how far each is behind."
+    why = "lag"
+    columns = (
+        Column(name="name", label="Group"),
+        Column(name="topics", label="Topics", clip=True),
+        Column(name="members", label="Members", align="right"),
+        Column(name="history", label="Lag, last minutes", width="120px"),
+        Column(name="rows", label="Lag in rows", align="right"),
+        Column(name="seconds", label="Lag in time", align="right"),
+        Column(name="expires", label="Next row is kept for", align="right"),
+    )
+    none = "No group reads yet. One begins with its first reader: `headwater consume TOPIC --group NAME`."
     sort_keys = {
         "name": lambda group: group.name,
         "rows": lambda group: group.rows,
         "seconds": lambda group: group.seconds,
         "expires": lambda group: -(group.expires if group.expires is not None else float("inf")),
     }
-
-    def __init__(self, visit: Visit) -> None:
-        super().__init__(
-            visit,
-            "Groups",
-            COLUMNS,
-            under="Readers that share the work, and how far each is behind.",
-            why="lag",
-            none="No group reads yet. One begins with its first reader: `headwater consume TOPIC --group NAME`.",
-            sort="rows",
-        )
+    sort = "rows"
 
     def items(self) -> list[GroupLag]:
         """Groups by name, with the last measured lag in the topics that the caller sees."""

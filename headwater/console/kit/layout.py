@@ -1,15 +1,20 @@
-"""Headings, cards, tiles and texts, in the console's one look (`static/console.css` defines the classes)."""
+"""Headings, cards, tiles, texts and their explanations, in the console's look (`static/console.css` has the classes)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
+from pathlib import Path
 
+from nicegui import context as page_context
 from nicegui import ui
 
-from headwater.console.kit import why as explanation
 from headwater.console.kit.chart import sparkline
+
+#: The texts of the question marks: a heading, the meaning, then `### The idea` and `### When it is red`.
+EXPLANATIONS = Path(__file__).parents[1] / "why"
 
 
 def block(classes: str) -> ui.element:
@@ -38,7 +43,7 @@ def heading(title: str, *, under: str = "", why: str = "") -> ui.element:
             with block("row-flex"):
                 html(f"<h1>{escape(title)}</h1>")
                 if why:
-                    explanation.button(why)
+                    why_button(why)
             if under:
                 html(sentence(under)).classes("sub")
         return block("row-flex")
@@ -56,7 +61,7 @@ def card(title: str = "", *, why: str = "", flush: bool = False, classes: str = 
         with made, block("card-head"):
             subtitle(title)
             if why:
-                explanation.button(why)
+                why_button(why)
     return made
 
 
@@ -74,7 +79,7 @@ class Stat:
             with block("label"):
                 ui.label(label)
                 if why:
-                    explanation.button(why)
+                    why_button(why)
             self._value = html("").classes("value")
             self._foot = ui.label("").classes("foot")
             self._spark = html("").classes("spark")
@@ -155,3 +160,52 @@ def meter(share: float, *, decimals: int = 0) -> str:
     '<div class="meter"><i style="width: 50%"></i></div>'
     """
     return f'<div class="meter"><i style="width: {share * 100:.{decimals}f}%"></i></div>'
+
+
+# -- explanations -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def explanation(name: str) -> str:
+    return (EXPLANATIONS / f"{name}.md").read_text(encoding="utf-8")
+
+
+class WhyPanel:
+    """The panel of a page with the explanation of a number; hidden until the user presses a question mark."""
+
+    def __init__(self) -> None:
+        self._box = ui.element("aside").classes("why-panel").props('aria-label="Why" role="dialog" tabindex="-1"')
+        self._box.set_visibility(False)
+        self._box.on("keydown.escape", self.close)
+        with self._box:
+            with block("row-flex between"):
+                ui.label("Why").classes("quiet small")
+                closing = ui.button(icon="close", on_click=self.close).props('flat aria-label="Close"')
+                closing.classes("btn ghost icon")
+            self._text = ui.markdown("")
+        client = page_context.client
+        _why_panels[client.id] = self
+        client.on_delete(lambda: _why_panels.pop(client.id, None))
+
+    def show(self, name: str) -> None:
+        self._text.set_content(explanation(name))
+        self._box.set_visibility(True)
+        self._box.run_method("focus")
+
+    def close(self) -> None:
+        self._box.set_visibility(False)
+
+
+#: By the id of the client.
+_why_panels: dict[str, WhyPanel] = {}
+
+
+def why_button(name: str) -> ui.element:
+    """A question mark that opens an explanation."""
+    title = explanation(name).splitlines()[0].lstrip("# ")
+    client = page_context.client
+    made = ui.element("button").classes("why-button why").props(f'type="button" aria-label="Why: {title}"')
+    with made:
+        ui.label("?")
+    made.on("click", lambda: _why_panels[client.id].show(name))
+    return made

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
-
-from nicegui import ui
 
 from headwater.console.context import Visit
 from headwater.console.kit.controls import search_box
-from headwater.console.kit.layout import card, heading
+from headwater.console.kit.layout import card, empty, heading
 from headwater.console.kit.live import LivePage
 from headwater.console.kit.table import Column, Pages, Row, Table
 from headwater.errors import HeadwaterError
@@ -38,49 +36,59 @@ class ListPage(LivePage[ListContent], Generic[Item]):
     Rows are made for one page of the list only: there may be ten thousand things, and a row may need the disk.
     """
 
+    title: str
+    under: str
+    why: str
+    columns: Sequence[Column]
+    none: str
+    """What the table says if nothing fits the filter."""
+    nothing: Mapping[str, str] | None = None
+    """The arguments of `empty`, which stands in place of the table if there is nothing to list."""
+    placeholder: str = ""
+    classes: str = ""
     #: The value that each sortable column is sorted by. Any: what can be compared.
     sort_keys: Mapping[str, Callable[[Item], Any]] = {}
-    #: The columns that begin with the smallest when they are chosen; others begin with the largest.
+    sort: str = ""
+    """The column that the table is sorted by at first."""
     ascending: Collection[str] = ("name",)
-    #: What stands in place of the table if there is nothing to list, whatever the filter.
-    nothing: ui.element | None = None
+    """The columns that begin with the smallest when they are chosen; others begin with the largest."""
 
-    def __init__(
-        self,
-        visit: Visit,
-        title: str,
-        columns: Sequence[Column],
-        *,
-        under: str,
-        why: str,
-        none: str,
-        sort: str = "",
-        placeholder: str = "",
-        classes: str = "",
-        on_act: Callable[[str, Any], Any] | None = None,
-    ) -> None:
+    def __init__(self, visit: Visit) -> None:
         self.visit = visit
-        self._sort, self._down = sort, bool(sort) and sort not in self.ascending
-        self.buttons = heading(title, under=under, why=why)
+        self._down = bool(self.sort) and self.sort not in self.ascending
+        self.buttons = heading(self.title, under=self.under, why=self.why)
         with self.buttons:
-            self.filter = search_box(placeholder or f"Filter {title.lower()}", self.refresh)
+            self.filter = search_box(self.placeholder or f"Filter {self.title.lower()}", self.refresh)
         self.build_above()
-        with card(flush=True, classes=classes) as self.card:
+        with card(flush=True, classes=self.classes) as self._card:
             self._table = Table(
-                columns, label=title, none=none, sort=sort, down=self._down, on_sort=self._sort_by, on_act=on_act
+                [replace(column, sortable=column.name in self.sort_keys) for column in self.columns],
+                label=self.title,
+                none=self.none,
+                sort=self.sort,
+                down=self._down,
+                on_sort=self._sort_by,
+                on_act=self.act,
             )
             self._pages = Pages(self.refresh)
+        if self.nothing is not None:
+            self._nothing = empty(**self.nothing)
+            self._card.set_visibility(False)
+            self._nothing.set_visibility(False)
 
     def build_above(self) -> None:
         """Make what stands between the heading and the table."""
+
+    async def act(self, action: str, key: str) -> None:
+        """Do what a button in a row says; `key` is that of the row."""
 
     @abstractmethod
     def items(self) -> Sequence[Item]:
         """All things that the caller may see, in their order where no column is chosen."""
 
-    @abstractmethod
     def text(self, item: Item) -> str:
-        """What the filter searches."""
+        """What the filter searches: the name."""
+        return str(getattr(item, "name", item))
 
     @abstractmethod
     def row(self, item: Item) -> Row:
@@ -91,8 +99,8 @@ class ListPage(LivePage[ListContent], Generic[Item]):
         wanted = (self.filter.value or "").lower()
         items = self.items()
         fitting = [item for item in items if wanted in self.text(item).lower()]
-        if self._sort:
-            fitting.sort(key=self.sort_keys[self._sort], reverse=self._down)
+        if self.sort:
+            fitting.sort(key=self.sort_keys[self.sort], reverse=self._down)
         first = self._pages.first if self._pages.first < len(fitting) else 0
         rows = []
         for item in fitting[first : first + self._pages.size]:
@@ -102,17 +110,17 @@ class ListPage(LivePage[ListContent], Generic[Item]):
 
     def show(self, content: ListContent) -> None:
         if self.nothing is not None:
-            self.card.set_visibility(content.total > 0)
-            self.nothing.set_visibility(not content.total)
+            self._card.set_visibility(content.total > 0)
+            self._nothing.set_visibility(not content.total)
         if content.chosen == self._chosen():  # else the user has chosen something else, and another load is under way
             self._pages.set_count(content.count)
             self._table.set_rows(content.rows)
 
     def _chosen(self) -> tuple[object, ...]:
-        return self.filter.value or "", self._sort, self._down, self._pages.first
+        return self.filter.value or "", self.sort, self._down, self._pages.first
 
     async def _sort_by(self, column: str) -> None:
-        self._down = not self._down if column == self._sort else column not in self.ascending
-        self._sort = column
+        self._down = not self._down if column == self.sort else column not in self.ascending
+        self.sort = column
         self._table.set_sort(column, down=self._down)
         await self.refresh()

@@ -19,16 +19,8 @@ from headwater.console.kit.live import LivePage
 from headwater.console.kit.table import Column, Pages, Row, Table, drawn, mark, toned
 from headwater.console.kit.values import NULL
 from headwater.console.kit.words import ago, count, counted, moment
-from headwater.console.matches.model import (
-    Event,
-    MatchRow,
-    MatchTopic,
-    column_for,
-    events_of,
-    matches_of,
-    points_of,
-    sources_of,
-)
+from headwater.console.matches import model
+from headwater.console.matches.model import Event, MatchRow, MatchTopic
 from headwater.console.matches.timeline import Point, small
 from headwater.console.pages import path_to, screen
 from headwater.engine.finder import FinderKind
@@ -90,7 +82,7 @@ class MatchCounts:
 
     def events_for(self, log: Log, matches: list[MatchRow]) -> dict[tuple[str, int, int], list[Event]]:
         """The events of these matches; those of matches that were shown before are not read again."""
-        new = events_of(log, [match for match in matches if match.place not in self.events])
+        new = model.events_of(log, [match for match in matches if match.place not in self.events])
         with self.lock:
             if len(self.events) > EVENTS_KEPT:
                 self.events.clear()
@@ -144,13 +136,13 @@ class MatchList(LivePage[MatchesContent]):
 
     def load(self) -> MatchesContent:
         log, caller, shared = context().log, self._visit.caller, match_counts()
-        sources = [source for source in sources_of(log, shared.kinds) if caller.may("read", source.topic)]
+        sources = [source for source in model.sources_of(log, shared.kinds) if caller.may("read", source.topic)]
         matches: list[MatchRow] = []
         counts: Counter[str] = Counter()
         for source in sources:
             try:
                 counts.update(shared.count(log, source))
-                matches += matches_of(log, source, rows=NEWEST)
+                matches += model.matches_of(log, source, rows=NEWEST)
             except HeadwaterError:  # deleted meanwhile
                 continue
         chosen = str(self._rule.value or ALL_RULES)
@@ -166,8 +158,8 @@ class MatchList(LivePage[MatchesContent]):
             if (topic := event_topics[match.source.topic]) is not None and caller.may("read", topic)
         ]
         events = shared.events_for(log, readable)
-        columns = {source.topic: column_for(log, source) for source in sources}
-        points = {match.place: points_of(events[match.place], columns[match.source.topic]) for match in readable}
+        columns = {source.topic: model.column_for(log, source) for source in sources}
+        points = {match.place: model.points_of(events[match.place], columns[match.source.topic]) for match in readable}
         return MatchesContent(fitting, len(matches), counts, points, bool(shared.is_part))
 
     def show(self, content: MatchesContent) -> None:

@@ -15,18 +15,9 @@ from headwater.console.kit.live import read
 from headwater.console.kit.table import Column, Row, Table, link
 from headwater.console.kit.values import NULL
 from headwater.console.kit.words import ago, moment, offset_number, span
+from headwater.console.matches import model
 from headwater.console.matches.list_page import highlighted
-from headwater.console.matches.model import (
-    Event,
-    MatchRow,
-    MatchTopic,
-    column_for,
-    events_of,
-    match_at,
-    points_of,
-    sources_of,
-    span_of,
-)
+from headwater.console.matches.model import Event, MatchRow, MatchTopic
 from headwater.console.matches.timeline import large
 from headwater.console.pages import screen
 from headwater.console.rules.rule_tables import rule_path
@@ -63,15 +54,17 @@ class MatchContent:
 
 def _load(visit: Visit, topic: str, partition: int, offset: int) -> MatchContent:
     log = context().log
-    source = next((source for source in sources_of(log) if source.topic == topic), None)
+    source = next((source for source in model.sources_of(log) if source.topic == topic), None)
     if source is None:
         raise NotFound(kind="topic", name=topic)
-    match = match_at(log, source, partition, offset)
+    match = model.match_at(log, source, partition, offset)
     events_topic = source.events_topic(log)
     if match is None or events_topic is None or not visit.caller.may("read", events_topic):
         return MatchContent(source=source, match=match, topic=events_topic)
-    events = events_of(log, [match]).get(match.place, [])
-    return MatchContent(source=source, match=match, topic=events_topic, column=column_for(log, source), events=events)
+    events = model.events_of(log, [match]).get(match.place, [])
+    return MatchContent(
+        source=source, match=match, topic=events_topic, column=model.column_for(log, source), events=events
+    )
 
 
 def _build(content: MatchContent, match: MatchRow) -> None:
@@ -89,7 +82,7 @@ def _build(content: MatchContent, match: MatchRow) -> None:
         lasted = span((events[-1].at_us - events[0].at_us) / 1e6)
         with card(f"{len(events)} events in {lasted}"):
             label = f"{len(events)} events of {match.rule} in {lasted}"
-            html(large(points_of(events, content.column), label=label, measure=content.column or "")).classes(
+            html(large(model.points_of(events, content.column), label=label, measure=content.column or "")).classes(
                 "timeline-box"
             )
             text = f"The rows of {content.topic} with this key, from the first time of the match to its last; times are UTC."
@@ -146,7 +139,7 @@ def _values(match: MatchRow) -> dict[str, str]:
 def _why_no_events(content: MatchContent, match: MatchRow) -> str:
     if match.source.finder is None:
         return "No app has written down how this was found, so that its events cannot be looked up. Its row says what it says."
-    if span_of(match) is None:
+    if model.span_of(match) is None:
         return "The match names no time, so that its events cannot be looked up. Add one, such as FIRST(a.at), to its MEASURES."
     if content.topic is None:
         return "The topic that was looked at is gone, or has its key or its time no more."

@@ -6,27 +6,12 @@ from headwater.apps.status import QueryStatus
 from headwater.console.context import Visit, context
 from headwater.console.history import series_names
 from headwater.console.kit.chart import sparkline
-from headwater.console.kit.layout import empty
 from headwater.console.kit.list_page import ListPage
 from headwater.console.kit.table import Column, Row, drawn, link, mark, toned
 from headwater.console.kit.words import count, short, size, span
 from headwater.console.pages import screen
 from headwater.console.queries.status import TONES, busy_tone, delay_of, query_path
 from headwater.services.queries import is_open, is_visible
-
-COLUMNS = (
-    Column(name="name", label="Query", sortable=True),
-    Column(name="state", label="State", sortable=True),
-    Column(name="history", label="Last minutes", width="110px"),
-    Column(name="rate", label="rows/s", align="right", sortable=True),
-    Column(name="lag", label="Lag", align="right", sortable=True),
-    Column(name="batch", label="Batch", align="right", sortable=True),
-    Column(name="busy", label="Busy", align="right", sortable=True),
-    Column(name="watermark", label="Watermark delay", align="right", sortable=True),
-    Column(name="kept", label="State kept", align="right", sortable=True),
-    Column(name="late", label="Late", align="right", sortable=True),
-    Column(name="restarts", label="Restarts", align="right", sortable=True),
-)
 
 
 @screen("/queries", title="Queries", group="Processing", icon="bolt", key="q", order=10)
@@ -37,6 +22,29 @@ def queries(visit: Visit) -> None:
 class QueryList(ListPage[tuple[QueryStatus, str]]):
     """Queries with the names of their series."""
 
+    title = "Queries"
+    under = "What the apps on this log compute, and how well they keep up."
+    why = "busy"
+    columns = (
+        Column(name="name", label="Query"),
+        Column(name="state", label="State"),
+        Column(name="history", label="Last minutes", width="110px"),
+        Column(name="rate", label="rows/s", align="right"),
+        Column(name="lag", label="Lag", align="right"),
+        Column(name="batch", label="Batch", align="right"),
+        Column(name="busy", label="Busy", align="right"),
+        Column(name="watermark", label="Watermark delay", align="right"),
+        Column(name="kept", label="State kept", align="right"),
+        Column(name="late", label="Late", align="right"),
+        Column(name="restarts", label="Restarts", align="right"),
+    )
+    none = "No query fits."
+    nothing = {
+        "title": "No app runs on this log",
+        "hint": "Queries are shown while an app runs.",
+        "icon": "bolt",
+        "command": "headwater run app.py",
+    }
     sort_keys = {
         "name": lambda item: (item[0].name, item[0].version),
         "state": lambda item: item[0].state,
@@ -50,24 +58,7 @@ class QueryList(ListPage[tuple[QueryStatus, str]]):
         "restarts": lambda item: item[0].restarts,
     }
     ascending = ("name", "state")
-
-    def __init__(self, visit: Visit) -> None:
-        super().__init__(
-            visit,
-            "Queries",
-            COLUMNS,
-            under="What the apps on this log compute, and how well they keep up.",
-            why="busy",
-            none="No query fits.",
-            sort="name",
-        )
-        self.nothing = empty(
-            "No app runs on this log",
-            "Queries are shown while an app runs.",
-            icon="bolt",
-            command="headwater run app.py",
-        )
-        self.nothing.set_visibility(False)
+    sort = "name"
 
     def items(self) -> list[tuple[QueryStatus, str]]:
         context().history.wait()

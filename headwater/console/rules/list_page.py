@@ -82,6 +82,11 @@ def visible_tables(visit: Visit) -> list[RuleTable]:
 class RuleList(ListPage[StoredRule]):
     """The rules of one table."""
 
+    why = "rules"
+    none = "No rule yet."
+    placeholder = "Filter rules"
+    classes = "whole-cells"
+
     def __init__(self, visit: Visit, table: RuleTable, tables: list[RuleTable]) -> None:
         self._rules, self._tables = table, tables
         #: What is wrong with each text, "" if nothing is; a text is checked once.
@@ -92,17 +97,8 @@ class RuleList(ListPage[StoredRule]):
         self._costs: dict[str, tuple[int, float]] = {}
         self._target: TrialInput | None = None
         self._may_write = visit.caller.may("write", table.topic)
-        super().__init__(
-            visit,
-            TITLES[table.kind],
-            _columns(table),
-            under=_description(table),
-            why="rules",
-            none="No rule yet.",
-            placeholder="Filter rules",
-            classes="whole-cells",
-            on_act=self._act,
-        )
+        self.title, self.under, self.columns = TITLES[table.kind], _description(table), _columns(table)
+        super().__init__(visit)
         if self._may_write:
             with self.buttons:
                 path = rule_path(table.topic)
@@ -160,8 +156,8 @@ class RuleList(ListPage[StoredRule]):
                 self._problems[text] = problem_of(error)
         return self._problems[text]
 
-    async def _act(self, action: str, rule_id: str) -> None:
-        rule = self._stored.get(rule_id)
+    async def act(self, action: str, key: str) -> None:
+        rule = self._stored.get(key)
         if rule is None or action not in ACTIONS:
             return
         verb, done, meaning = ACTIONS[action]

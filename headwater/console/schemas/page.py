@@ -1,4 +1,4 @@
-"""One schema: its columns, the changes between two versions, its users; a draft is checked before it is registered."""
+"""Schemas of topics and subjects: the list; and of one, its columns, the changes between two versions, and its users."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nicegui import ui
 from headwater.console.context import Visit, context
 from headwater.console.kit.controls import select
 from headwater.console.kit.layout import block, card, heading, subtitle
+from headwater.console.kit.list_page import ListPage
 from headwater.console.kit.live import LivePage, read
 from headwater.console.kit.table import Column, Pages, Row, Table, link, mark, toned
-from headwater.console.kit.words import counted
+from headwater.console.kit.words import count, counted
 from headwater.console.pages import path_to, screen
 from headwater.console.queries.status import query_path
 from headwater.console.schemas.draft import DraftBox
-from headwater.console.schemas.list_page import schema_path
 from headwater.schema import Change, diff
 from headwater.schema.notation import format_type
-from headwater.services.schemas import Kind, SchemaInfo, SchemaVersion
+from headwater.services.schemas import Kind, SchemaInfo, SchemaName, SchemaVersion
 
 #: Stands for the empty schema before the first version.
 NOTHING = 0
@@ -39,6 +39,53 @@ TONES = {
     "made not null": "bad",
     "moved": "info",
 }
+
+
+def schema_path(name: str, kind: Kind) -> str:
+    """The address of a schema's page; a topic and a subject may have the same name."""
+    return path_to("schemas", name) + ("?kind=subject" if kind == "subject" else "")
+
+
+@screen("/schemas", title="Schemas", group="Data", icon="schema", key="c", order=40)
+def schemas(visit: Visit) -> None:
+    SchemaList(visit).start(seconds=5.0)
+
+
+class SchemaList(ListPage[SchemaName]):
+    """The list of topics and subjects by name."""
+
+    title = "Schemas"
+    under = "What the rows of each topic are, were, and may become."
+    why = "schemas"
+    columns = (
+        Column(name="name", label="Schema"),
+        Column(name="kind", label="Of"),
+        Column(name="version", label="Versions", align="right"),
+        Column(name="columns", label="Columns", align="right"),
+        Column(name="names", label="They are", clip=True),
+        Column(name="level", label="A new version must be"),
+        Column(name="topic", label="Topic"),
+    )
+    none = "No schema fits. Each topic brings its own."
+
+    def items(self) -> Sequence[SchemaName]:
+        return self.visit.services.schemas.list_schemas()
+
+    def row(self, item: SchemaName) -> Row:
+        service = self.visit.services.schemas
+        schema = service.describe(item.name, kind=item.kind)
+        names = service.version(item.name, schema.versions[-1], kind=item.kind).columns.names
+        is_bytes = schema.schemaless
+        cells = [
+            link(item.name, schema_path(item.name, item.kind)),
+            mark(item.kind, "accent" if item.kind == "subject" else "plain"),
+            count(len(schema.versions)),
+            toned("bytes", "quiet") if is_bytes else count(len(names)),
+            toned("any key and any value", "quiet") if is_bytes else ", ".join(names),
+            toned("–", "quiet") if is_bytes else schema.level or "readable for old rows",
+            link(item.topic, path_to("topics", item.topic)),
+        ]
+        return Row(cells, key=f"{item.kind} {item.name}")
 
 
 @screen("/schemas/{name}", under="/schemas")

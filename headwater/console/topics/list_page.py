@@ -22,16 +22,6 @@ from headwater.log.port import Lag
 from headwater.schema import parse_schema
 from headwater.services.topics import TopicSettings
 
-COLUMNS = (
-    Column(name="name", label="Topic", sortable=True),
-    Column(name="partitions", label="Partitions", align="right", sortable=True),
-    Column(name="rows", label="Rows", align="right", sortable=True),
-    Column(name="bytes", label="Size", align="right", sortable=True),
-    Column(name="history", label="Last minutes", width="110px"),
-    Column(name="rate", label="rows/s", align="right", sortable=True),
-    Column(name="readers", label="Groups, and how many rows behind"),
-    Column(name="appended", label="Last row", align="right", sortable=True),
-)
 GROUPS_MAX = 3
 
 
@@ -43,6 +33,20 @@ def topics(visit: Visit) -> None:
 class TopicList(ListPage[TopicStatus]):
     """The list of topics; internal ones only if the filter begins with `__`."""
 
+    title = "Topics"
+    under = "Logs of rows, kept and read by many. Lag is that of each group in its topic."
+    why = "lag"
+    columns = (
+        Column(name="name", label="Topic"),
+        Column(name="partitions", label="Partitions", align="right"),
+        Column(name="rows", label="Rows", align="right"),
+        Column(name="bytes", label="Size", align="right"),
+        Column(name="history", label="Last minutes", width="110px"),
+        Column(name="rate", label="rows/s", align="right"),
+        Column(name="readers", label="Groups, and how many rows behind"),
+        Column(name="appended", label="Last row", align="right"),
+    )
+    none = "No topic fits. `headwater topic create` makes one."
     sort_keys = {
         "name": lambda topic: topic.name,
         "partitions": lambda topic: topic.partitions,
@@ -51,17 +55,10 @@ class TopicList(ListPage[TopicStatus]):
         "rate": lambda topic: topic.rate,
         "appended": lambda topic: topic.appended_at_us or 0,
     }
+    sort = "name"
 
     def __init__(self, visit: Visit) -> None:
-        super().__init__(
-            visit,
-            "Topics",
-            COLUMNS,
-            under="Logs of rows, kept and read by many. Lag is that of each group in its topic.",
-            why="lag",
-            none="No topic fits. `headwater topic create` makes one.",
-            sort="name",
-        )
+        super().__init__(visit)
         self._lags: dict[str, dict[str, list[Lag]]] = {}
         if any(scope.action == "admin" for scope in visit.caller.scopes):
             with self.buttons:
@@ -74,9 +71,6 @@ class TopicList(ListPage[TopicStatus]):
             self._lags.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
         with_internal = str(self.filter.value or "").startswith("__")
         return [topic for topic in self.visit.topics() if with_internal or not topic.name.startswith("__")]
-
-    def text(self, item: TopicStatus) -> str:
-        return item.name
 
     def row(self, item: TopicStatus) -> Row:
         cells = [

@@ -10,9 +10,8 @@ from nicegui import ui
 
 from headwater.console.context import Visit
 from headwater.console.kit.controls import Segments, button, select
-from headwater.console.kit.layout import block, card, html, meter
+from headwater.console.kit.layout import block, card, html, meter, why_button
 from headwater.console.kit.live import read
-from headwater.console.kit.why import button as why_button
 from headwater.console.kit.words import count, moment
 from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head, topic_path

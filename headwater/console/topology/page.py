@@ -19,8 +19,7 @@ from headwater.console.kit.live import LivePage
 from headwater.console.kit.words import count
 from headwater.console.pages import path_to, screen
 from headwater.console.queries.status import by_node
-from headwater.console.topology.flow import Flow, Station, around, flow_of
-from headwater.console.topology.numbers import GraphNumbers, numbers_of
+from headwater.console.topology.flow import Flow, GraphNumbers, Station, around, flow_of, numbers_of
 from headwater.console.topology.panel import NodePanel
 
 #: A larger graph is shown in parts.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.console.context import Visit, context
-from headwater.console.kit.layout import empty
 from headwater.console.kit.list_page import ListPage
 from headwater.console.kit.table import Column, Row, link, mark, toned
 from headwater.console.kit.words import ago, span
@@ -11,15 +10,6 @@ from headwater.console.pages import path_to, screen
 from headwater.schema import parse_schema
 from headwater.services.views import ViewDescription
 
-COLUMNS = (
-    Column(name="name", label="View"),
-    Column(name="key", label="Key"),
-    Column(name="columns", label="Columns"),
-    Column(name="sources", label="Made of"),
-    Column(name="app", label="App"),
-    Column(name="fresh", label="Freshness"),
-    Column(name="applied", label="Last change", align="right"),
-)
 #: A view that is further behind is marked.
 LATE_SECONDS = 5.0
 
@@ -32,26 +22,28 @@ def views(visit: Visit) -> None:
 class ViewList(ListPage[ViewDescription]):
     """The list of views."""
 
-    def __init__(self, visit: Visit) -> None:
-        super().__init__(
-            visit,
-            "Views",
-            COLUMNS,
-            under="Tables that follow their queries: always up to date, and asked by key or in SQL.",
-            why="freshness",
-            none="No view fits.",
-        )
-        self.nothing = empty(
-            "No views yet", "A function with @app.view makes one.", icon="table_chart", command="headwater init"
-        )
-        self.card.set_visibility(False)
-        self.nothing.set_visibility(False)
+    title = "Views"
+    under = "Tables that follow their queries: always up to date, and asked by key or in SQL."
+    why = "freshness"
+    columns = (
+        Column(name="name", label="View"),
+        Column(name="key", label="Key"),
+        Column(name="columns", label="Columns"),
+        Column(name="sources", label="Made of"),
+        Column(name="app", label="App"),
+        Column(name="fresh", label="Freshness"),
+        Column(name="applied", label="Last change", align="right"),
+    )
+    none = "No view fits."
+    nothing = {
+        "title": "No views yet",
+        "hint": "A function with @app.view makes one.",
+        "icon": "table_chart",
+        "command": "headwater init",
+    }
 
     def items(self) -> list[ViewDescription]:
         return self.visit.services.views.all().views
-
-    def text(self, item: ViewDescription) -> str:
-        return item.name
 
     def row(self, item: ViewDescription) -> Row:
         queries = [status.inputs for status in context().history.statuses if status.name == item.name]
