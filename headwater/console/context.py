@@ -1,4 +1,4 @@
-"""What all pages share: the log, the apps on it, recent measurements, sessions and the audit topic."""
+"""What all pages share: the log, recent measurements, sessions; and what one visit knows: the caller and the services."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.console.history import History
+from headwater.console.history import History, TopicStatus
 from headwater.http.errors import TooManyRequests
 from headwater.http.guard import Buckets
+from headwater.log.port import Lag
 from headwater.services.audit import Audit
 from headwater.services.callers import LOCAL, Caller
 from headwater.services.host import Kept
+from headwater.services.queries import is_visible
 from headwater.services.services import Services, local
 from headwater.services.tokens import TokenInvalid, Tokens
 from headwater.units import DAY
 
 if TYPE_CHECKING:
+    from headwater.apps.status import QueryStatus
     from headwater.log import Log
     from headwater.services.host import Host
 
@@ -35,7 +38,7 @@ class Context:
     guarded: bool
     history: History
     audit: Audit | None
-    #: The id of the token that each visitor has logged in with, by the id in their cookie.
+    #: The id of the token that each visitor has logged in with, by the id in the visitor's cookie.
     sessions: Kept[str] = field(default_factory=lambda: Kept(count_max=SESSIONS_MAX, seconds_max=DAY))
     #: Values that a screen shares between its visitors, by name. Any: each screen has its own types.
     shared: dict[str, Any] = field(default_factory=dict)
@@ -88,10 +91,10 @@ class Context:
         with self._lock:
             if name not in self.shared:
                 self.shared[name] = make()
-            found: T = self.shared[name]
-            return found
+            value: T = self.shared[name]
+            return value
 
-    def note(self, caller: Caller, action: str, target: str) -> None:
+    def audit_change(self, caller: Caller, action: str, target: str) -> None:
         """Record a change in the audit topic, as the server does for requests."""
         if self.audit is not None:
             self.audit.record(caller=caller, address="console", action=action, target=target, status=200)
@@ -101,13 +104,38 @@ _current: Context | None = None
 
 
 def use(context: Context) -> None:
-    """The console that this process serves. NiceGUI knows one set of pages per process, so there is one context."""
+    """Set the context of this process. NiceGUI has one set of pages per process, so there is one context."""
     global _current
     _current = context
 
 
 def context() -> Context:
-    """What this console shows."""
+    """The context of the console that this process serves."""
     if _current is None:
         raise RuntimeError("no console is mounted in this process")
     return _current
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One visit to one page: the first argument of every screen."""
+
+    caller: Caller
+    dark: bool = False
+
+    def topics(self) -> list[TopicStatus]:
+        """The topics that the caller sees, as they were last measured."""
+        return [topic for topic in context().history.topics.values() if self.caller.sees(topic.name)]
+
+    def lags(self, topic: str | None = None) -> list[Lag]:
+        """The lag of groups in the topics that the caller sees, or in one of them, as it was last measured."""
+        return [lag for lag in context().history.lags if topic in (None, lag.topic) and self.caller.sees(lag.topic)]
+
+    def queries(self) -> list[QueryStatus]:
+        """The queries that the caller sees, as they were last measured."""
+        return [status for status in context().history.statuses if is_visible(status, self.caller)]
+
+    @cached_property
+    def services(self) -> Services:
+        """The services with the caller's rights: they check scopes and audit changes."""
+        return local(context().host, self.caller, address="console")

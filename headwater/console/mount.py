@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse
 from headwater import optional
 from headwater.console.context import Context, use
 from headwater.console.history import History
+from headwater.console.pages import PATH
 from headwater.http.app_server import served_app
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from headwater.apps.runner import Runner
     from headwater.services.settings import Settings
 
-PATH = "/console"
 STATIC = Path(__file__).with_name("static")
 
 
@@ -80,7 +80,7 @@ def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
     from nicegui import Client, core, ui
     from nicegui import app as pages
 
-    from headwater.console.door import Door
+    from headwater.console.authentication import LoginRequired
     from headwater.console.shell import declare_pages
 
     declare_pages()
@@ -91,7 +91,7 @@ def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
     Client.instances.clear()
     core.app.user_middleware.clear()
     core.app.middleware_stack = None
-    core.app.add_middleware(Door)  # the first is the innermost: behind the one that reads the session
+    core.app.add_middleware(LoginRequired)  # the first added is the innermost, inside the one that reads the session
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]  # browsers share cookies between the ports of a host
     ui.run_with(
         app,

@@ -37,7 +37,7 @@ from nicegui.timer import Timer
 
 from headwater.alerts import Watcher
 from headwater.console import PATH, console_for_server
-from headwater.console.alerts.badge import alerts
+from headwater.console.alerts.badge import shared_alerts
 from headwater.console.context import context
 from headwater.console.kit import live
 from headwater.console.kit.graph import GraphView
@@ -201,8 +201,8 @@ class SimulatedPage:
 
     def later(self) -> SimulatedPage:
         """Some seconds later: what is measured is measured again, and the page shows it."""
-        context().history.look()
-        alerts().forget()
+        context().history.measure()
+        shared_alerts().forget()
 
         async def tick() -> None:
             with self._client:
@@ -601,9 +601,9 @@ def simulated(log: Log, runner: Any = None, *, watcher: Watcher | None = None) -
     lifespan = app.router.lifespan_context(app)
     with (
         # Pages arrive with all that they show, however slow the machine is.
-        patch.object(live, "FIRST_LOOKS_SECONDS_MAX", SECONDS_MAX),
+        patch.object(live, "FIRST_LOAD_SECONDS_MAX", SECONDS_MAX),
         # It is measured once, and then when a test says so.
-        patch.object(context().history, "start", context().history.look),
+        patch.object(context().history, "start", context().history.measure),
         patch.object(Timer, "_run_in_loop", _wait_for_later),
     ):
         thread.start()

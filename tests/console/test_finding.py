@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from headwater.console.rules.matches import MatchTopic, drawn_column
+from headwater.console.matches.model import MatchTopic, drawn_column
 from headwater.console.rules.trial import TrialInput, check
 from headwater.engine.finder import Finder, applied_finders, note_finder
 from headwater.operators.match import Match, begin

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from headwater.apps.status import QueryStatus
 from headwater.console.history import TopicStatus, series_names
-from headwater.console.queries.reasons import watermark_reason
-from headwater.console.topology.flow import Flow, Station, around, flow_of
-from headwater.console.topology.numbers import rates_of
+from headwater.console.queries.status import watermark_reason
+from headwater.console.topology.flow import Flow, Station, around, flow_of, rates_of
 from headwater.log.port import Lag
 from tests.console.stage import graph_of
 
@@ -25,7 +24,7 @@ def lag(group: str, topic: str) -> Lag:
 
 
 def topic(name: str, rate: float) -> TopicStatus:
-    return TopicStatus(name=name, partitions=1, rows=0, bytes=0, offset_next=0, appended_at_us=None, rate=rate)
+    return TopicStatus(name=name, partitions=1, rows=0, bytes=0, appended_at_us=None, rate=rate)
 
 
 def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() -> None:
@@ -36,8 +35,8 @@ def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() 
     assert set(flow.after("topic:cards")) == {"query:shop/spend", "query:bank/spend"}
     assert flow.stations["sink:bank/watch → mail:boss"].title == "mail:boss"
     assert Station(id="s", kind="sink", name="archive → lake:/srv/lakes/alerts").title == "lake:alerts"
-    assert ("query:shop/spend", "topic:spend.late") in flow.asides
-    assert ("query:shop/spend", "topic:spend") not in flow.asides
+    assert ("query:shop/spend", "topic:spend.late") in flow.side_outputs
+    assert ("query:shop/spend", "topic:spend") not in flow.side_outputs
 
 
 def test_what_one_may_not_see_is_not_drawn() -> None:
@@ -54,7 +53,7 @@ def test_what_one_may_not_see_is_not_drawn() -> None:
 def test_groups_and_dead_letters_are_part_of_it_and_lone_topics_only_where_there_is_nothing_else() -> None:
     status = QueryStatus(name="watch", kind="view", app="bank", inputs=("spend",), rejected=2)
     flow = flow_of([BANK], [status], lags=[lag("billing", "spend")], topics=["spend.dlq", "lonely", "__audit"])
-    assert ("query:bank/watch", "topic:spend.dlq") in flow.asides
+    assert ("query:bank/watch", "topic:spend.dlq") in flow.side_outputs
     assert flow.before("group:billing") == ["topic:spend"]
     assert "topic:lonely" not in flow.stations
     assert set(flow_of([], [], topics=["lonely", "__audit"]).stations) == {"topic:lonely"}

@@ -193,9 +193,9 @@ def test_the_history_of_a_group_is_drawn_and_fits_a_phone(shared: Served, prefix
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "ten", "9" * 30, "--5", "٣"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(ArgumentInvalid):
-        _ = ResetChoice(topic="orders", partitions=(), way="offset", text=text).position
+        _ = ResetChoice(topic="orders", partitions=(), kind="offset", text=text).position
 
 
 def test_numbers_are_taken_as_people_write_them() -> None:
-    assert ResetChoice(topic="orders", partitions=(), way="offset", text=" 1,200 ").position == "1200"
-    assert ResetChoice(topic="orders", partitions=(), way="time", text=" 1h ago").position == "@1h ago"
+    assert ResetChoice(topic="orders", partitions=(), kind="offset", text=" 1,200 ").position == "1200"
+    assert ResetChoice(topic="orders", partitions=(), kind="time", text=" 1h ago").position == "@1h ago"

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headwater
-from headwater.console.door import HEADERS
+from headwater.console.authentication import HEADERS
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.conftest import Visit, serving

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.rules.matches import MatchTopic, events_of, matches_of, sources_of
+from headwater.console.matches.model import MatchTopic, events_of, matches_of, sources_of
 from headwater.engine.finder import Finder
 from headwater.log import Log
 from headwater.services.tokens import Tokens

@@ -76,9 +76,8 @@ def test_the_list_tells_how_each_query_does(console: SimulatedConsole) -> None:
     for told in ("running", "317", "1.23 k", "420 ms", "42%", "min", "5.40 k", "2.0 MiB", "17"):
         assert told in row
     assert "waiting" in page.sees_row("Queries", "<b>stolen</b>")
-    page.trigger("Queries", "sort", "rate")
-    assert page.rows("Queries")[0].startswith("spend")
-    page.write("Filter queries", "stol")
+    page.trigger("Queries", "sort", "rate").sees_first("Queries", "spend")
+    page.write("Filter queries", "stol").sees_first("Queries", "<b>stolen</b>")
     assert len(page.rows("Queries")) == 1
 
 

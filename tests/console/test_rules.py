@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 import headwater
 from headwater.console.rules.rule_tables import StoredRule, stored_in, tables_of, write
-from headwater.console.rules.trial import TrialInput, bench_of, tried
+from headwater.console.rules.trial import TrialInput, trial_input, try_text
 from headwater.log import Log
 from headwater.log.errors import KeyConflict
 from headwater.services.audit import AUDIT_TOPIC as AUDIT
@@ -215,7 +215,7 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
         log.create("payments", {"card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
         log.append("payments", rows)
         bench = TrialInput(kind="rules", topic="payments", schema=log.topic("payments").schema, time="at", by=("card",))
-        trial = tried(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
+        trial = try_text(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
     wanted = pairs(rows[-last:])
     told = sorted(
         (one.key_values[0], EPOCH + timedelta(microseconds=(one.last_us or 0) - round(EPOCH.timestamp() * 1e6)))
@@ -228,5 +228,5 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
 def test_a_bench_takes_the_time_and_the_key_of_the_query(log: Log) -> None:
     make_bank(log)
     [table] = [one for one in tables_of(log) if one.topic == "rules"]
-    bench = bench_of(log, table, "payments")
+    bench = trial_input(log, table, "payments")
     assert (bench.time, bench.by) == ("at", ("card",))

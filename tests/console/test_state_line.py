@@ -10,7 +10,7 @@ from hypothesis.strategies import DrawFn, composite, integers, sampled_from
 
 from headwater.alerts import AlertState, Change
 from headwater.alerts.state import Event, State
-from headwater.console.alerts.state_line import state_line, stretches
+from headwater.console.alerts.display import intervals, state_line
 
 #: What may follow what, for a subject whose rule has a time.
 FOLLOWS: dict[str, tuple[Event, ...]] = {"ok": ("pending",), "pending": ("firing", "ok"), "firing": ("resolved",)}
@@ -62,7 +62,7 @@ def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int,
         states[subject] = AlertState(rule="r", subject=subject, state=cast("State", event), since_us=when)
     states = {name: one for name, one in states.items() if one.state != "ok"}
     changes = [_change(subject, event, when) for when, subject, event, _ in history if when >= start]
-    found = stretches(reversed(changes), states.values(), start_us=start, end_us=end)
+    found = intervals(reversed(changes), states.values(), start_us=start, end_us=end)
     assert found[0][0] == start
     assert found[-1][1] == end
     assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(found))
@@ -77,13 +77,13 @@ def test_each_moment_has_the_worst_state_of_any_subject(history: list[tuple[int,
 
 def test_of_a_paused_rule_nothing_is_known_after_its_last_change() -> None:
     ended = [_change("a", "firing", 10), _change("a", "resolved", 20)]
-    found = stretches(ended, [], start_us=0, end_us=100, paused=True)
+    found = intervals(ended, [], start_us=0, end_us=100, paused=True)
     assert found == [(0, 10, "ok"), (10, 20, "firing"), (20, 100, "paused")]
-    assert stretches([], [], start_us=0, end_us=100, paused=True) == [(0, 100, "paused")]
+    assert intervals([], [], start_us=0, end_us=100, paused=True) == [(0, 100, "paused")]
     assert 'class="good"' not in state_line([(0, 100, "paused")], label="Today")
 
 
 def test_the_line_tells_how_long_it_fired() -> None:
-    found = stretches([_change("a", "firing", 60_000_000)], [], start_us=0, end_us=120_000_000)
+    found = intervals([_change("a", "firing", 60_000_000)], [], start_us=0, end_us=120_000_000)
     assert found == [(0, 60_000_000, "ok"), (60_000_000, 120_000_000, "firing")]
     assert 'aria-label="Today: fired for 1 min"' in state_line(found, label="Today")

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from headwater.console.kit.live import read
+from headwater.console.kit.live import LOADS, STATEMENTS, read
 from headwater.console.sql.statements import Statement, StatementRunner, stop_all
-from headwater.console.threads import LOOKS, STATEMENTS
 from headwater.log import Log
 from headwater.services.host import Host
 from headwater.services.settings import Settings
@@ -78,7 +77,7 @@ def test_a_statement_ends_with_its_page(begun: Begun) -> None:
             await asyncio.wait_for(asked, 60)
 
     asyncio.run(visit())
-    assert (runner.is_gone, runner.is_busy, runner.stopped) == (True, False, "The page was closed.")
+    assert (runner.is_closed, runner.is_busy, runner.stopped) == (True, False, "The page was closed.")
 
 
 def test_all_statements_end_when_the_server_goes_down(begun: Begun) -> None:
@@ -109,4 +108,4 @@ def test_pages_read_while_every_place_for_statements_is_taken() -> None:
         await asyncio.gather(*taken)
 
     asyncio.run(visit())
-    assert LOOKS is not STATEMENTS
+    assert LOADS is not STATEMENTS

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.kit.cells import rows_of
+from headwater.console.kit.values import rows_of
 
 
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
