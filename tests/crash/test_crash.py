@@ -81,7 +81,7 @@ def test_a_child_can_be_told_by_its_environment() -> None:
 
 @pytest.mark.parametrize("text", ["append.nowhere", "append.half:0"])
 def test_a_point_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no place to crash"):
+    with pytest.raises(ValueError, match="not a crash point"):
         CrashAt.parse(text)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -270,11 +271,8 @@ def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> li
     if made.rows == 1:
         raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
     rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
-    frames = []
-    for start in range(0, made.rows, rows):
-        piece = _each(part, lambda one, start=start: one.slice(start, rows))
-        frames += _frames(topic, piece, sent_at_us, bytes_max)
-    return frames
+    pieces = [_each(part, methodcaller("slice", start, rows)) for start in range(0, made.rows, rows)]
+    return [frame for piece in pieces for frame in _frames(topic, piece, sent_at_us, bytes_max)]
 
 
 def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
@@ -289,11 +287,10 @@ def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | 
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:], len(order)]
-    parts = []
-    for number, start, end in zip(present, starts, ends, strict=True):
-        rows = pa.array(order[start:end])
-        parts.append((int(number), _each(batch, lambda one, rows=rows: one.take(rows))))
-    return parts
+    return [
+        (int(number), _each(batch, methodcaller("take", pa.array(order[start:end]))))
+        for number, start, end in zip(present, starts, ends, strict=True)
+    ]
 
 
 # Any: Arrow's batches and arrays have the same methods, and no types.
