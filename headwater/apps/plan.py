@@ -220,7 +220,9 @@ class Planner:
         if operator is None:
             sides = sorted({one for each in planned.operators for one in each.side_outputs})
             there = f"they have {', '.join(sides)}" if sides else "they have none"
-            raise _invalid(planned.query, f"it has a topic for a side {side!r} that none of its operators has; {there}")
+            raise _invalid(
+                planned.query, f"it has a topic for a side output {side!r} that none of its operators has; {there}"
+            )
         schema = side_output_schema(operator, side)
         try:
             known = self.log.topic(name).schema
@@ -229,7 +231,7 @@ class Planner:
             return
         if known.names != schema.names:
             raise OutputChanged(
-                query=planned.query.name, topic=name, why=f"rows of the side {side!r} have other columns now"
+                query=planned.query.name, topic=name, why=f"rows of the side output {side!r} have other columns now"
             )
 
 

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headwater.engine.errors import EventTimeUnknown
 from headwater.engine.event_time import WatermarkStrategy
 from headwater.engine.spark_plan import default_name
 from headwater.engine.time_metadata import carried_times
+from headwater.errors import ArgumentInvalid
 from headwater.schema.event_time import EventTime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_side_outputs: ContextVar[frozenset[str]] = ContextVar("side_outputs", default=frozenset())
+_side_outputs: ContextVar[set[str] | None] = ContextVar("side_outputs", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,9 @@ class EventTimeOperator:
     time: EventTime | str | None = None
     partitions: int | None = None
     name: str | None = None
+
+    #: Whether the operator can go by a watermark for each key.
+    per_key: ClassVar[bool] = False
 
     @property
     def called(self) -> str:
@@ -48,25 +52,33 @@ class EventTimeOperator:
 
         Its name stays that of the operator as it was written: a new `delay` of the topic must not lose its state.
         """
-        # Any: fields of the operator.
-        changes: dict[str, Any] = {"time": event_time_of(rows, self.time, operator=type(self).__name__)}
-        if getattr(self, "late", None) == "drop" and is_wanted("late"):
+        time = event_time_of(rows, self.time, operator=type(self).__name__)
+        if time.scope == "key" and not self.per_key:
+            expected = f'"partition" or "input" for {type(self).__name__}: `time=EventTime({time.column!r}, …)`'
+            raise ArgumentInvalid(name="scope", value="key", expected=expected)
+        changes: dict[str, Any] = {"time": time}  # Any: fields of the operator
+        if claims("late") and getattr(self, "late", None) == "drop":
             changes["late"] = "side_output"
         return replace(self, name=self.called, **changes)
 
 
 @contextmanager
 def wanted_side_outputs(names: Iterable[str]) -> Iterator[None]:
-    """Turn these side outputs on in the operators that are applied inside of the block."""
-    token = _side_outputs.set(frozenset(names))
+    """Turn side outputs on in operators that are applied inside of the block: each in the first that has it."""
+    token = _side_outputs.set(set(names))
     try:
         yield
     finally:
         _side_outputs.reset(token)
 
 
-def is_wanted(side_output: str) -> bool:
-    return side_output in _side_outputs.get()
+def claims(side_output: str) -> bool:
+    """Whether a side output is wanted, and no operator has claimed it before."""
+    wanted = _side_outputs.get()
+    if not wanted or side_output not in wanted:
+        return False
+    wanted.remove(side_output)
+    return True
 
 
 def event_time_of(rows: DataFrame, time: EventTime | str | None, *, operator: str) -> EventTime:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,8 @@ class OrderedOperator(EventTimeOperator, ABC):
     by: str | tuple[str, ...] = ()
     late: Late = "drop"
     prompt: bool = False
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late)

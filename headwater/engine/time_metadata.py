@@ -19,8 +19,12 @@ METADATA = "headwater.event_time"
 
 
 def carried_times(schema: StructType) -> dict[str, EventTime]:
-    """The columns of a DataFrame that are event time, with their settings."""
-    found = {field.name: (field.metadata or {}).get(METADATA) for field in schema.fields}
+    """The columns of a DataFrame that are event time, with their settings.
+
+    Spark also hands the metadata on to what it computes of a time, such as a window.
+    """
+    times = [field for field in schema.fields if field.dataType.typeName() in ("timestamp", "timestamp_ntz")]
+    found = {field.name: (field.metadata or {}).get(METADATA) for field in times}
     return {name: EventTime(name, **json.loads(text)) for name, text in found.items() if text is not None}
 
 

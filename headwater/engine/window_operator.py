@@ -114,6 +114,8 @@ class WindowOperator(EventTimeOperator, ABC):
     completeness: bool = False
     combine: bool = True
 
+    per_key: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "changes" or "every_change"')
@@ -279,6 +281,7 @@ class RowWindowOperator(EventTimeOperator, ABC):
     late: Late = "drop"
     emit: Emit = "final"
 
+    per_key: ClassVar[bool] = True
     #: Names that results have already.
     taken: ClassVar[tuple[str, ...]] = (START, END)
 
@@ -298,6 +301,11 @@ class RowWindowOperator(EventTimeOperator, ABC):
     def fields(self, computation: Computation) -> list[pa.Field]:
         """The columns of a result beside its key."""
         return output_fields(computation, self.emit)
+
+    @property
+    def output_times(self) -> tuple[EventTime, ...]:
+        """The event time of results, where they come in its order."""
+        return result_times(self.event_time, self.emit, column=END)
 
     @property
     def allowed_lateness_us(self) -> int:
@@ -329,7 +337,7 @@ class RowWindowOperator(EventTimeOperator, ABC):
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*shown, *self.fields(computation)]),
             event_time=self.strategy(),
-            output_times=result_times(self.event_time, self.emit, column=END),
+            output_times=self.output_times,
             late="step",
             hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,

@@ -260,8 +260,8 @@ def renamed(table: pa.Table, name: str, other: str) -> pa.Table:
 
 def without_time() -> ArgumentInvalid:
     """Bounded rows, and those of other sources, have no processing time that would be the same on every run."""
-    expected = '"event" where rows are bounded or come from elsewhere: on="_appended_at" is when they reached the log'
-    return ArgumentInvalid(name="time", value="processing", expected=expected)
+    expected = '"event" where rows are bounded or come from elsewhere: time="_appended_at" is when they reached the log'
+    return ArgumentInvalid(name="clock", value="processing", expected=expected)
 
 
 def earliest(keys: Int64s, wake_us: Int64s) -> pa.Array:

@@ -42,7 +42,7 @@ def _facts(topic: Topic) -> dict[str, object]:
     return {
         "partitions": topic.partitions,
         "key": ", ".join(topic.key) or None,
-        "time": topic.time_column,
+        "time": None if topic.time is None else str(topic.time),
         "keeps": ", ".join(filter(None, limits)) or "everything",
         "schema version": topic.schema_version if topic.schema_version > 1 else None,
     }

@@ -24,6 +24,7 @@ from headwater.engine.window_operator import RowWindowOperator
 from headwater.engine.window_spans import Fixed
 from headwater.engine.window_step import END, START, WAKE, Emit, among, earliest, in_rounds, output_fields
 from headwater.errors import ArgumentInvalid
+from headwater.schema.event_time import EventTime
 
 #: A row that falls into more windows than this is a mistake.
 WINDOWS_MAX = 10_000
@@ -87,6 +88,10 @@ class CountWindow(RowWindowOperator):
 
     def state(self, computation: Computation) -> pa.Schema:
         return count_state(computation)
+
+    @property
+    def output_times(self) -> tuple[EventTime, ...]:
+        return () if self.order == "arrival" else super().output_times
 
     def fields(self, computation: Computation) -> list[pa.Field]:
         return [pa.field(WINDOW, pa.int64()), *output_fields(computation, self.emit)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,8 @@ class Dedupe(EventTimeOperator):
     by: str | tuple[str, ...]
     within: Duration
     late: Late = "drop"
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late)

@@ -34,7 +34,7 @@ from headwater.engine.event_time import (
     with_late_by,
 )
 from headwater.engine.join_inputs import AT, Columns, JoinInputs, On, check_appends, check_times, pairs_of
-from headwater.engine.operator import event_time_of, is_wanted
+from headwater.engine.operator import claims, event_time_of
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.time_index import Line
@@ -140,7 +140,7 @@ class Enrich:
         if self.as_of is None:
             return self
         as_of = event_time_of(rows, self.as_of, operator="Enrich")
-        late: Late = "side_output" if is_wanted("late") else self.late
+        late: Late = "side_output" if claims("late") else self.late
         return replace(self, as_of=as_of, late=late, name=self.name or default_name(self))
 
     def _strategy(self, changes: DataFrame | None = None, valid_from: str | None = None) -> WatermarkStrategy:

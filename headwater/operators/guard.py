@@ -28,7 +28,7 @@ from headwater.engine.rows import micros, source_progress
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING, note_applied, rebuilding
 from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.state_store import VERSIONS_KEPT, Manifest
-from headwater.engine.time_metadata import metadata_of
+from headwater.engine.time_metadata import marked, metadata_of
 from headwater.engine.window_operator import check_columns, check_time, time_kind
 from headwater.errors import ArgumentInvalid
 
@@ -140,12 +140,12 @@ class Guard(EventTimeOperator):
             contract=contract, state=state, received=self.received, holding=holding, rebuilding=rebuilding(rebuilt)
         )
         schema = StructType([*rows.schema.fields, *([StructField(HELD, TimestampType())] if holding else [])])
-        sorted_out = rows.mapInArrow(task.run, schema)
+        sorted_out = rows.mapInArrow(task.run, marked(schema, [self.event_time]))
         if holding:
-            marked = sorted_out.withWatermark(HELD, "0 seconds")
+            held = sorted_out.withWatermark(HELD, "0 seconds")
             metadata = {**metadata_of(self.event_time), SPARKS_DELAY: 0}
             own = F.col(f"`{time}`").alias(time, metadata=metadata)
-            passed = marked.select(*(own if name == time else F.col(f"`{name}`") for name in marked.columns))
+            passed = held.select(*(own if name == time else F.col(f"`{name}`") for name in held.columns))
         else:
             passed = sorted_out.withWatermark(time, f"{self._trailing_ms()} milliseconds")
         if PUNCTUATION in rows.columns:

@@ -103,7 +103,7 @@ class IntervalJoin(EventTimeOperator):
         meeting = JoinInputs.of(operator, rows, other, on=self.on, suffix=self.suffix, key_only=self.how == "anti")
         left = meeting.left_rows(F.col(f"`{time.column}`"))
         right = meeting.right_rows(F.col(f"`{other_time.column}`"))
-        make = partial(join.contract, columns=meeting.columns(), output_times=meeting.times(time, other_time))
+        make = partial(join.contract, columns=meeting.columns(), output_times=meeting.times(*join.times_of_results()))
         return apply(make, left, right, partitions=self.partitions)
 
     def resolved(self, rows: DataFrame) -> Self:
@@ -113,6 +113,12 @@ class IntervalJoin(EventTimeOperator):
         if other_time is None and self.time is not None:
             other_time = carried_times(other.schema).get(join.event_time.column, join.event_time)
         return replace(join, other_time=event_time_of(other, other_time, operator="IntervalJoin"))
+
+    def times_of_results(self) -> tuple[EventTime, EventTime]:
+        """The event times of results: a row may wait for its partner, so that they come later than the rows did."""
+        waits = sum(self.bounds_us()) / 1e6
+        time, other = (replace(time, delay=(time.seconds("delay") or 0.0) + waits) for time in self.times)
+        return time, other
 
     @property
     def times(self) -> tuple[EventTime, EventTime]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import pyarrow as pa
 
@@ -50,6 +50,8 @@ class Process(EventTimeOperator):
     late: Literal["drop", "side_output", "step"] = "drop"
     follow: Follow = "slowest"
     tables: Mapping[str, Broadcast] = field(default_factory=dict)
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late, "drop", "side_output", "step")

@@ -149,7 +149,7 @@ def in_time_by_key(batches: Sequence[Sequence[Row]], *, delay: int, timeout: int
     replay=st.integers(0, 4),
     partitions=st.integers(1, 3),
 )
-def test_a_row_is_delay_the_time_of_its_own_key(
+def test_a_row_is_late_by_the_time_of_its_own_key(
     batches: list[list[Row]], delay: int, timeout: int | None, replay: int, partitions: int
 ) -> None:
     operator = passing(delay=delay, scope="key", key_idle_timeout=timeout)

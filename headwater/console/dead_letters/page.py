@@ -18,8 +18,7 @@ from headwater.console.kit.table import Column, Pages, Row, Table, link, mark, t
 from headwater.console.kit.words import ago, count, counted, moment
 from headwater.console.pages import screen
 from headwater.console.topics.frame import row_path
-from headwater.log.dead_letters import STATES, SUFFIX, Selection, State
-from headwater.log.dead_letters import StoredDeadLetter
+from headwater.log.dead_letters import STATES, SUFFIX, Selection, State, StoredDeadLetter
 from headwater.services.dead_letter_index import Reason, Timeline
 from headwater.services.dead_letters import DeadLetterPage, Redrive
 

@@ -13,8 +13,7 @@ from headwater.console.kit.layout import block, code, facts, html, json_code, pi
 from headwater.console.kit.values import coloured, dump, is_json, pretty
 from headwater.console.kit.words import moment
 from headwater.console.topics.frame import row_path, topic_path
-from headwater.log.dead_letters import StoredDeadLetter
-from headwater.log.dead_letters import State
+from headwater.log.dead_letters import State, StoredDeadLetter
 from headwater.services.row_text import headers_of, text_of
 
 TONES: dict[State, str] = {"open": "warn", "parked": "", "redriven": "good"}

@@ -73,7 +73,9 @@ def trial_input(log: Log, table: RuleTable, events: str) -> TrialInput:
             kind=table.kind, topic=events, schema=topic.schema, time=topic.time_column, by=tuple(topic.key), settings={}
         )
     by = finder.by or tuple(topic.key)
-    return TrialInput(kind=table.kind, topic=events, schema=topic.schema, time=finder.time, by=by, settings=finder.settings)
+    return TrialInput(
+        kind=table.kind, topic=events, schema=topic.schema, time=finder.time, by=by, settings=finder.settings
+    )
 
 
 def check(target: TrialInput, text: str) -> None:

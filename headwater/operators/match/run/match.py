@@ -27,7 +27,7 @@ from headwater.engine.event_time import (
     split_late_rows,
 )
 from headwater.engine.finder import Finder, note_finder
-from headwater.engine.operator import EventTimeOperator, is_wanted
+from headwater.engine.operator import EventTimeOperator, claims
 from headwater.engine.reader_protocol import DirectRead, direct_read, read_with
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply, partitions_of
@@ -92,7 +92,7 @@ class Match(EventTimeOperator):
     def resolved(self, rows: DataFrame) -> Self:
         """With the event time of the rows, or of the column that ORDER BY names."""
         time = self.time if self.time is not None else read(self.pattern).order_by
-        timed_out: Late = "side_output" if is_wanted("timed_out") else self.timed_out
+        timed_out: Late = "side_output" if claims("timed_out") else self.timed_out
         written = replace(self, time=time, timed_out=timed_out, name=self.called)
         return super(Match, written).resolved(rows)
 

@@ -30,7 +30,7 @@ from headwater.engine.event_time import (
     split_late_rows,
 )
 from headwater.engine.finder import Finder, note_finder
-from headwater.engine.operator import EventTimeOperator, is_wanted
+from headwater.engine.operator import EventTimeOperator, claims
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply
 from headwater.engine.window_operator import check_columns, check_time
@@ -122,7 +122,7 @@ class MatchRules(EventTimeOperator):
         return (self.by,) if isinstance(self.by, str) else tuple(self.by)
 
     def resolved(self, rows: DataFrame) -> Self:
-        timed_out: Late = "side_output" if is_wanted("timed_out") else self.timed_out
+        timed_out: Late = "side_output" if claims("timed_out") else self.timed_out
         operator = super(MatchRules, replace(self, timed_out=timed_out, name=self.called)).resolved(rows)
         check_time(self.name or "MatchRules", rows, operator.event_time.column)
         check_columns(self.name or "MatchRules", rows, *self.keys)

@@ -125,7 +125,7 @@ class Percolate:
         if documents.isStreaming and state is None:
             raise StateFolderUnknown(operator=self._name)
         carried = list(carried_times(documents.schema).values())
-        percolate = replace(self, time=carried[0], name=self._name) if self.time is None and carried else self
+        percolate = replace(self, time=carried[0], name=self._name) if self.time is None and len(carried) == 1 else self
         note_finder(percolate.finder())
         task = percolate.task(schema, state=state or "", streaming=documents.isStreaming)
         return documents.mapInArrow(task.run, from_arrow_schema(task.output))
