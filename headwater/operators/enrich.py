@@ -131,7 +131,8 @@ class Enrich:
         ops = (OP,) if OP in changes.columns else ()
         left, right = meeting.left_rows(at), meeting.right_rows(since, more=ops)
         strategy = None if self.as_of is None else enrich._strategy(changes, valid_from)
-        times = tuple(carried_times(rows.schema).values())
+        waits = self._allowed_lateness_us / 1e6
+        times = tuple(time.later(waits) for time in carried_times(rows.schema).values())
         make = partial(enrich.contract, columns=meeting.columns(places=True), strategy=strategy, output_times=times)
         return apply(make, left, right, partitions=self.partitions)
 

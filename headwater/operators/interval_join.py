@@ -117,8 +117,8 @@ class IntervalJoin(EventTimeOperator):
     def times_of_results(self) -> tuple[EventTime, EventTime]:
         """The event times of results: a row may wait for its partner, so that they come later than the rows did."""
         waits = sum(self.bounds_us()) / 1e6
-        time, other = (replace(time, delay=(time.seconds("delay") or 0.0) + waits) for time in self.times)
-        return time, other
+        time, other = self.times
+        return time.later(waits), other.later(waits)
 
     @property
     def times(self) -> tuple[EventTime, EventTime]:

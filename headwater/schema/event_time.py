@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from headwater.errors import ArgumentInvalid
@@ -79,6 +79,10 @@ class EventTime:
     def to_json(self) -> str | dict[str, Any]:
         """Return the column alone where all else is as by default, else an object; durations are seconds."""
         return {"column": self.column, **self._given()} if self._given() else self.column
+
+    def later(self, seconds: float) -> EventTime:
+        """The event time of rows that an operator held back for so long."""
+        return replace(self, delay=(self.seconds("delay") or 0.0) + seconds)
 
     def seconds(self, setting: str) -> float | None:
         """Return a duration in seconds, or None where there is none."""

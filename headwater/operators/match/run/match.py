@@ -158,7 +158,8 @@ class Match(EventTimeOperator):
             output=pa.schema([*(rows.field(name) for name in shown), *_measured(made, rows, raw)]),
             side_outputs=self._sides(made, rows, by, time),
             event_time=self.strategy(),
-            output_times=(self.event_time,) if time in shown else (),
+            # Rows leave with their match, which may last as long as WITHIN says; without a bound none could tell how long.
+            output_times=(self.event_time.later(rule.within_us / 1e6),) if time in shown and rule.within_us else (),
             late="step",
             prompt=True,
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
