@@ -13,7 +13,7 @@ from headwater.http.errors import TooManyRequests
 from headwater.http.guard import Buckets
 from headwater.services.audit import Audit
 from headwater.services.callers import LOCAL, Caller
-from headwater.services.host import Kept
+from headwater.services.host import ExpiringCache
 from headwater.services.services import Services, local
 from headwater.services.tokens import TokenInvalid, Tokens
 from headwater.units import DAY
@@ -36,7 +36,7 @@ class Context:
     history: History
     audit: Audit | None
     #: The id of the token that each visitor has logged in with, by the id in their cookie.
-    sessions: Kept[str] = field(default_factory=lambda: Kept(count_max=SESSIONS_MAX, seconds_max=DAY))
+    sessions: ExpiringCache[str] = field(default_factory=lambda: ExpiringCache(count_max=SESSIONS_MAX, seconds_max=DAY))
     #: Whatever a screen wants to share between its visitors, by its own name. Any: each screen has its own.
     shared: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from headwater import optional
-from headwater.http.app_server import served_app
+from headwater.http.server import served_app
 
 if TYPE_CHECKING:
     from headwater.apps.home import Runner as Announced
