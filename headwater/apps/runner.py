@@ -54,7 +54,7 @@ _CONF = {"spark.scheduler.mode": "FAIR", "spark.sql.streaming.pollingDelay": "25
 
 def _served_app(runner: Runner, *, port: int) -> contextlib.AbstractContextManager[Announced]:
     """Serve an app and its log. The server is a layer above the apps, so it is imported by its name."""
-    served: Served = importlib.import_module("headwater.http.app_server").served_app
+    served: Served = importlib.import_module("headwater.http.server").served_app
     return served(runner, port=port)
 
 

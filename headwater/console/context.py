@@ -14,7 +14,7 @@ from headwater.http.guard import Buckets
 from headwater.log.port import Lag
 from headwater.services.audit import Audit
 from headwater.services.callers import LOCAL, Caller
-from headwater.services.host import Kept
+from headwater.services.host import ExpiringCache
 from headwater.services.queries import is_visible
 from headwater.services.services import Services, local
 from headwater.services.tokens import TokenInvalid, Tokens
@@ -39,7 +39,7 @@ class Context:
     history: History
     audit: Audit | None
     #: The id of the token that each visitor has logged in with, by the id in the visitor's cookie.
-    sessions: Kept[str] = field(default_factory=lambda: Kept(count_max=SESSIONS_MAX, seconds_max=DAY))
+    sessions: ExpiringCache[str] = field(default_factory=lambda: ExpiringCache(count_max=SESSIONS_MAX, seconds_max=DAY))
     #: Values that a screen shares between its visitors, by name. Any: each screen has its own types.
     shared: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -17,7 +17,7 @@ from headwater import optional
 from headwater.console.context import Context, use
 from headwater.console.history import History
 from headwater.console.pages import PATH
-from headwater.http.app_server import served_app
+from headwater.http.server import served_app
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
 

@@ -1,27 +1,26 @@
-"""The server as one application: routes of the log, of what else is mounted, and the guard in front of all."""
+"""The server as one application: the routers of all services, what else is mounted, and the guard in front of all."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import orjson
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse
 
-from headwater.errors import ArgumentInvalid, Closed, NotFound, kind_of
-from headwater.http import alerts, members, registry, rows, tail, transactions, views, wait
-from headwater.http.forms import PROBLEMS, Problem
+from headwater.errors import Closed, NotFound, kind_of
+from headwater.http import registry, rows, streams
 from headwater.http.guard import Guard
-from headwater.http.metrics import scrape
-from headwater.http.problems import handle
+from headwater.http.problems import PREFIX, PROBLEM_SCHEMA, PROBLEMS, handle
 from headwater.http.router import router
 from headwater.services.audit import Audit
-from headwater.services.callers import EVERY
-from headwater.services.host import Host, caller_of
+from headwater.services.host import Host
+from headwater.services.members import Members
+from headwater.services.metrics import Metrics
+from headwater.services.producers import Producers
+from headwater.services.route import Service
 from headwater.services.services import SERVICES
 from headwater.services.settings import Settings
 from headwater.services.statements import Statements
@@ -32,11 +31,8 @@ if TYPE_CHECKING:
     from headwater.apps.runner import Runner
     from headwater.log import Log
 
-#: Something that adds pages or routes of its own to the application, behind the same guard.
+#: Adds pages or routes to the application, behind the same guard.
 Mount = Callable[[FastAPI], None]
-PREFIX = "/api/v1"
-#: The half of a letter, as JSON may write it; the other half may follow.
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def application(
@@ -55,14 +51,14 @@ def application(
 ) -> FastAPI:
     """A log as an ASGI application.
 
-    `runner` is the app that this process runs. `mount` are functions that add whatever else to the application, such as
-    pages; they find the caller in `request.state.caller`. Under the paths in `public` no token is asked for, and what is there
-    must ask by itself, as pages with a login do. `host` is the name that requests must ask for besides loopback,
-    "" for any; `master` is a token that is good for everything and is kept nowhere. With `guarded` everybody needs a
-    token, also while none has been made; without it that begins with the first one. A `watcher` of alert rules is
+    `runner` is the app that this process runs. `mount` are functions that add other routes to the application, such as
+    pages; they find the caller in `request.state.caller`. The paths in `public` need no token: what is there must
+    authenticate callers itself, as pages with a login do. `host` is the host name that requests may name besides
+    loopback, "" for any; `master` is a token with all scopes that is stored nowhere. With `guarded` every caller needs a
+    token, also while none has been made; without it, once the first one is made. A `watcher` of alert rules is
     started and stopped with the application; without one, rules can be read and changed, but are not evaluated here.
     SQL of callers runs in processes of its own, which are started for the first statement; with `confined=False` in this
-    one, where a statement may take more than its bounds say.
+    one, where a statement may take more than its bounds.
     """
     service = Host(log=log, settings=settings or Settings(), runner=runner)
     if watcher is not None:
@@ -73,7 +69,6 @@ def application(
         service.statements = Statements(
             log.home, memory_max=bounds.statement_memory_max, count_max=bounds.statements_max
         )
-    held = members.Members(service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,21 +78,14 @@ def application(
         yield
         if watcher is not None:
             await service.run(watcher.close)
-        held.close()
         service.close()
 
-    app = FastAPI(
-        title="Headwater",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/api/openapi.json",
-        lifespan=lifespan,
-        dependencies=[Depends(_whole_text)],
-    )
+    app = FastAPI(title="Headwater", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=lifespan)
     app.state.service = service
     handle(app)
     app.include_router(_health(service))
-    for routes in _own(service, held):
+    app.include_router(router(Metrics, service), responses=PROBLEMS)
+    for routes in _routers(service):
         app.include_router(routes, prefix=PREFIX, responses=PROBLEMS)
     app.include_router(registry.router(service), responses=registry.ERRORS)
     for add in mount:
@@ -116,39 +104,19 @@ def application(
     return app
 
 
-async def _whole_text(request: Request) -> None:
-    """Refuse a body with half a letter in it (a lone surrogate): it is JSON, but no text that could be kept or sent."""
-    if getattr(request.scope["route"], "body_field", None) is None:
-        return
-    body = await request.body()  # it has been read already
-    if _HALF.search(body):
-        try:
-            orjson.loads(body)
-        except orjson.JSONDecodeError:
-            raise ArgumentInvalid(name="body", value="…", expected="JSON without lone surrogates") from None
-
-
-def _own(service: Host, held: members.Members) -> list[APIRouter]:
-    return [
-        rows.router(service),
-        rows.producer_router(service),
-        wait.router(service),
-        tail.router(service),
-        members.router(service, held),
-        transactions.router(service, transactions.Transactions(service)),
-        alerts.router(service),
-        *(router(kind, service) for kind in SERVICES.values()),
-        views.router(service),
-        _problems(),
-    ]
+def _routers(host: Host) -> list[APIRouter]:
+    """The routers under the prefix. Those by hand come first: the path of a view's stream must not be taken for a view."""
+    services: tuple[type[Service], ...] = (Members, Producers, *SERVICES.values())
+    return [rows.router(host), streams.router(host), *(router(kind, host) for kind in services), _problems()]
 
 
 def _problems() -> APIRouter:
     routes = APIRouter(tags=["health"])
 
+    # Any: JSON.
     @routes.get("/problems/{name}")
     async def problem_type(name: str) -> dict[str, Any]:
-        """What a type of problem means, and what can be done about it; facts stand in braces."""
+        """What a type of problem means, and its remedy; facts stand in braces."""
         kind = kind_of(name)
         if kind is None:
             raise NotFound(kind="path", name=f"{PREFIX}/problems/{name}")
@@ -157,7 +125,7 @@ def _problems() -> APIRouter:
     return routes
 
 
-def _health(service: Host) -> APIRouter:
+def _health(host: Host) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
     @routes.get("/livez", response_class=PlainTextResponse)
@@ -168,32 +136,23 @@ def _health(service: Host) -> APIRouter:
     @routes.get("/readyz", response_class=PlainTextResponse, responses=PROBLEMS)
     async def ready() -> str:
         """Whether the log can be read."""
-        if service.closing:
+        if host.closing:
             raise Closed(what="server")
-        await service.run(service.log.topics)
+        await host.run(host.log.topics)
         return "ok\n"
-
-    @routes.get("/metrics", response_class=PlainTextResponse, responses=PROBLEMS)
-    def prometheus(request: Request) -> Response:
-        """How the log and the server do, for Prometheus."""
-        caller = caller_of(request)
-        caller.require("read", EVERY)
-        return PlainTextResponse(scrape(service, sees=caller.sees), media_type="text/plain; version=0.0.4")
 
     return routes
 
 
 def _describe(app: FastAPI) -> None:
-    """Give the OpenAPI document the form of errors, and say how to authenticate."""
+    """Add the form of errors and the authentication to the OpenAPI document."""
 
     # Any: JSON.
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             made = get_openapi(title="Headwater", version="1", routes=app.routes)
             components = made.setdefault("components", {})
-            schemas = components.setdefault("schemas", {})
-            schemas["Problem"] = Problem.model_json_schema()
-            schemas["RegistryError"] = registry.RegistryError.model_json_schema()
+            components.setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             made["security"] = [{"token": []}, {}]
             app.openapi_schema = made

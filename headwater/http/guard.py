@@ -1,6 +1,6 @@
-"""What stands in front of every path: who asks, from where, how often, and how much they send.
+"""The guard in front of every path: authentication, host and origin, rate, and size of the body.
 
-A request is refused before its body is read, and before any code that answers requests has seen it.
+A request is refused before its body is read, and before any route has seen it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -36,24 +35,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: Paths that say nothing but that the server lives; a load balancer has no token.
+#: Health checks, which need no token: a load balancer has none.
 OPEN_PATHS = ("/livez", "/readyz")
 CLIENTS_MAX = 10_000
-#: Of a body that is too large so much more is read, and for so long, before the answer is sent.
+#: How much more of a body that is too large is read, and for how long, before the answer is sent.
 DRAINED_BYTES_MAX = 256 * MIB
 DRAINED_SECONDS_MAX = 10.0
-#: What these paths do is in the log anyhow, or changes nothing.
-_NOT_AUDITED = re.compile(
-    r"/api/v1/(topics/[^/]+/(rows|punctuate|flush)|wait|sql|producers/.*|transactions.*"
-    r"|groups/[^/]+/members.*|groups/[^/]+/offsets|views/[^/]+/(get|rows))"
-    r"|/v1/(sql|views/[^/]+/(get|rows))|/compatibility/.*|/subjects/[^/]+"
-)
-
 logger = logging.getLogger("headwater.http")
 
 
 class Buckets:
-    """So many events per second and client, with a burst of as many as a second brings."""
+    """A token bucket per client: so many events per second, with a burst of as many."""
 
     def __init__(self, per_second: float, *, burst: float | None = None) -> None:
         self._rate = per_second
@@ -61,7 +53,7 @@ class Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, client: str) -> float:
-        """How long a client must wait before its next event; 0 where it may go on, and then the event is counted."""
+        """How long a client must wait before its next event; 0 if it need not, and then the event is counted."""
         now = time.monotonic()
         left, since = self._left.get(client, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._rate)
@@ -76,20 +68,20 @@ class Buckets:
 
 @dataclass
 class Guard:
-    """An ASGI application around another: lets through what may pass."""
+    """An ASGI application around another, which refuses requests that may not pass."""
 
     app: App
     _: KW_ONLY
     tokens: Tokens
     settings: Settings
     audit: Audit | None
-    #: The name under which the server was started; "" where any name will do, for then a token is asked for.
+    #: The host name that requests may name besides loopback; "" for any.
     host: str = ""
-    #: A token that is good for everything, and is not kept: that of a running app.
+    #: A token with all scopes that is not stored: that of a running app.
     master: str = ""
-    #: Whether a token is asked for also where none has been made: other machines can reach the server.
+    #: Whether a token is required also while none has been made: other machines can reach the server.
     guarded: bool = False
-    #: Paths, with all below them, that ask callers by themselves who they are.
+    #: Paths, with all below them, that authenticate callers themselves.
     public: tuple[str, ...] = ()
     _requests: Buckets = field(init=False)
     _failures: Buckets = field(init=False)
@@ -106,7 +98,7 @@ class Guard:
         try:
             caller = self._admit(scope)
         except HeadwaterError as error:
-            self._tell_refused(scope, error)
+            logger.warning("refused %s %s: %s", scope.get("method", "WS"), scope["path"], type(error).__name__)
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             else:
@@ -149,7 +141,7 @@ class Guard:
         try:
             return self.tokens.check(given)
         except TokenInvalid:
-            # Only those who are wrong are slowed down: others may share their address, behind a proxy.
+            # Only requests with a wrong token are slowed down: other clients may share the address of a proxy.
             if seconds := self._failures.wait_seconds(address):
                 raise TooManyRequests(seconds=seconds) from None
             raise
@@ -178,7 +170,7 @@ class Guard:
                 if scope["state"].get("body_too_large") and scope["state"]["body_goes_on"]:
                     await _drain(receive, Headers(scope=scope))
                 # Before the answer: a caller who has the answer finds the change in the audit topic.
-                await self._write_down(scope, caller, message["status"])
+                await self._record(scope, caller, message["status"])
             await send(message)
 
         await self.app(scope, self._bounded(scope, receive), note)
@@ -199,27 +191,22 @@ class Guard:
 
         return read
 
-    async def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
-        # Neither headers nor what follows the path: both may hold secrets.
+    async def _record(self, scope: Scope, caller: Caller, status: int) -> None:
+        # Neither headers nor the query string: both may hold secrets.
         logger.info("%s %s %s %s", caller.name, scope["method"], scope["path"], status)
         if self.audit is None or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return
-        if scope["state"].get("is_audited"):  # by the service that did it
-            return
-        if scope["method"] == "POST" and _NOT_AUDITED.fullmatch(scope["path"]):
+        if scope["state"].get("is_audited"):  # by its service; this is for routes that are mounted
             return
         address = (scope.get("client") or ("unknown", 0))[0]
         target = "/".join(filter(None, [scope["path"], scope["state"].get("target")]))
         record = partial(self.audit.record, caller=caller, address=address, action=scope["method"], target=target)
         await asyncio.to_thread(record, status=status)
 
-    def _tell_refused(self, scope: Scope, error: HeadwaterError) -> None:
-        logger.warning("refused %s %s: %s", scope.get("method", "WS"), scope["path"], type(error).__name__)
-
 
 async def _drain(receive: Receive, headers: Headers) -> None:
-    """Read what a client still sends, up to a bound: most read the answer only then, and a closed connection hides it."""
-    if "expect" in headers:  # it waits to be told to send
+    """Read the rest of a body, up to a bound: most clients read the answer only after they have sent it."""
+    if "expect" in headers:  # the client waits before it sends
         return
     left = DRAINED_BYTES_MAX
     with contextlib.suppress(TimeoutError):

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from headwater.errors import ArgumentInvalid
-from headwater.services.host import Host, caller_of
+from headwater.log.remote.wire import ARROW, table_to_bytes
+from headwater.services.callers import Caller
+from headwater.services.host import Host
 from headwater.services.json_form import json_schema, to_json
-from headwater.services.route import Parameter, Route, Service
+from headwater.services.route import ARROW_PARAMETER, JSON, Parameter, Route, Service, Table
 
-JSON = "application/json"
+S = TypeVar("S", bound=Service)
+#: Parameters with which a call may wait: it takes a thread of those for waiting calls.
+WAITS = frozenset({"wait_seconds", "at_least"})
+_TABLE = {
+    JSON: {"schema": {"type": "object"}},
+    ARROW: {"schema": {"type": "string", "format": "binary"}},
+}
 
 
-def router(kind: type[Service], host: Host) -> APIRouter:
+def caller_of(request: Request) -> Caller:
+    """The caller that the guard has identified."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def not_audited(request: Request) -> None:
+    """Keep the guard from auditing a request: its service does, or it is one of rows, which the log has."""
+    request.state.is_audited = True
+
+
+# Any: arguments of FastAPI's router.
+def router(kind: type[Service], host: Host, *, ignore_unknown: bool = False, **settings: Any) -> APIRouter:
     """The routes of a service. Paths with fewer parameters come first, so that `/a/list` is not taken for `/a/{name}`."""
-    routes = APIRouter(tags=[kind.__module__.rpartition(".")[2].replace("_", " ")])
+    routes = APIRouter(tags=[kind.__module__.rpartition(".")[2].replace("_", " ")], **settings)
     by_path = sorted(kind.routes().items(), key=lambda item: (item[1].path.count("{"), item[1].path))
     for name, route in by_path:
         routes.add_api_route(
             route.path,
-            _endpoint(kind, name, route, host),
+            _endpoint(kind, name, route, host, ignore_unknown),
             methods=[route.method],
             name=name,
             description=route.function.__doc__,
@@ -38,50 +58,68 @@ def router(kind: type[Service], host: Host) -> APIRouter:
     return routes
 
 
-def _endpoint(kind: type[Service], name: str, route: Route, host: Host) -> Callable[[Request], Any]:
+def service_of(kind: type[S], host: Host, request: Request) -> S:
+    """The service for the caller of a request."""
+    return kind(host, caller_of(request), address=request.client.host if request.client else "unknown")
+
+
+def _endpoint(
+    kind: type[Service], name: str, route: Route, host: Host, ignore_unknown: bool
+) -> Callable[[Request], Any]:
+    known = {one.name: one for one in route.parameters}
+
     async def endpoint(request: Request) -> Response:
-        request.state.is_audited = True  # by the service
+        not_audited(request)
         body = await _body(request) if route.has_body else {}
-        texts = {**_query(request, route), **{one: request.path_params[one] for one in route.in_path}}
-        arguments = route.arguments(body, texts)
-        address = request.client.host if request.client else "unknown"
-        service = kind(host, caller_of(request), address=address)
-        limiter = host.limiter
-        answer = await anyio.to_thread.run_sync(functools.partial(getattr(service, name), **arguments), limiter=limiter)
-        if route.answer is type(None):
-            return Response(status_code=204)
-        if route.media != JSON:
-            return Response(answer, status_code=route.status, media_type=route.media)
-        content = await anyio.to_thread.run_sync(lambda: orjson.dumps(to_json(answer)), limiter=limiter)
-        return Response(content, status_code=route.status, media_type=JSON)
+        texts = {**_query(request, known), **{one: request.path_params[one] for one in route.in_path}}
+        if ARROW_PARAMETER in known:
+            texts[ARROW_PARAMETER] = ARROW in request.headers.get("accept", "")
+        if ignore_unknown:
+            body, texts = ({one: some[one] for one in some if one in known} for some in (body, texts))
+        call = functools.partial(
+            getattr(service_of(kind, host, request), route.served_by or name), **route.arguments(body, texts)
+        )
+        if inspect.iscoroutinefunction(call.func):
+            return _response(request, route, await call())
+        waits = any(body.get(one) or texts.get(one) for one in WAITS)
+        return await host.run(lambda: _response(request, route, call()), waits=waits)
 
     return endpoint
 
 
-# Any: JSON; here and below.
+# Any: the answer of a method; and JSON, here and below.
+def _response(request: Request, route: Route, answer: Any) -> Response:
+    if route.answer is type(None):
+        return Response(status_code=204)
+    if isinstance(answer, Table):
+        if ARROW in request.headers.get("accept", ""):
+            return Response(table_to_bytes(answer.table), media_type=ARROW)
+        answer = answer.as_json()
+    is_text = isinstance(answer, bytes) or (route.media != JSON and isinstance(answer, str))
+    content = answer if is_text else orjson.dumps(to_json(answer))
+    return Response(content, status_code=route.status, media_type=route.media)
+
+
 async def _body(request: Request) -> dict[str, Any]:
     text = await request.body()
     if not text:
         return {}
     try:
-        found = orjson.loads(text)
+        body = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ArgumentInvalid(name="body", value="…", expected=f"JSON, without lone surrogates ({error})") from None
-    if not isinstance(found, dict):
-        raise ArgumentInvalid(name="body", value=type(found).__name__, expected="a JSON object")
-    return found
+    if not isinstance(body, dict):
+        raise ArgumentInvalid(name="body", value=type(body).__name__, expected="a JSON object")
+    return body
 
 
-def _query(request: Request, route: Route) -> dict[str, Any]:
+def _query(request: Request, known: dict[str, Parameter]) -> dict[str, Any]:
     """The query string: a parameter that is a list may be given more than once."""
-    if route.has_body:
-        return {}
-    known = {one.name: one for one in route.parameters}
-    found: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
     for name in request.query_params:
         values = request.query_params.getlist(name)
-        found[name] = values if name in known and _is_list(known[name]) else values[-1]
-    return found
+        texts[name] = values if name in known and _is_list(known[name]) else values[-1]
+    return texts
 
 
 def _is_list(parameter: Parameter) -> bool:
@@ -92,14 +130,13 @@ def _is_list(parameter: Parameter) -> bool:
 def _answers(route: Route) -> dict[int | str, dict[str, Any]]:
     if route.answer is type(None):
         return {}
-    return {
-        route.status: {"description": "The answer", "content": {route.media: {"schema": json_schema(route.answer)}}}
-    }
+    content = _TABLE if route.answer is Table else {route.media: {"schema": json_schema(route.answer)}}
+    return {route.status: {"description": "The answer", "content": content}}
 
 
 def _described(route: Route) -> dict[str, Any]:
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.in_path]
-    others = [one for one in route.parameters if one.name not in route.in_path]
+    others = [one for one in route.parameters if one.name not in (*route.in_path, ARROW_PARAMETER)]
     if not route.has_body:
         given = [
             {"name": one.name, "in": "query", "required": one.is_required, "schema": json_schema(one.kind)}

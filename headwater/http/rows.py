@@ -1,4 +1,8 @@
-"""Rows over HTTP: appended, read from any place, and waited for."""
+"""Rows over HTTP: appended and read as Arrow streams, JSON lines, JSON or CloudEvents.
+
+These routes are written by hand: their bodies are rows in a form that headers name, and an append may be repeated by its
+`Idempotency-Key`. Scopes are checked before a body is read, and again by the services that they call.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,12 @@ import hashlib
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from headwater.http.bodies import JSON, JSON_LINES, Integers, encoded, form_of, rows_of
-from headwater.http.forms import BIG_MAX, AppendedForm, Punctuation
+from headwater.http.bodies import JSON_LINES, Integers, encoded, form_of, rows_of
 from headwater.http.receipts import KEPT_SECONDS, KEY_LENGTH_MAX, Receipts, Repeat
-from headwater.http.wait import waited
+from headwater.http.router import not_audited, service_of
 from headwater.log import Start
 from headwater.log.remote.wire import (
     ARROW,
@@ -24,49 +27,55 @@ from headwater.log.remote.wire import (
     TOPIC_HEADER,
     appended_to_json,
     offsets_to_text,
-    schema_to_text,
     start_from_text,
 )
 from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
-from headwater.services.host import Host, caller_of
-from headwater.services.row_pages import BatchPage, check_partitions
-from headwater.services.rows import Rows
+from headwater.services.host import Host
+from headwater.services.json_form import INTEGER_MAX, json_schema
+from headwater.services.producers import Producers
+from headwater.services.route import JSON
+from headwater.services.row_pages import BatchPage
+from headwater.services.rows import Produced, Rows
+from headwater.services.wait import rows_behind
 
-ROWS_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON_LINES: {"schema": {"type": "string"}, "example": '{"id": 1}\n{"id": 2}\n'},
-            JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
-            CONTENT_TYPE: {"schema": {"type": "object"}},
-            CONTENT_TYPE_BATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
-        },
-    }
+_FORMS = {
+    JSON_LINES: {"schema": {"type": "string"}, "example": '{"id": 1}\n{"id": 2}\n'},
+    JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
+    ARROW: {"schema": {"type": "string", "format": "binary"}},
 }
+_EVENTS = {
+    CONTENT_TYPE: {"schema": {"type": "object"}},
+    CONTENT_TYPE_BATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
+}
+#: Rows in a request and in an answer, for the OpenAPI document.
+ROWS_BODY = {"requestBody": {"required": True, "content": _FORMS | _EVENTS}}
 _ROWS_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Rows. The header `Headwater-Next` says where to go on, `Headwater-More` whether there is more.",
-        "content": {
-            JSON_LINES: {"schema": {"type": "string"}},
-            JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
-        },
+        "content": _FORMS,
     }
 }
-
-#: A larger body would keep the event loop from others for too long.
+_APPENDED_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The offsets of the rows.", "content": {JSON: {"schema": json_schema(Produced)}}}
+}
+#: Larger bodies are digested in a thread: in the event loop they would delay other requests.
 DIGESTED_AT_ONCE = 64 * 1024
 
-Number = Annotated[int | None, Query(ge=-BIG_MAX, le=BIG_MAX)]
+Number = Annotated[int | None, Query(ge=-INTEGER_MAX, le=INTEGER_MAX)]
+Partitions = Annotated[list[int] | None, Query(max_length=10_000)]
+Columns = Annotated[list[str] | None, Query()]
 
 
-def router(service: Host) -> APIRouter:
+def router(host: Host) -> APIRouter:
     """The routes of rows."""
-    routes = APIRouter(prefix="/topics", tags=["rows"])
-    log, receipts = service.log, Receipts()
+    routes = APIRouter(tags=["rows"], dependencies=[Depends(not_audited)])
+    log, receipts = host.log, Receipts()
 
-    @routes.post("/{topic}/rows", response_model=AppendedForm, openapi_extra=ROWS_BODY)
+    # Any: rows in a shape that `Log.append` takes.
+    def rows_in(request: Request, body: bytes, topic: str) -> Any:
+        return rows_of(body, request.headers, log.topic(topic), size_max=host.settings.body_bytes_max)
+
+    @routes.post("/topics/{topic}/rows", response_class=Response, responses=_APPENDED_ANSWER, openapi_extra=ROWS_BODY)
     async def append(
         request: Request,
         topic: str,
@@ -80,55 +89,55 @@ def router(service: Host) -> APIRouter:
         durable: bool = True,
         idempotency_key: Annotated[str | None, Header(max_length=KEY_LENGTH_MAX)] = None,
         repeat_of: Annotated[str | None, Header(alias=REPEAT_HEADER, max_length=100)] = None,
-        repeat_after: Annotated[float, Header(alias=REPEAT_SECONDS_HEADER, ge=0, le=BIG_MAX)] = 0.0,
+        repeat_after: Annotated[float, Header(alias=REPEAT_SECONDS_HEADER, ge=0, le=INTEGER_MAX)] = 0.0,
     ) -> Response:
-        """Append rows. With a producer and a sequence, sending them again changes nothing.
+        """Append rows. With a producer and a sequence, appending them again changes nothing.
 
-        With an `Idempotency-Key`, asking again within ten minutes gives the first answer; see `/receipts`. The same
-        key with other rows is refused with 422.
+        With an `Idempotency-Key`, a repeated request within ten minutes gets the first answer; see `/receipts`. The same
+        key with other rows is an error (422).
         """
-        caller = caller_of(request)
-        caller.require("write", topic)  # before the body is read
+        service = service_of(Rows, host, request)
+        service.caller.require("write", topic)
         body = await request.body()
-        # Any: arguments of `append`, each of its own type.
-        details: dict[str, Any] = {
-            "partition": partition,
-            "expected_offset": expected_offset,
-            "expected_key_offset": expected_key_offset,
-            "producer": None if producer is None else caller.own(producer),
-            "sequence": sequence,
-            "epoch": epoch,
-            "sent_at_us": sent_at_us,
-            "durable": durable,
-        }
 
         def work() -> bytes:
-            rows = rows_of(body, request.headers, log.topic(topic), size_max=service.settings.body_bytes_max)
-            return orjson.dumps(appended_to_json(Rows(service, caller).append(topic, rows, **details)))
+            appended = service.append(
+                topic,
+                rows_in(request, body, topic),
+                partition=partition,
+                expected_offset=expected_offset,
+                expected_key_offset=expected_key_offset,
+                producer=None if producer is None else service.caller.own(producer),
+                sequence=sequence,
+                epoch=epoch,
+                sent_at_us=sent_at_us,
+                durable=durable,
+            )
+            return orjson.dumps(appended_to_json(appended))
 
         if idempotency_key is None:
-            return Response(await service.run(work), media_type=JSON)
+            return Response(await host.run(work), media_type=JSON)
         repeat = None if repeat_of is None else Repeat(server=repeat_of, seconds=repeat_after)
-        key = (caller.name, topic, idempotency_key)
-        digest = await _digest(service, request, body)
-        answer = await receipts.once(key, lambda: service.run(work), digest=digest, repeat=repeat)
+        key = (service.caller.name, topic, idempotency_key)
+        digest = await _digest(host, request, body)
+        answer = await receipts.once(key, lambda: host.run(work), digest=digest, repeat=repeat)
         return Response(answer, media_type=JSON, headers={SERVER_HEADER: receipts.server})
 
-    @routes.get("/{topic}/receipts")
+    @routes.get("/topics/{topic}/receipts")
     async def server_of_receipts(request: Request, topic: str) -> dict[str, Any]:
-        """Which server this is, until it is started again: to be named by those who ask for an append again."""
-        caller_of(request).require("write", topic)
+        """Read the id of this server, which a repeated append names, until the server is restarted."""
+        service_of(Rows, host, request).caller.require("write", topic)
         return {"server": receipts.server, "seconds": KEPT_SECONDS}
 
-    @routes.get("/{topic}/rows", responses=_ROWS_ANSWER, response_class=Response)
+    @routes.get("/topics/{topic}/rows", responses=_ROWS_ANSWER, response_class=Response)
     async def read(
         request: Request,
         topic: str,
         start: str = "earliest",
         stop: str | None = None,
-        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
-        column: Annotated[list[str] | None, Query()] = None,
-        limit: int = Query(default=1_000, ge=1, le=BIG_MAX),
+        partition: Partitions = None,
+        column: Columns = None,
+        limit: int = Query(default=1_000, ge=1, le=INTEGER_MAX),
         archived: bool = False,
         wait_seconds: float = Query(default=0.0, ge=0, le=3_600),
         integers: Integers = "number",
@@ -136,8 +145,8 @@ def router(service: Host) -> APIRouter:
         topic_id: str | None = None,
         accept: str = Header(default="", include_in_schema=False),
     ) -> Response:
-        """Read rows from a place on; with `wait_seconds`, wait for the first where there is none yet."""
-        rows, form = Rows(service, caller_of(request)), form_of(accept)
+        """Read rows from a position on; with `wait_seconds`, wait for the first if there is none yet."""
+        rows, form = service_of(Rows, host, request), form_of(accept)
 
         def page(begin: Start) -> BatchPage:
             return rows.batches(
@@ -146,110 +155,48 @@ def router(service: Host) -> APIRouter:
                 stop=None if stop is None else start_from_text(stop, name="stop"),
                 partitions=partition,
                 columns=column,
-                limit=min(limit, service.settings.answer_rows_max),
-                bytes_max=service.settings.answer_bytes_max,
+                limit=min(limit, host.settings.answer_rows_max),
+                bytes_max=host.settings.answer_bytes_max,
                 archived=archived,
                 ordered=form != ARROW,
                 cursor=cursor,
                 topic_id=topic_id,
             )
 
-        found = await service.run(lambda: page(start_from_text(start)))
+        found = await host.run(lambda: page(start_from_text(start)))
         if not found.batches and wait_seconds and stop is None:
-            # From where the first look ended: a start such as `latest` must not move on meanwhile.
+            # From where the first read ended: a start such as `latest` must not move on meanwhile.
             following = found.next
-            if await waited(service, {topic: following}, seconds=service.seconds(wait_seconds)):
-                found = await service.run(lambda: page(following))
-        body = await service.run(lambda: encoded(found.schema, found.batches, form, integers=integers))
+            if await rows_behind(host, {topic: following}, seconds=host.seconds(wait_seconds)):
+                found = await host.run(lambda: page(following))
+        body = await host.run(lambda: encoded(found.schema, found.batches, form, integers=integers))
         headers = {NEXT_HEADER: offsets_to_text(found.next), MORE_HEADER: "true" if found.more else "false"}
         if found.topic_id:
             headers[TOPIC_HEADER] = found.topic_id
         return Response(body, media_type=form, headers=headers)
 
-    @routes.get("/{topic}/positions")
-    def positions(
-        request: Request,
-        topic: str,
-        start: str = "earliest",
-        stop: str | None = None,
-        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
-        column: Annotated[list[str] | None, Query()] = None,
-        archived: bool = False,
-    ) -> dict[str, Any]:
-        """The offsets that a start and a stop mean now, and the Arrow schema in which rows will come."""
-        caller_of(request).require("read", topic)
-        check_partitions(log.topic(topic).partitions, topic, partition)
-        reader = log.read(
-            topic,
-            start=start_from_text(start),
-            stop=None if stop is None else start_from_text(stop, name="stop"),
-            partitions=partition,
-            columns=column,
-            archived=archived,
-        )
-        return {
-            "start": {str(number): span[0] for number, span in reader.ranges.items()},
-            "stop": {str(number): span[1] for number, span in reader.ranges.items()},
-            "arrow_schema": schema_to_text(reader.schema),
-        }
-
-    @routes.post("/{topic}/punctuate", status_code=204)
-    def punctuate(request: Request, topic: str, asked: Punctuation) -> None:
-        """Promise that no row earlier than a time follows."""
-        caller = caller_of(request)
-        caller.require("write", topic)
-        producer = None if asked.producer is None else caller.own(asked.producer)
-        log.punctuate(topic, asked.time_us, producer=producer, partition=asked.partition)
-
-    @routes.post("/{topic}/flush", status_code=204)
-    def flush(request: Request, topic: str) -> None:
-        """Wait until every row written so far is as durable as the topic promises."""
-        caller_of(request).require("write", topic)
-        log.flush(topic)
-
-    @routes.get("/{topic}/producers/{producer}")
-    def last_sequence(request: Request, topic: str, producer: str) -> dict[str, Any]:
-        """The highest sequence that a producer has appended, -1 for none."""
-        caller = caller_of(request)
-        caller.require("write", topic)
-        return {"topic": topic, "producer": producer, "sequence": log.last_sequence(topic, caller.own(producer))}
+    @routes.post("/transactions/{transaction}/rows/{topic}", status_code=204, openapi_extra=ROWS_BODY)
+    async def append_in_transaction(request: Request, transaction: str, topic: str, partition: Number = None) -> None:
+        """Add rows to a transaction."""
+        service = service_of(Producers, host, request)
+        service.caller.require("write", topic)
+        body = await request.body()
+        await host.run(lambda: service.append(transaction, topic, rows_in(request, body, topic), partition=partition))
 
     return routes
 
 
-async def _digest(service: Host, request: Request, body: bytes) -> bytes:
-    """What an append asks for, in a few bytes: its rows, and whatever else makes them what they are."""
-    told = sorted(
+async def _digest(host: Host, request: Request, body: bytes) -> bytes:
+    """A digest of an append: of its rows, and of all parameters and headers that change their meaning."""
+    headers = sorted(
         (name, value)
         for name, value in request.headers.items()
         if name.startswith(("content-", "ce-"))
         and name != "content-length"  # a proxy may send the same bytes in pieces
     )
-    made = hashlib.blake2b(repr((sorted(request.query_params.multi_items()), told)).encode(), digest_size=16)
+    made = hashlib.blake2b(repr((sorted(request.query_params.multi_items()), headers)).encode(), digest_size=16)
     if len(body) <= DIGESTED_AT_ONCE:
         made.update(body)
     else:
-        await service.run(lambda: made.update(body))
+        await host.run(lambda: made.update(body))
     return made.digest()
-
-
-def producer_router(service: Host) -> APIRouter:
-    """Producers, over all topics."""
-    routes = APIRouter(tags=["rows"])
-    log = service.log
-
-    @routes.post("/producers/{producer}/open")
-    def open_producer(request: Request, producer: str, holder: str | None = None) -> dict[str, Any]:
-        """Begin a new epoch of a producer: appends with an older epoch fail from now on."""
-        caller = caller_of(request)
-        caller.require_somewhere("write")
-        return {"producer": producer, "epoch": log.open_producer(caller.own(producer), holder=holder)}
-
-    @routes.get("/producers/{producer}")
-    def producer(request: Request, producer: str) -> dict[str, Any]:
-        """The sequence of the last transaction that a producer has committed, -1 for none."""
-        caller = caller_of(request)
-        caller.require_somewhere("write")
-        return {"producer": producer, "sequence": log.committed_sequence(caller.own(producer))}
-
-    return routes

@@ -8,11 +8,12 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.config import Config
 from headwater.errors import ArgumentInvalid, InUse, NotPossible
 from headwater.services.settings import Settings
 from headwater.services.tokens import Tokens
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
+    from headwater.apps.home import Runner as Announced
+    from headwater.apps.runner import Runner
+    from headwater.http.application import Mount
     from headwater.log import Log
 
 PORT = 8080
@@ -70,16 +74,16 @@ def check(address: Address, tokens: Tokens) -> None:
 
 
 def bound(address: Address) -> socket.socket:
-    """A socket that listens; `InUse` where another program has the port."""
+    """A socket that listens; `InUse` if another program has the port."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # The protocol is named so that answers are sent at once: asyncio asks for that only where it is.
+    # The protocol is named so that answers are sent at once: asyncio sets TCP_NODELAY only if it is.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host.strip("[]"), address.port))
     except OSError:
         listening.close()
-        instead = "Choose another port with `--port`, or leave it out: any free port will do"
+        instead = "Choose another port with `--port`; 0 takes a free one"
         raise InUse(what=f"{address.host}:{address.port}", by="another program", instead=instead) from None
     listening.listen(512)
     return listening
@@ -99,7 +103,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         secure = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
     config = uvicorn.Config(
         app,
-        http=_impatient(app.state.service.settings.head_seconds_max),
+        http=_with_head_deadline(app.state.service.settings.head_seconds_max),
         log_level="error",
         access_log=False,
         server_header=False,
@@ -112,15 +116,15 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
     return Server(config)
 
 
-def _impatient(seconds: float) -> type[asyncio.Protocol]:
-    """The HTTP protocol, closing connections on which the head of a request does not arrive in time.
+def _with_head_deadline(seconds: float) -> type[asyncio.Protocol]:
+    """The HTTP protocol with a deadline for the head of a request: connections that exceed it are closed.
 
     Uvicorn itself has no such timeout, so a client could hold any number of connections.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     # Uvicorn chooses the class by what is installed.
-    class Impatient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -151,7 +155,23 @@ def _impatient(seconds: float) -> type[asyncio.Protocol]:
             if self.transport.get_protocol() is self:  # not a WebSocket by now
                 self.transport.close()
 
-    return Impatient
+    return Protocol
+
+
+# Any, here and below: arguments of `application`.
+def _server(log: Log, address: Address, tokens: Tokens, **more: Any) -> tuple[uvicorn.Server, socket.socket]:
+    """A server that is bound to its address, and its socket."""
+    from headwater.http.application import application
+
+    listening = bound(address)
+    app = application(
+        log,
+        tokens=tokens,
+        host="" if address.is_any else address.host,
+        guarded=not address.is_local,
+        **more,
+    )
+    return server_of(app, address), listening
 
 
 def run_server(
@@ -159,19 +179,8 @@ def run_server(
 ) -> None:
     """Serve a log in this thread until a signal ends the process; `tell` is called with the address once it is bound."""
     from headwater.alerts import Watcher
-    from headwater.http.application import application
 
-    listening = bound(address)
-    app = application(
-        log,
-        settings=settings,
-        tokens=tokens,
-        host="" if address.is_any else address.host,
-        guarded=not address.is_local,
-        watcher=Watcher(log),
-        **more,
-    )
-    server = server_of(app, address)
+    server, listening = _server(log, address, tokens, settings=settings, watcher=Watcher(log), **more)
     try:
         with _ended_by_signals(server):
             tell(address.url(listening.getsockname()[1]))
@@ -187,23 +196,23 @@ def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
     A handler that raises is not enough: Python swallows exceptions in some places, such as the callback of a weak
     reference, and the signal would be lost.
     """
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int, _: object) -> None:
-        heard.append(number)
+    def receive(number: int, _: object) -> None:
+        received.append(number)
         server.should_exit = True
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextlib.contextmanager
@@ -217,26 +226,58 @@ def served(log: Log, address: Address | None = None, *, settings: Settings | Non
     ...         remote.topics()
     ['greetings']
     """
-    from headwater.http.application import application
-
     where = address or Address()
     tokens = Tokens(log.home, clock=log.clock)
     if not more.get("master"):
         check(where, tokens)
-    listening = bound(where)
+    server, listening = _server(log, where, tokens, settings=settings, **more)
+    with _in_thread(server, listening):
+        yield where.url(listening.getsockname()[1])
+
+
+@contextlib.contextmanager
+def served_app(
+    runner: Runner,
+    *,
+    port: int = 0,
+    settings: Settings | None = None,
+    mount: Iterable[Mount] = (),
+    public: Iterable[str] = (),
+) -> Iterator[Announced]:
+    """Serve an app and its log while the block runs; the address and the token are in the app's home.
+
+    The token in the app's home has all scopes. The process that runs an app also evaluates the alert rules of its log, with
+    its own queries and views.
+    """
+    from headwater.alerts import Channels, LogMeasures, Watcher
+    from headwater.http.application import application
+
+    address = Address(port=port)
+    listening = bound(address)
+    announced = runner.home.announce(address.url(listening.getsockname()[1]))
+    measures = LogMeasures(runner.log, app=runner.app.name, statuses=runner.statuses, keeper=runner.keeper)
     app = application(
-        log,
+        runner.log,
         settings=settings,
-        tokens=tokens,
-        host="" if where.is_any else where.host,
-        guarded=not where.is_local,
-        **more,
+        master=announced.token,
+        runner=runner,
+        mount=mount,
+        public=public,
+        watcher=Watcher(runner.log, measures, sender=Channels.of(Config.load())),
     )
-    server = server_of(app, where)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="headwater-server", daemon=True)
+    with _in_thread(server_of(app, address), listening, name="headwater-api"):
+        try:
+            yield announced
+        finally:
+            runner.home.withdraw()
+
+
+@contextlib.contextmanager
+def _in_thread(server: uvicorn.Server, listening: socket.socket, *, name: str = "headwater-server") -> Iterator[None]:
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name=name, daemon=True)
     thread.start()
     try:
-        yield where.url(listening.getsockname()[1])
+        yield
     finally:
         server.should_exit = True
         thread.join(5)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from headwater.alerts import Change, Delivery, Measurement, Rule, Summary
+from headwater.alerts.store import HISTORY_TOPIC
 from headwater.errors import ArgumentInvalid
+from headwater.log.embedded import local_log
 from headwater.services.callers import EVERY
+from headwater.services.file_events import LOOK_AGAIN_SECONDS
 from headwater.services.route import Service, route
-
-if TYPE_CHECKING:
-    pass
 
 HISTORY_MAX = 10_000
 
@@ -40,7 +41,7 @@ class HistoryEntry(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class NewChanges:
-    """Changes that browsers show, and the place in the history to go on from."""
+    """Changes that browsers show, and the position in the history to go on from."""
 
     changes: list[Change] = field(default_factory=list)
     next: int = 0
@@ -64,9 +65,9 @@ class Alerts(Service):
 
     @route("GET", "/alerts/rules/{name}", scope="read:*")
     def rule(self, name: str) -> Summary:
-        """One rule and its state."""
+        """Read one rule and its state."""
         known = next((one for one in self.host.watcher.states() if one.name == name), None)
-        # The watcher knows which names are near to one that no rule has.
+        # The watcher raises, with a similar name.
         return self._shown(known or self.host.watcher.state(name))
 
     @route("PUT", "/alerts/rules/{name}", scope="admin:*")
@@ -77,9 +78,9 @@ class Alerts(Service):
 
     @route("POST", "/alerts/preview", scope="admin:*", audited=False)
     def preview(self, rule: Rule, *, form: str = "") -> list[Measurement]:
-        """What a rule would measure now. Nothing is written, and no notification is sent.
+        """Measure what a rule would measure now. Nothing is written, and no notification is sent.
 
-        A form asks again while its user writes: what the same `form` has asked before is stopped.
+        A form calls again while its user writes: a call of the same `form` before is stopped.
         """
         return self.host.watcher.preview(rule, asker=(self.caller.name, form) if form else None)
 
@@ -90,7 +91,7 @@ class Alerts(Service):
 
     @route("POST", "/alerts/rules/{name}/pause", scope="admin:*")
     def pause(self, name: str) -> Summary:
-        """Do not evaluate a rule until it is resumed."""
+        """Pause a rule: it is not evaluated until it is resumed."""
         self.host.watcher.pause(name)
         return self.rule(name)
 
@@ -124,7 +125,7 @@ class Alerts(Service):
         since_us: int | None = None,
         limit: int = 100,
     ) -> list[HistoryEntry]:
-        """The changes of states, newest first, with the notifications of each."""
+        """Read the changes of states, newest first, with the notifications of each."""
         if not 1 <= limit <= HISTORY_MAX:
             raise ArgumentInvalid(name="limit", value=limit, expected=f"a number from 1 to {HISTORY_MAX:,}")
         watcher = self.host.watcher
@@ -136,15 +137,33 @@ class Alerts(Service):
             for change in changes
         ]
 
-    @route("GET", "/alerts/changes", scope="read:*")
+    @route("GET", "/alerts/changes", scope="read:*", served_by="changes_in_event_loop")
     def changes(self, after: int | None = None, *, wait_seconds: float = 0.0) -> NewChanges:
-        """The changes that browsers show, from a place in the history on; waits for so long if there is none yet.
+        """Read the changes that browsers show, from a position in the history on; wait for so long if there is none yet.
 
-        Without `after` there are none: the answer only says where the history ends now.
+        Without `after` the answer has no changes: it only says where the history ends now.
         """
+        if after is not None and after < 0:
+            raise ArgumentInvalid(name="after", value=after, expected="0 or more")
         listener = self.host.watcher.listen(after=after)
         changes = [] if after is None else listener.wait(seconds=self.host.seconds(wait_seconds))
         return NewChanges(changes=changes, next=listener.position)
+
+    async def changes_in_event_loop(self, after: int | None = None, *, wait_seconds: float = 0.0) -> NewChanges:
+        """The same as `changes`, without a thread for each caller that waits."""
+        deadline = time.monotonic() + self.host.seconds(wait_seconds)
+        answer = await self.host.run(partial(self.changes, after))
+        while after is not None and not answer.changes and not self.host.closing:
+            left = min(deadline - time.monotonic(), LOOK_AGAIN_SECONDS)
+            if left <= 0:
+                break
+            # Until there is a history, its file cannot be watched.
+            known = await self.host.run(lambda: self.log.topics(HISTORY_TOPIC, internal=True))
+            paths = [local_log(self.log).handle(name).state.path for name in known]
+            with self.host.file_events.waiting(dict.fromkeys(paths, "rows")) as waiter:
+                await waiter.wait(seconds=left)
+            answer = await self.host.run(partial(self.changes, answer.next))
+        return answer
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -26,13 +26,12 @@ class GroupTopics:
 class Groups(Service):
     """What can be done with consumer groups. A caller sees a group if they see one of its topics, and only those topics."""
 
-    @route("GET", "/groups")
+    @route("GET", "/groups", scope="read")
     def list_groups(self) -> list[GroupTopics]:
         """List every group that ever had a member or a commit.
 
         Groups without a topic are for callers who see all topics.
         """
-        self.caller.require_somewhere("read")
         committed = self.log.committed_groups()
         topics = {group: self.log.groups.topics(group) for group in self.log.groups.names()}
         return [
@@ -95,10 +94,9 @@ class Groups(Service):
         self._require_admin(topics)
         self.log.groups.delete(group)
 
-    @route("GET", "/groups/{group}/offsets/{topic}")
+    @route("GET", "/groups/{group}/offsets/{topic}", scope="see:{topic}")
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Read the offsets that a group has committed in a topic, by partition."""
-        self.caller.require_sight(topic)
         return self.log.committed(group, topic)
 
     @route("POST", "/groups/{group}/offsets", scope="read:{topic}", audited=False)

@@ -11,18 +11,19 @@ from typing import Any, TypeVar
 from headwater.errors import ArgumentInvalid
 from headwater.log.port import Log
 from headwater.log.remote.connection import Connection, quoted
+from headwater.log.remote.wire import ARROW
 from headwater.services.callers import LOCAL
 from headwater.services.json_form import from_json, to_json, type_hints
-from headwater.services.route import LOCAL_ONLY, Route, Service
+from headwater.services.route import ARROW_PARAMETER, JSON, LOCAL_ONLY, Route, Service, Table
 
 S = TypeVar("S", bound=Service)
 
 
 @functools.cache
 def remote(kind: type[S]) -> Callable[[Connection], S]:
-    """A maker of this service's remote form.
+    """The remote form of a service, which is made with a connection.
 
-    What is no route runs here, on what the routes answer, or as `remote_methods` of the service says.
+    A method that is no route runs here, on the answers of the routes, or as `remote_methods` of the service says.
     """
     methods = {name: _method(route) for name, route in kind.routes().items()}
     methods |= kind.remote_methods
@@ -31,7 +32,7 @@ def remote(kind: type[S]) -> Callable[[Connection], S]:
 
 
 class _Remote:
-    """Holds the connection instead of a host. The server checks what the caller may do."""
+    """Holds the connection instead of a host. The server checks the caller's scopes."""
 
     caller = LOCAL
 
@@ -40,7 +41,7 @@ class _Remote:
 
     @functools.cached_property
     def log(self) -> Log:
-        """The log of the server, for what runs here on rows as Arrow."""
+        """The log of the server, for methods that run here on rows as Arrow."""
         from headwater.log.remote.log import RemoteLog
 
         found: Any = RemoteLog(self.connection.address, connection=self.connection)
@@ -63,10 +64,16 @@ def _method(route: Route) -> Callable[..., Any]:
         path = route.path.format(**{name: quoted(str(given.pop(name))) for name in route.in_path})
         values = {name: to_json(value) for name, value in given.items() if value is not None}
         more: dict[str, Any] = {"json": values} if route.has_body else {"parameters": values}
+        if route.answer is Table:
+            more["headers"] = {"Accept": ARROW}
         response = connection.ask(route.method, path, wait_seconds=values.get("wait_seconds", 0.0), **more)
         if route.answer is type(None):
             return None
-        if route.media != "application/json":
+        if route.answer is Table:
+            from headwater.views.wire import arrow_table
+
+            return Table(arrow_table(response.content))
+        if route.media != JSON:
             return response.text
         return from_json(route.answer, response.json(), name="answer")
 
@@ -75,10 +82,11 @@ def _method(route: Route) -> Callable[..., Any]:
 
 def _spread(route: Route, given: dict[str, Any]) -> dict[str, Any]:
     """Arguments as they are sent: those that are dataclasses as their fields."""
-    hints, found = type_hints(route.function), dict[str, Any]()
+    hints, values = type_hints(route.function), dict[str, Any]()
     for name, value in given.items():
         if is_dataclass(hints[name]):
-            found |= {one.name: getattr(value, one.name) for one in route.parameters if one.of == name}
+            values |= {one.name: getattr(value, one.name) for one in route.parameters if one.of == name}
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    values.pop(ARROW_PARAMETER, None)
+    return values

@@ -20,7 +20,7 @@ from headwater.log.port import Batch, Cursor, Log, Offsets, Start
 from headwater.schema import conform
 
 if TYPE_CHECKING:
-    from headwater.services.host import Kept
+    from headwater.services.host import ExpiringCache
 
 #: Rows that a cursor reads at once, so that the bound in bytes is checked now and then.
 CURSOR_ROWS_MAX = 16_384
@@ -98,7 +98,7 @@ def read_page(
 
 def read_on(
     log: Log,
-    cursors: Kept[Cursor],
+    cursors: ExpiringCache[Cursor],
     name: str,
     topic: str,
     partition: int,

@@ -25,7 +25,7 @@ from headwater.log.errors import OffsetExpired
 from headwater.log.port import Log, Topic
 from headwater.services.row_pages import joined
 from headwater.services.row_text import PARTS, Part, Row, headers_of, keys_of, lines_of, rows_of
-from headwater.services.statements import Asked, Statements
+from headwater.services.statements import StatementRequest, Statements
 from headwater.units import MIB
 from headwater.views.conditions import offsets_where
 from headwater.views.errors import StatementExceeded, StatementInvalid
@@ -239,8 +239,8 @@ class ConditionMatcher:
             if self._statements is None:
                 found = offsets_where(rows, self._condition, bounds=bounds, stoppable=self._stoppable)
             else:
-                asked = Asked(rows=rows, where=self._condition, bounds=bounds)
-                found = self._statements.query(asked, stoppable=self._stoppable)
+                request = StatementRequest(rows=rows, where=self._condition, bounds=bounds)
+                found = self._statements.query(request, stoppable=self._stoppable)
         except StatementExceeded as error:
             is_late = error.bound.endswith("seconds")
             raise self._refused("it takes too long" if is_late else f"it takes more than {error.bound}") from error

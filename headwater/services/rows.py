@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import Appended, Offsets, Start, Topic
-from headwater.log.remote.wire import offsets_from_text
-from headwater.services.host import Kept
+from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Start, Topic
+from headwater.log.remote.wire import offsets_from_text, schema_to_text, start_from_text
+from headwater.services.host import ExpiringCache
 from headwater.services.positions import Position, parse_position, resolve
 from headwater.services.route import Service, route
 from headwater.services.row_pages import (
@@ -28,6 +28,7 @@ from headwater.services.row_pages import (
 )
 from headwater.services.row_tail import TRIES_MAX, Follower, tail_page
 from headwater.services.row_text import PARTS, Part, Row, decoded_rows, json_lines_of, text_rows
+from headwater.services.wait import WaitFor, WaitResult, wait_for
 from headwater.units import MIB
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ class RowPage:
     rows: list[Row]
     next: Offsets
     is_last: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRange:
+    """The offsets of each partition at which a read begins and ends, and the schema of its rows."""
+
+    start: Offsets
+    stop: Offsets
+    arrow_schema: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +291,46 @@ class Rows(Service):
         self.caller.require("write", topic)
         return self.log.append(topic, rows, **details)
 
+    # -- for clients of the remote log ---------------------------------------------------------------------------------
+
+    @route("GET", "/topics/{topic}/positions", scope="read:{topic}")
+    def positions(
+        self,
+        topic: str,
+        *,
+        start: str = "earliest",
+        stop: str | None = None,
+        partition: list[int] | None = None,
+        column: list[str] | None = None,
+        archived: bool = False,
+    ) -> ReadRange:
+        """Read the offsets that a start and a stop mean now, and the Arrow schema in which rows will come."""
+        check_partitions(self.log.topic(topic).partitions, topic, partition)
+        reader = self.log.read(
+            topic,
+            start=start_from_text(start),
+            stop=None if stop is None else start_from_text(stop, name="stop"),
+            partitions=partition,
+            columns=column,
+            archived=archived,
+        )
+        return ReadRange(
+            start={number: span[0] for number, span in reader.ranges.items()},
+            stop={number: span[1] for number, span in reader.ranges.items()},
+            arrow_schema=schema_to_text(reader.schema),
+        )
+
+    @route("POST", "/wait", audited=False)
+    async def wait(self, wanted: WaitFor, *, seconds: float = 20.0) -> WaitResult:
+        """Wait until a partition has rows behind a position, or until the catalogue or a group has changed.
+
+        `signs` says what has happened: rows, topics, state (of the group) or members. It is empty when the time is over.
+        """
+        for topic in wanted.topics:
+            if topic != OFFSETS_TOPIC:  # that some group has committed is no secret
+                self.caller.require("read", topic)
+        return await wait_for(self.host, wanted, seconds=self.host.seconds(seconds))
+
     # -- as Arrow -----------------------------------------------------------------------------------------------------
 
     def batches(
@@ -374,9 +424,11 @@ class Rows(Service):
         return known
 
     @property
-    def _searches(self) -> Kept[_Search]:
-        def make() -> Kept[_Search]:
-            return Kept(count_max=SEARCHES_MAX, seconds_max=SEARCH_SECONDS_MAX, drop=lambda one: one.scan.cancel())
+    def _searches(self) -> ExpiringCache[_Search]:
+        def make() -> ExpiringCache[_Search]:
+            return ExpiringCache(
+                count_max=SEARCHES_MAX, seconds_max=SEARCH_SECONDS_MAX, drop=lambda one: one.scan.cancel()
+            )
 
         return self.host.share("searches", make)
 

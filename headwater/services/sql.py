@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ArgumentInvalid
-from headwater.services.route import Service
-from headwater.services.statements import Asked, answered
-from headwater.services.views import ReadOptions, Views
+from headwater.services.route import Service, Table, route
+from headwater.services.statements import StatementRequest, run_here
+from headwater.services.views import DEFAULTS, ReadOptions, Views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,35 +28,41 @@ class Sql(Service):
         `stoppable` is handed a function that ends the statement from another thread.
         """
         bounds = replace(self.host.settings.statement_bounds, rows_max=None)
-        asked = Asked(statement=statement, limit=limit, app=app, bounds=bounds, caller=self.caller)
+        request = StatementRequest(statement=statement, limit=limit, app=app, bounds=bounds, caller=self.caller)
         if self.host.statements is not None:
-            return self.host.statements.query(asked, stoppable=stoppable)
-        runner = self.host.runner
-        kept = {} if runner is None else {runner.app.name: runner.keeper}
-        return answered(self.host.log, asked, stoppable=stoppable, kept=kept)
+            return self.host.statements.query(request, stoppable=stoppable)
+        return run_here(self.host.log, request, stoppable=stoppable, kept=Views(self.host).kept)
 
     # Any: parameters as they come in a request.
-    def run(self, statement: str, parameters: Any, options: ReadOptions, *, view: str | None = None) -> pa.Table:
-        """Run one SELECT that a program sends; `view` is the view that `at_least` is about. It needs `read` on everything."""
+    @route("POST", "/sql", scope="read:*", audited=False)
+    def run(
+        self, sql: str, parameters: Any = None, *, view: str | None = None, options: ReadOptions = DEFAULTS
+    ) -> Table:
+        """Run one SELECT over topics and views. One that takes or gives too much is an error (422).
+
+        `view` is the view that `at_least` is about.
+        """
+        views = Views(self.host, self.caller, address=self.address)
+        return views.bounded(self._run(views, sql, parameters, view, options), sql, options)
+
+    def _run(self, views: Views, sql: str, parameters: Any, view: str | None, options: ReadOptions) -> pa.Table:
         from headwater.views.wire import unpacked
 
-        self.caller.require("read", "*")
-        views = Views(self.host, self.caller, address=self.address)
         given, bounds, runner = unpacked(parameters), views.bounds(options), views.runner(options.app)
         if options.at_least:
             if view is None:
                 raise ArgumentInvalid(name="view", value=None, expected="the view that `at_least` is about")
             with views.waited(view, options) as elsewhere:
                 if elsewhere is not None:
-                    return elsewhere.sql(statement, given, at_least=options.at_least, timeout=options.timeout)
-        if runner is not None and _runs_in_store(runner, statement):
-            return runner.keeper.store.query(statement, given, bounds=bounds)
+                    return elsewhere.sql(sql, given, at_least=options.at_least, timeout=options.timeout)
+        if runner is not None and _runs_in_store(runner, sql):
+            return runner.keeper.store.query(sql, given, bounds=bounds)
         app = options.app if runner is None else runner.app.name
-        return views.run(Asked(statement=statement, parameters=parameters, app=app, bounds=bounds))
+        return views.run(StatementRequest(statement=sql, parameters=parameters, app=app, bounds=bounds))
 
 
 def _runs_in_store(runner: Runner, statement: str) -> bool:
-    """Whether the store of the views runs a statement: one that takes no more than a look at all rows of a view.
+    """Whether the store of the views runs a statement: one that takes at most one pass over the rows of a view.
 
     Another store than DuckDB runs all of them, in a server of its own and in its own language.
     """
@@ -71,18 +77,16 @@ def _runs_in_store(runner: Runner, statement: str) -> bool:
     return all(table.name in runner.keeper.names() for table in parse(parser(), statement).tables)
 
 
-# Any: the remote form of `Sql`, which has a connection.
+# Any: the remote form of `Sql`. The server bounds how long a statement may take, so nothing stops it from here.
 def _remote_query(
-    self: Any, statement: str, *, app: str | None = None, limit: int | None = None, stoppable: Stoppable | None = None
+    self: Any,
+    statement: str,
+    *,
+    app: str | None = None,
+    limit: int | None = None,
+    stoppable: Stoppable | None = None,  # noqa: ARG001
 ) -> pa.Table:
-    from headwater.log.remote.wire import ARROW
-    from headwater.views.wire import arrow_table
-
-    del stoppable  # the server bounds how long a statement may take
-    response = self.connection.ask(
-        "POST", "/sql", parameters={"app": app}, json={"sql": statement}, headers={"Accept": ARROW}
-    )
-    return arrow_table(response.content).slice(0, limit)
+    return self.run(statement, options=ReadOptions(app=app)).table.slice(0, limit)
 
 
 Sql.remote_methods = {"query": _remote_query}

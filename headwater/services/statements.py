@@ -1,12 +1,11 @@
-"""SQL of visitors, run in processes of its own: what a statement takes is taken from them, never from the server.
+"""SQL of callers in processes of its own: the memory and time of a statement are never taken from the server.
 
-DuckDB keeps its own bound on memory only for what it can count: one expression such as `repeat('a', 3000000000)` takes
-what it likes. So each statement runs in a child process that the kernel bounds, in memory and in time, and that is
-killed and replaced when it exceeds them. A child is used for one statement after the other, since starting one takes
-about a second.
+DuckDB's bound on memory covers only what it counts: one expression such as `repeat('a', 3000000000)` takes any amount. So
+each statement runs in a child process that the kernel bounds, in memory and in time, and that is killed and replaced when
+it exceeds a bound. A child runs many statements, since starting one takes about a second.
 
-Invariants: a child runs one statement at a time; it ends when the server ends, whatever it does then; and what a caller
-may read is checked in the child, by the code that finds out what a statement reads.
+Invariants: a child runs one statement at a time; it ends with the server, whatever it does then; and the caller's scopes
+are checked in the child, by the code that finds out what a statement reads.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -41,35 +41,34 @@ if TYPE_CHECKING:
     from headwater.views import ViewKeeper
     from headwater.views.statement import Bounds, Stoppable
 
-#: Children that are kept for the next statement.
+#: Idle children that are kept for the next statement.
 IDLE_MAX = 2
 #: How long a statement without a bound in time waits for a free process.
 WAIT_SECONDS_MAX = 60.0
-TRY_AGAIN_SECONDS = 1.0
 _MODULE = "headwater.services.statement_process"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """One statement over topics and views; or a condition on one view or on rows, and then it is about these alone."""
+class StatementRequest:
+    """A statement over topics and views; or a condition on one view, or on rows."""
 
     statement: str = ""
     #: As they come in a request, see `headwater.views.wire`.
     # Any: JSON.
     parameters: Any = None
     limit: int | None = None
-    #: Whose views are meant, where several apps have one of a name.
+    #: The app whose views are read, if several apps have one of a name.
     app: str | None = None
     bounds: Bounds
-    #: Who may read what it reads; None where that has been checked.
+    #: The caller, whose scopes are checked; None if they were checked before.
     caller: Caller | None = None
     view: str | None = None
     where: str | dict[str, Any] | None = None
-    #: Of one batch, each with its `_offset`; see `headwater.views.conditions`.
+    #: Rows of one batch, with their `_offset`; see `headwater.views.conditions`.
     rows: pa.Table | None = None
 
     def write(self, sink: IO[bytes]) -> None:
-        """Send it to a process for statements."""
+        """Send the request to a child."""
         import pyarrow as pa
 
         caller = None if self.caller is None else {"name": self.caller.name, "scopes": [*map(str, self.caller.scopes)]}
@@ -84,8 +83,8 @@ class Asked:
         sink.flush()
 
     @staticmethod
-    def read(source: IO[bytes]) -> Asked | None:
-        """What was sent; None where nothing more comes."""
+    def read(source: IO[bytes]) -> StatementRequest | None:
+        """Read a request; None at the end of the stream."""
         import pyarrow as pa
 
         from headwater.views.statement import Bounds
@@ -97,17 +96,17 @@ class Asked:
         if caller is not None:
             caller = Caller(name=caller["name"], scopes=tuple(map(Scope.parse, caller["scopes"])))
         rows = pa.ipc.open_stream(source).read_all() if body.pop("rows") else None
-        return Asked(**body, bounds=bounds, caller=caller, rows=rows)
+        return StatementRequest(**body, bounds=bounds, caller=caller, rows=rows)
 
 
-def answered(
+def run_here(
     log: Log,
-    asked: Asked,
+    request: StatementRequest,
     *,
     stoppable: Stoppable | None = None,
     kept: Mapping[str, ViewKeeper] | None = None,
 ) -> pa.Table:
-    """What a statement gives, run by this process; of a condition on rows, their offsets.
+    """Run a statement in this process; for a condition on rows, the result is their offsets.
 
     `kept` are the views that this process maintains.
     """
@@ -116,23 +115,19 @@ def answered(
     from headwater.views.sql import Sql
     from headwater.views.wire import unpacked
 
-    if asked.rows is not None:
-        return offsets_where(asked.rows, str(asked.where), bounds=asked.bounds, stoppable=stoppable)
-    given = unpacked(asked.parameters)
-    with views_of(log, asked.app, kept=kept, bounds=asked.bounds, plain=True) as views:
-        if asked.view is not None:
-            return views.view(asked.view).table(asked.where, parameters=given, limit=asked.limit)
-        check = None if asked.caller is None else _checked(asked.caller)
-        sql = Sql(log, views, files=False, bounds=asked.bounds, check=check)
-        return sql.query(asked.statement, given, limit=asked.limit, stoppable=stoppable)
-
-
-def _checked(caller: Caller) -> Callable[[str], None]:
-    return lambda name: caller.require("read", name)
+    if request.rows is not None:
+        return offsets_where(request.rows, str(request.where), bounds=request.bounds, stoppable=stoppable)
+    given = unpacked(request.parameters)
+    with views_of(log, request.app, kept=kept, bounds=request.bounds, plain=True) as views:
+        if request.view is not None:
+            return views.view(request.view).table(request.where, parameters=given, limit=request.limit)
+        check = None if request.caller is None else partial(request.caller.require, "read")
+        sql = Sql(log, views, files=False, bounds=request.bounds, check=check)
+        return sql.query(request.statement, given, limit=request.limit, stoppable=stoppable)
 
 
 class Statements:
-    """Runs statements over a log, as many at a time as there are places, each in a process of its own.
+    """Runs statements over a log, up to `count_max` at a time, each in a process of its own.
 
     `memory_max` is what a process may take beyond what it has before its first statement, and a margin.
     """
@@ -141,33 +136,28 @@ class Statements:
         self._log = log
         self._memory_max = memory_max
         self._count_max = count_max
-        self._places = threading.BoundedSemaphore(count_max)
+        self._slots = threading.BoundedSemaphore(count_max)
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         # Ends the processes also if `close` is never called.
         self._finalize = weakref.finalize(self, _end, self._idle)
 
-    def query(self, asked: Asked, *, stoppable: Stoppable | None = None) -> pa.Table:
-        """What a statement gives; `stoppable` is handed what ends it from another thread."""
-        if not self._places.acquire(timeout=asked.bounds.seconds_max or WAIT_SECONDS_MAX):
-            raise ServerFull(
-                what="statements that run",
-                count_max=self._count_max,
-                setting="statements_max",
-                seconds=TRY_AGAIN_SECONDS,
-            )
+    def query(self, request: StatementRequest, *, stoppable: Stoppable | None = None) -> pa.Table:
+        """Run a statement; `stoppable` is called with a function that ends it from another thread."""
+        if not self._slots.acquire(timeout=request.bounds.seconds_max or WAIT_SECONDS_MAX):
+            raise ServerFull(what="statements that run", count_max=self._count_max, setting="statements_max")
         try:
-            child = self._taken()
+            child = self._take()
             try:
                 if stoppable is not None:
                     stoppable(child.stopper())
-                return child.ask(asked)
+                return child.ask(request)
             finally:
                 child.finish()
                 self._give_back(child)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def close(self) -> None:
         """End all processes, also those that run a statement. The next statement starts a new one."""
@@ -176,7 +166,7 @@ class Statements:
                 child.stopper()()
             _end(self._idle)
 
-    def _taken(self) -> Child:
+    def _take(self) -> Child:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -202,7 +192,7 @@ class Statements:
 
 
 class Child:
-    """A process that runs statements, as this one sees it."""
+    """A process that runs statements, seen from the server."""
 
     def __init__(self, log: Path, *, memory_max: int) -> None:
         self._memory_max = memory_max
@@ -211,14 +201,14 @@ class Child:
         self._stopped = False
         self.is_usable = True
         path = os.pathsep.join(filter(None, [str(Path(headwater.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-        # Arrow's own allocators reserve more than they use, and that would count.
+        # Arrow's own allocators reserve more than they use, which would count for the bound.
         settings = {"PYTHONPATH": path, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE, str(log), str(memory_max)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **settings},
-            start_new_session=True,  # Ctrl-C is for the server, which ends it in order
+            start_new_session=True,  # Ctrl-C goes to the server, which ends its children
         )
 
     @property
@@ -229,29 +219,29 @@ class Child:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, asked: Asked) -> pa.Table:
+    def ask(self, request: StatementRequest) -> pa.Table:
         import pyarrow as pa
 
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            asked.write(stdin)
+            request.write(stdin)
             line = stdout.readline()
-            told = orjson.loads(line) if line else {}
-            self.is_usable = bool(told) and not told["retires"]
-            if not told:
-                raise self._ended(asked)
-            if told["error"] is None:
+            reply = orjson.loads(line) if line else {}
+            self.is_usable = bool(reply) and not reply["retires"]
+            if not reply:
+                raise self._ended(request)
+            if reply["error"] is None:
                 return pa.ipc.open_stream(stdout).read_all()
         except (OSError, pa.ArrowException) as error:  # it ended in the middle
             self.is_usable = False
-            raise self._ended(asked) from error
-        cause = _Cause(told["cause"]) if told["cause"] else None
-        raise error_from_json(500, told, address="a process for statements") from cause
+            raise self._ended(request) from error
+        cause = _Cause(reply["cause"]) if reply["cause"] else None
+        raise error_from_json(500, reply, address="a process for statements") from cause
 
     def stopper(self) -> Callable[[], None]:
-        """What ends the statement that is asked now, and the process with it; from any thread, and none that follows."""
+        """A function that ends the current statement and its process, from any thread, and no later statement."""
         turn = self._turn
 
         def stop() -> None:
@@ -263,7 +253,7 @@ class Child:
         return stop
 
     def finish(self) -> None:
-        """The statement has ended."""
+        """Note that the statement has ended."""
         with self._lock:
             self._turn += 1
             self.is_usable = self.is_usable and not self._stopped
@@ -272,26 +262,26 @@ class Child:
         """End the process. It also ends by itself when its input is closed."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not sent has no reader
+                with contextlib.suppress(OSError):  # buffered bytes have no reader
                     pipe.close()
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
 
-    def _ended(self, asked: Asked) -> HeadwaterError:
+    def _ended(self, request: StatementRequest) -> HeadwaterError:
         from headwater.views.statement import shortened
 
         code = self._process.wait()
-        statement = shortened(asked.statement or str(asked.where))
+        statement = shortened(request.statement or str(request.where))
         if self._stopped:
             return StatementInvalid(statement=statement, why="it was stopped")
         late = code == -signal.SIGALRM
-        bound = f"{asked.bounds.seconds_max:g} seconds" if late else format_bytes(self._memory_max)
+        bound = f"{request.bounds.seconds_max:g} seconds" if late else format_bytes(self._memory_max)
         return StatementExceeded(statement=statement, bound=bound)
 
 
 class _Cause(Exception):
-    """What DuckDB has said in the process."""
+    """The error of DuckDB in the child."""
 
 
 def _end(children: list[Child]) -> None:

@@ -100,16 +100,14 @@ class Topics(Service):
         """Create a topic. Without a schema its rows are a key and a value, both bytes."""
         return self.log.create(name, schema, exist_ok=exist_ok, **settings.given())
 
-    @route("GET", "/topics/{topic}")
+    @route("GET", "/topics/{topic}", scope="see:{topic}")
     def get(self, topic: str) -> Topic:
         """Read how a topic is declared."""
-        self.caller.require_sight(topic)
         return self.log.topic(topic)
 
-    @route("GET", "/topics/{topic}/describe")
+    @route("GET", "/topics/{topic}/describe", scope="see:{topic}")
     def describe(self, topic: str) -> Description:
         """Describe a topic: how it is declared, and what each of its partitions holds."""
-        self.caller.require_sight(topic)
         return self.log.describe(topic)
 
     @route("PATCH", "/topics/{topic}", scope="admin:{topic}")
@@ -142,10 +140,9 @@ class Topics(Service):
         """Delete a topic and all its rows."""
         self.log.delete(topic)
 
-    @route("GET", "/topics/{topic}/schemas/{version}")
+    @route("GET", "/topics/{topic}/schemas/{version}", scope="see:{topic}")
     def schema(self, topic: str, version: int) -> pa.Schema:
         """Read the schema that a topic had in a version."""
-        self.caller.require_sight(topic)
         return self.log.schema(topic, version)
 
     # -- offsets ------------------------------------------------------------------------------------------------------

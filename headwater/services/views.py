@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.apps.errors import RunnerNotFound
@@ -18,8 +19,9 @@ from headwater.apps.views import LogViews, RunningViews, views_of
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.services.json_form import from_json, to_json
 from headwater.services.remote import remote
-from headwater.services.route import Service, route
-from headwater.services.statements import Asked, answered
+from headwater.services.route import Service, Table, route
+from headwater.services.statements import StatementRequest, run_here
+from headwater.views.errors import StatementExceeded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from headwater.apps.runner import Runner
     from headwater.views import RemoteView, Subscription, View, ViewKeeper
     from headwater.views.statement import Bounds
-    from headwater.views.view import AtLeast
 
 #: A rebuild reads the whole topic of a view.
 REBUILD_SECONDS_MAX = 900.0
@@ -67,14 +68,18 @@ class ViewList:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What a reader of a view may ask for: rows that reflect at least these offsets, and within which time."""
+    """Options of a read: rows that reflect at least these offsets of topics, within so many seconds.
 
-    at_least: AtLeast | None = None
+    `app` is needed if several apps have a view of one name. An answer in Arrow is not bounded in rows.
+    """
+
+    at_least: dict[str, dict[int, int]] | None = None
     timeout: float | None = None
-    #: The app that is meant, if several apps have a view of one name.
     app: str | None = None
-    #: Whether the answer is Arrow, which is not bounded in rows.
     arrow: bool = True
+
+
+DEFAULTS = ReadOptions()
 
 
 class Views(Service):
@@ -134,29 +139,44 @@ class Views(Service):
             yield views
 
     # Any, here and below: values of any type, as JSON.
-    def glance(self, view: str, key: Mapping[str, Any], *, app: str | None = None) -> pa.Table | None:
-        """Look a row up, if this process has it in memory; None if the store must be asked. It never blocks."""
-        self.caller.require("read", view)
-        runner = self.runner(app)
-        return None if runner is None else runner.keeper.view(view).glance(key)
+    @route("POST", "/views/{view}/get", scope="read:{view}", audited=False)
+    async def get(self, view: str, key: dict[str, Any], options: ReadOptions = DEFAULTS) -> Table:
+        """Look a row up by its key; null if there is none."""
+        from headwater.views.wire import unpacked
 
-    def get(self, view: str, key: Mapping[str, Any], options: ReadOptions) -> pa.Table:
-        """Look a row up by its key: a table of one row, or of none."""
-        self.caller.require("read", view)
+        values, runner, found = unpacked(key) or {}, self.runner(options.app), None
+        if runner is not None and not options.at_least:
+            # A row in memory is read here: a thread would take longer than the look-up.
+            found = runner.keeper.view(view).glance(values)
+        if found is None:
+            found = await self.host.run(partial(self._look_up, view, values, options), waits=bool(options.at_least))
+        return Table(found, is_row=True)
+
+    def _look_up(self, view: str, key: Mapping[str, Any], options: ReadOptions) -> pa.Table:
         if (runner := self.runner(options.app)) is not None:
             with self.waited(view, options):
                 return runner.keeper.view(view).lookup(key)
         with self._opened(options.app, bounds=self.host.settings.statement_bounds) as views:
             return views.view(view).table(key, limit=1, at_least=options.at_least, timeout=options.timeout)
 
+    @route("POST", "/views/{view}/rows", scope="read:{view}", audited=False)
     def rows(
+        self,
+        view: str,
+        where: str | dict[str, Any] | None = None,
+        parameters: Any = None,
+        limit: int | None = None,
+        options: ReadOptions = DEFAULTS,
+    ) -> Table:
+        """Read the rows of a view, or those that meet a condition. More rows than an answer may have are an error (422)."""
+        return self.bounded(self._rows(view, where, parameters, limit, options), view, options)
+
+    def _rows(
         self, view: str, where: str | dict[str, Any] | None, parameters: Any, limit: int | None, options: ReadOptions
     ) -> pa.Table:
-        """Read the rows of a view, or those that meet a condition. `parameters` are as they come in a request."""
         from headwater.views.duckdb_types import restored
         from headwater.views.wire import unpacked
 
-        self.caller.require("read", view)
         bounds, given = self.bounds(options), unpacked(parameters)
         with self.waited(view, options) as elsewhere:
             if elsewhere is not None:
@@ -167,16 +187,19 @@ class Views(Service):
             # One row more than an answer may have tells that there are too many.
             most = None if bounds.rows_max is None else bounds.rows_max + 1
             limit = most if limit is None else limit if most is None else min(limit, most)
-            asked = Asked(view=view, where=where, parameters=parameters, limit=limit, app=options.app, bounds=bounds)
-            return self.run(asked)
+            return self.run(
+                StatementRequest(
+                    view=view, where=where, parameters=parameters, limit=limit, app=options.app, bounds=bounds
+                )
+            )
         reader = runner.keeper.view(view).within(bounds)
-        if self.host.statements is None or not isinstance(where, str):
-            return reader.table(where, parameters=given, limit=limit)
-        statement = _costly_statement(reader, where, limit)
+        statement = None
+        if self.host.statements is not None and isinstance(where, str):
+            statement = _costly_statement(reader, where, limit)
         if statement is None:
             return reader.table(where, parameters=given, limit=limit)
-        asked = Asked(statement=statement, parameters=parameters, app=runner.app.name, bounds=bounds)
-        return restored(self.run(asked), reader.spec.schema)
+        request = StatementRequest(statement=statement, parameters=parameters, app=runner.app.name, bounds=bounds)
+        return restored(self.run(request), reader.spec.schema)
 
     def subscribe(self, view: str, start: str | None, *, app: str | None = None) -> Subscription:
         """Subscribe to a view that this process maintains: all rows, then each change; from a position, only changes."""
@@ -217,22 +240,30 @@ class Views(Service):
                 wait_for_offsets(found.keeper, view, options.at_least, options.timeout)
             yield found if isinstance(found, RemoteView) else None
 
-    def run(self, asked: Asked) -> pa.Table:
+    def run(self, request: StatementRequest) -> pa.Table:
         """Run a statement of a caller in a bounded process; in this process if the host has none."""
         if self.host.statements is not None:
-            return self.host.statements.query(asked)
-        return answered(self.host.log, asked, kept=self._kept)
+            return self.host.statements.query(request)
+        return run_here(self.host.log, request, kept=self.kept)
+
+    def bounded(self, table: pa.Table, statement: str, options: ReadOptions) -> Table:
+        """The answer, unless JSON would have more rows than it may: an app of another process has bounds of its own."""
+        rows_max = self.host.settings.answer_rows_max
+        if not options.arrow and table.num_rows > rows_max:
+            raise StatementExceeded(statement=statement[:200], bound=f"{rows_max:,} rows")
+        return Table(table)
 
     def bounds(self, options: ReadOptions) -> Bounds:
         """What a statement may take for an answer in this form."""
         bounds = self.host.settings.statement_bounds
         if self.runner(options.app) is not None:
-            # A process that runs a statement over large views needs their rows as they are, and bounds what it makes of them.
+            # The process of a statement over large views needs all of their rows, and bounds what it makes of them.
             bounds = replace(bounds, bytes_max=None)
         return replace(bounds, rows_max=None) if options.arrow else bounds
 
     @property
-    def _kept(self) -> dict[str, ViewKeeper]:
+    def kept(self) -> dict[str, ViewKeeper]:
+        """The views that this process maintains, by app."""
         runner = self.host.runner
         return {} if runner is None else {runner.app.name: runner.keeper}
 
@@ -240,7 +271,7 @@ class Views(Service):
     def _opened(self, app: str | None, *, bounds: Bounds | None = None) -> Iterator[LogViews]:
         runner = self.host.runner
         own = app or (None if runner is None else runner.app.name)
-        with views_of(self.host.log, own, kept=self._kept, bounds=bounds) as views:
+        with views_of(self.host.log, own, kept=self.kept, bounds=bounds) as views:
             yield views
 
     def _owner(self, view: str) -> str:
@@ -249,14 +280,14 @@ class Views(Service):
             with self._opened(None) as views:
                 return views.owner(view)
         except NotFound:
-            names = [*self._kept] or [*homes(self.host.log.home)]
+            names = [*self.kept] or [*homes(self.host.log.home)]
             if len(names) != 1:
                 raise
             return names[0]
 
 
 def _costly_statement(view: View, where: str, limit: int | None) -> str | None:
-    """The statement that a condition makes, if it may take more than a look at all rows; None if it does not.
+    """The statement of a condition that may take more than one pass over the rows; None for a plain condition.
 
     Another store than DuckDB runs statements in a server of its own, and in its own language.
     """

@@ -585,7 +585,7 @@ def simulated(log: Log, runner: Any = None, *, watcher: Watcher | None = None) -
     _is_on = True
     tokens = Tokens(log.home, clock=log.clock)
     # Without the API's own routes: they take most of the time, and have tests of their own.
-    with patch("headwater.http.application._own", lambda *_: []):
+    with patch("headwater.http.application._routers", lambda *_: []):
         app = application(
             log,
             settings=Settings(),

@@ -17,7 +17,7 @@ from headwater.alerts import Rule, Watcher
 from headwater.apps import App
 from headwater.apps.runner import Runner
 from headwater.http import Tokens
-from headwater.http.app_server import served_app
+from headwater.http.server import served_app
 from headwater.log import Log
 from headwater.log import open as open_log
 from tests.conditions import until

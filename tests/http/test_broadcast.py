@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.http.tail import PIECES_BYTES_MAX, PIECES_MAX, Broadcast, Broadcasts, Listener, Piece
+from headwater.http.streams import PIECES_BYTES_MAX, PIECES_MAX, Broadcast, Broadcasts, Listener, Piece
 
 
 def broadcast() -> Broadcast:
@@ -20,7 +20,7 @@ def test_a_listener_that_is_too_slow_is_let_go_and_has_no_gap() -> None:
         one, slow = broadcast(), Listener()
         one.listeners.add(slow)
         for number in range(1, PIECES_MAX + 50):
-            one._tell(Piece(text=b"%d" % number, positions={0: number}))
+            one._publish(Piece(text=b"%d" % number, positions={0: number}))
         assert slow not in one.listeners
         found = []
         while not slow.is_over:
@@ -38,7 +38,7 @@ def test_a_listener_is_let_go_by_the_bytes_that_it_leaves_lying() -> None:
         one.listeners |= {slow, quick}
         text = b"x" * (PIECES_BYTES_MAX // 4)
         for number in range(1, 11):
-            one._tell(Piece(text=text, positions={0: number}))
+            one._publish(Piece(text=text, positions={0: number}))
             assert await quick.next(seconds=30) is not None
         assert one.listeners == {quick}
         assert (quick.bytes_waiting, slow.bytes_waiting) == (0, 4 * len(text))
@@ -56,7 +56,7 @@ def test_whoever_waits_is_woken_when_the_follower_ends() -> None:
         listener = Listener()
         waiting = asyncio.create_task(listener.next(seconds=600))
         await asyncio.sleep(0)
-        listener.let_go()
+        listener.drop()
         assert await waiting is None
         assert listener.is_over
 

@@ -347,15 +347,20 @@ def test_a_body_beyond_the_bound_is_read_to_its_end_before_the_answer(log: Log, 
         ("/api/v1/topics", '{"name": "\\ud800"}'),
         ("/api/v1/topics", '{"name": "x", "schema": {"\\udfff": "int64"}}'),
         ("/api/v1/groups/g/offsets", '{"topic": "\\ud83d", "offsets": {}}'),
-        ("/subjects/x-value/versions", '{"schema": "\\ud800"}'),
     ],
 )
-def test_half_a_letter_is_no_text(refused: TestClient, path: str, body: str) -> None:
+def test_a_lone_surrogate_is_no_text(refused: TestClient, path: str, body: str) -> None:
     answer = refused.post(path, content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]) == (400, "ArgumentInvalid")
 
 
-def test_a_whole_letter_in_two_halves_is_text(client: TestClient, log: Log) -> None:
+def test_a_lone_surrogate_is_refused_in_the_registrys_own_form(refused: TestClient) -> None:
+    body, headers = '{"schema": "\\ud800"}', {"Content-Type": "application/json"}
+    answer = refused.post("/subjects/x-value/versions", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error_code"]) == (422, 422)
+
+
+def test_a_character_of_two_surrogates_is_text(client: TestClient, log: Log) -> None:
     body = '{"topic": "cards", "offsets": {"0": 1}, "metadata": "\\ud83d\\ude00"}'
     answer = client.post("/api/v1/groups/g/offsets", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 204

@@ -15,7 +15,7 @@ import pytest
 from headwater.apps import App
 from headwater.apps.runner import Runner
 from headwater.http import Settings, Tokens
-from headwater.http.app_server import served_app
+from headwater.http.server import served_app
 from headwater.log import open as open_log
 from headwater.services import app_services
 from headwater.services.queries import AppStatus

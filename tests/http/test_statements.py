@@ -22,7 +22,7 @@ from headwater.http import Settings, Tokens
 from headwater.log import Log
 from headwater.services.callers import LOCAL, Caller, Scope, ScopeMissing
 from headwater.services.host import ServerFull
-from headwater.services.statements import Asked, Statements, answered
+from headwater.services.statements import StatementRequest, Statements, run_here
 from headwater.units import MIB
 from headwater.views.errors import StatementExceeded, StatementInvalid
 from headwater.views.sql_parser import is_plain
@@ -56,7 +56,7 @@ def statements(log: Log) -> Iterator[Statements]:
 
 
 def ask(statements: Statements, statement: str, **more: object) -> object:
-    table = statements.query(Asked(**{"statement": statement, "bounds": BOUNDS, **more}))  # type: ignore[arg-type]
+    table = statements.query(StatementRequest(**{"statement": statement, "bounds": BOUNDS, **more}))  # type: ignore[arg-type]
     return table.to_pylist()
 
 
@@ -78,12 +78,18 @@ def test_what_is_asked_arrives_as_it_was(
     scopes = None if patterns is None else tuple(Scope(action="read", pattern=pattern) for pattern in patterns)
     caller = None if scopes is None else Caller(name="any", scopes=scopes)
     rows = None if texts is None else pa.table({"text": pa.array(texts, pa.string())})
-    asked = Asked(statement=statement, parameters=parameters, limit=3, bounds=BOUNDS, caller=caller, app="a", rows=rows)
+    asked = StatementRequest(
+        statement=statement, parameters=parameters, limit=3, bounds=BOUNDS, caller=caller, app="a", rows=rows
+    )
     pipe = io.BytesIO()
     for _ in range(2):
         asked.write(pipe)
     pipe.seek(0)
-    assert [Asked.read(pipe), Asked.read(pipe), Asked.read(pipe)] == [asked, asked, None]
+    assert [StatementRequest.read(pipe), StatementRequest.read(pipe), StatementRequest.read(pipe)] == [
+        asked,
+        asked,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -119,17 +125,17 @@ def test_a_statement_is_plain_where_it_takes_no_more_than_a_look_at_the_rows(sta
 
 def test_a_caller_reads_by_a_statement_what_it_may_read(log: Log) -> None:
     caller = Caller(name="reader", scopes=(Scope.parse("read:orders"),))
-    asked = Asked(statement="SELECT count(*) AS n FROM orders", bounds=BOUNDS, caller=caller)
-    assert answered(log, asked).to_pylist() == [{"n": 3}]
+    asked = StatementRequest(statement="SELECT count(*) AS n FROM orders", bounds=BOUNDS, caller=caller)
+    assert run_here(log, asked).to_pylist() == [{"n": 3}]
     for statement in (
         "SELECT * FROM secret",
         "SELECT 1 FROM orders, log.secret",
         "SELECT (SELECT max(id) FROM secret)",
     ):
         with pytest.raises(ScopeMissing):
-            answered(log, Asked(statement=statement, bounds=BOUNDS, caller=caller))
+            run_here(log, StatementRequest(statement=statement, bounds=BOUNDS, caller=caller))
     with pytest.raises(StatementInvalid) as raised:
-        answered(log, Asked(statement="SELECT * FROM secre", bounds=BOUNDS, caller=caller))
+        run_here(log, StatementRequest(statement="SELECT * FROM secre", bounds=BOUNDS, caller=caller))
     assert "'secret'" not in str(raised.value)
 
 
@@ -212,7 +218,7 @@ def test_a_statement_is_stopped_and_no_other_with_it(statements: Statements) -> 
             begun.set()
 
         try:
-            statements.query(Asked(statement=ENDLESS, bounds=BOUNDS), stoppable=stoppable)
+            statements.query(StatementRequest(statement=ENDLESS, bounds=BOUNDS), stoppable=stoppable)
         except StatementInvalid as error:
             failed.append(error.why)
 
@@ -225,21 +231,21 @@ def test_a_statement_is_stopped_and_no_other_with_it(statements: Statements) -> 
     ends[0]()
     thread.join(60)
     assert failed == ["it was stopped"]
-    asked = Asked(statement="SELECT 1 AS n", bounds=BOUNDS)
+    asked = StatementRequest(statement="SELECT 1 AS n", bounds=BOUNDS)
     assert statements.query(asked, stoppable=lambda _: ends[0]()).to_pylist() == [{"n": 1}]
 
 
 SERVER = f"""
 import sys, threading
 from pathlib import Path
-from headwater.services.statements import Asked, Statements
+from headwater.services.statements import StatementRequest, Statements
 from headwater.views.statement import Bounds
 statements = Statements(Path(sys.argv[1]), memory_max=64 << 20, count_max=1)
 bounds = Bounds(memory_max=64 << 20, threads_max=2)
-statements.query(Asked(statement="SELECT 1", bounds=bounds))
+statements.query(StatementRequest(statement="SELECT 1", bounds=bounds))
 print(statements._idle[0].pid, flush=True)
 def begun(_): print("begun", flush=True)
-statements.query(Asked(statement={ENDLESS!r}, bounds=bounds), stoppable=begun)
+statements.query(StatementRequest(statement={ENDLESS!r}, bounds=bounds), stoppable=begun)
 """
 
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from headwater.http import Address, served
-from headwater.http import wait as waiting_requests
 from headwater.log import Log
-from headwater.services import bell
+from headwater.services import file_events
+from headwater.services import wait as waiting_calls
 from tests.conditions import until
 
 FOR_EVER = 10_000.0
@@ -20,8 +20,8 @@ FOR_EVER = 10_000.0
 
 @pytest.fixture(autouse=True)
 def _no_waiter_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_requests, "LOOK_AGAIN_SECONDS", FOR_EVER)
-    monkeypatch.setattr(bell, "LOOK_AGAIN_SECONDS", FOR_EVER)
+    monkeypatch.setattr(waiting_calls, "LOOK_AGAIN_SECONDS", FOR_EVER)
+    monkeypatch.setattr(file_events, "LOOK_AGAIN_SECONDS", FOR_EVER)
 
 
 def test_a_request_that_waits_is_answered_when_the_server_stops(log: Log) -> None:
@@ -35,19 +35,19 @@ def test_a_request_that_waits_is_answered_when_the_server_stops(log: Log) -> Non
     with served(log, Address(port=0)) as address:
         waiting = threading.Thread(target=wait, args=[address])
         waiting.start()
-        until(lambda: any(thread.name == "headwater-bell" for thread in threading.enumerate()), "it waits")
+        until(lambda: any(thread.name == "headwater-file-events" for thread in threading.enumerate()), "it waits")
     waiting.join(60)
     assert [answer.status_code for answer in answers] == [200]
 
 
 def test_the_thread_that_watches_files_ends_at_once(tmp_path: Path) -> None:
-    ringing = bell.Bell()
+    events = file_events.FileEvents()
 
     async def listen() -> None:
-        with ringing.waiting({tmp_path: "topics"}):
+        with events.waiting({tmp_path: "topics"}):
             pass
 
     asyncio.run(listen())
-    closing = threading.Thread(target=ringing.close)
+    closing = threading.Thread(target=events.close)
     closing.start()
     until(lambda: not closing.is_alive(), "it is closed")

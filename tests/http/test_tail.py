@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import headwater.http.tail
+import headwater.http.streams
 from headwater.http import Address, Settings, served
-from headwater.http.tail import PIECE_BYTES_MAX, EventReader
+from headwater.http.streams import PIECE_BYTES_MAX, EventReader
 from headwater.log import Log
 from headwater.log import open as open_log
 
@@ -195,7 +195,7 @@ def test_however_rows_are_cut_into_pieces_each_comes_once(
 ) -> None:
     """The law: the events of all pieces are the rows in order, and a reader that goes on from any piece has the rest."""
     with pytest.MonkeyPatch.context() as patch, open_log(tmp_path_factory.mktemp("log")) as log:
-        patch.setattr(headwater.http.tail, "PIECE_BYTES_MAX", most)
+        patch.setattr(headwater.http.streams, "PIECE_BYTES_MAX", most)
         log.create("t", {"id": "int64", "text": "string"}, durability="memory")
         numbers = itertools.count()
         for each in lengths:

@@ -68,7 +68,7 @@ def run(
     from headwater.apps.app_file import load_app
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
-    from headwater.http.app_server import served_app
+    from headwater.http.server import served_app
 
     let_pandas_in()
     app = load_app(chosen_file(session, file))

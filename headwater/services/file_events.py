@@ -1,4 +1,5 @@
-"""One thread that watches files for all requests that wait, so that a thousand tails cost one thread and no polling."""
+"""Changes of files, for calls that wait in an event loop: one thread watches for all of them, so that a thousand tails cost
+one thread and no polling."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Waiter:
         self._event = asyncio.Event()
         self._signs: set[Sign] = set()
 
-    def ring(self, touched: set[Path] | None) -> None:
+    def wake(self, touched: set[Path] | None) -> None:
         signs = {sign for path, sign in self.paths.items() if touched is None or path in touched}
         if signs:
             self._signs |= signs
@@ -34,11 +35,11 @@ class Waiter:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
         self._event.clear()
-        found, self._signs = self._signs, set()
-        return found
+        signs, self._signs = self._signs, set()
+        return signs
 
 
-class Bell:
+class FileEvents:
     """Wakes waiters in event loops when files change."""
 
     def __init__(self) -> None:
@@ -59,7 +60,9 @@ class Bell:
                 if self._uses[path] == 1:
                     self._watch.add(path, sign)
             self._waiters.setdefault(loop, set()).add(waiter)
-            self._start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headwater-file-events", daemon=True)
+                self._thread.start()
         try:
             yield waiter
         finally:
@@ -73,13 +76,9 @@ class Bell:
                         del self._uses[path]
                         self._watch.forget(path)
 
-    def ring(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiters, as if all files had changed."""
-        with self._lock:
-            loops = list(self._waiters)
-        for loop in loops:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._ring, loop, None)
+        self._wake(None)
 
     def close(self) -> None:
         self._closed.set()
@@ -88,21 +87,19 @@ class Bell:
             self._thread.join(2 * LOOK_AGAIN_SECONDS)
         self._watch.close()
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="headwater-bell", daemon=True)
-            self._thread.start()
-
     def _run(self) -> None:
         while not self._closed.is_set():
             touched = self._watch.touched(seconds=LOOK_AGAIN_SECONDS)
             if touched is None or touched:
-                with self._lock:
-                    loops = list(self._waiters)
-                for loop in loops:
-                    with contextlib.suppress(RuntimeError):  # the loop has ended
-                        loop.call_soon_threadsafe(self._ring, loop, touched)
+                self._wake(touched)
 
-    def _ring(self, loop: asyncio.AbstractEventLoop, touched: set[Path] | None) -> None:
+    def _wake(self, touched: set[Path] | None) -> None:
+        with self._lock:
+            loops = list(self._waiters)
+        for loop in loops:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._wake_in, loop, touched)
+
+    def _wake_in(self, loop: asyncio.AbstractEventLoop, touched: set[Path] | None) -> None:
         for waiter in list(self._waiters.get(loop, ())):
-            waiter.ring(touched)
+            waiter.wake(touched)

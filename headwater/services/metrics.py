@@ -1,0 +1,67 @@
+"""Metrics of a log and its server, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from headwater.apps.metrics import Metric, metrics
+from headwater.errors import NotFound
+from headwater.services.route import Service, route
+
+
+class Metrics(Service):
+    """The metrics of topics that the caller sees, of their groups, of the app, and of the server."""
+
+    @route("GET", "/metrics", scope="read:*", media="text/plain; version=0.0.4")
+    def scrape(self) -> str:
+        """Read all metrics in the text format of Prometheus."""
+        host = self.host
+        text = metrics(host.runner.statuses() if host.runner else (), host.log, sees=self.caller.sees)
+        streams = Metric(name="headwater_server_streams", help="Tails that are open.")
+        streams.add(host.streams)
+        refused = Metric(
+            name="headwater_server_refused_anonymous_total", help="Refusals of anonymous callers.", kind="counter"
+        )
+        for status, count in sorted(host.audit.unrecorded.items() if host.audit else ()):
+            refused.add(count, status=str(status))
+        own = [streams, refused, *self._alerts(), *(self._kafka() if host.settings.kafka_names else ())]
+        return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
+
+    def _alerts(self) -> Iterable[Metric]:
+        firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")
+        unknown = Metric(name="headwater_alert_unknown", help="1 for an alert rule that cannot be evaluated.")
+        waiting = Metric(name="headwater_alert_deliveries_waiting", help="Notifications that are not delivered yet.")
+        for one in self.host.watcher.states():
+            unknown.add(one.error is not None, rule=one.name)
+            if one.rule is not None:
+                count = sum(each.state == "firing" for each in one.subjects)
+                firing.add(count, rule=one.name, severity=one.rule.severity)
+        if unknown.samples:
+            waiting.add(len(self.host.watcher.store.outbox.open))
+        return firing, unknown, waiting
+
+    def _kafka(self) -> Iterable[Metric]:
+        """Lag under the names of Kafka's exporters. Behind a setting: two families of one number would be confusing."""
+        log, sees = self.log, self.caller.sees
+        partitions = Metric(name="kafka_topic_partitions", help="Partitions of a topic.")
+        ends = Metric(name="kafka_topic_partition_current_offset", help="The first offset not yet used.")
+        starts = Metric(name="kafka_topic_partition_oldest_offset", help="The oldest offset that is kept.")
+        for topic in filter(sees, log.topics()):
+            with contextlib.suppress(NotFound):  # deleted meanwhile
+                described = log.describe(topic).partitions
+                partitions.add(len(described), topic=topic)
+                for one in described:
+                    ends.add(one.offset_next, topic=topic, partition=str(one.partition))
+                    starts.add(one.offset_start, topic=topic, partition=str(one.partition))
+        lag = Metric(name="kafka_consumergroup_lag", help="Rows that a group has not committed.")
+        current = Metric(name="kafka_consumergroup_current_offset", help="What a group has committed.")
+        seconds = Metric(name="kafka_consumergroup_group_lag_seconds", help="How long the oldest such row has waited.")
+        for group in log.groups.names():
+            with contextlib.suppress(NotFound):
+                for behind in (one for one in log.groups.lag(group) if sees(one.topic)):
+                    where = {"topic": behind.topic, "partition": str(behind.partition)}
+                    lag.add(behind.rows, consumergroup=group, **where)
+                    current.add(behind.committed, consumergroup=group, **where)
+                    seconds.add(behind.seconds, group=group, **where)
+        return partitions, ends, starts, lag, current, seconds
