@@ -79,8 +79,8 @@ class Choice:
 
     def count(self, outcome: Outcome) -> None:
         counters = {"redriven": outcome.redriven, "parked": outcome.parked, None: outcome.unparked}
-        for found, state, _ in self.states:
-            counters[state][found.letter.error] += 1
+        for stored, state, _ in self.states:
+            counters[state][stored.letter.error] += 1
         outcome.refused += self.refused
 
 
@@ -118,15 +118,20 @@ def redrive(
     ...     [row["value"] for row in log.read("orders").rows()], first.changed, second.changed
     ([b'{'], 1, 0)
     """
-    _check_redrive(to, attempts_max, rate)
+    if to is not None and to.endswith(SUFFIX):
+        raise ArgumentInvalid(name="to", value=to, expected="a topic that is read, not one of dead letters")
+    if attempts_max is not None and attempts_max < 1:
+        raise ArgumentInvalid(name="attempts_max", value=attempts_max, expected="at least 1")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ArgumentInvalid(name="rate", value=rate, expected="a number of rows per second, above 0")
     if to is not None:
         log.topic(to)
-    letters = find_dead_letter_topic(log, topic)
+    source = find_dead_letter_topic(log, topic)
     wanted = replace(selection or Selection(), states=("open",))
 
-    def choose(found: Sequence[StoredDeadLetter]) -> Choice:
+    def choose(letters: Sequence[StoredDeadLetter]) -> Choice:
         choice = Choice()
-        selected = [one for one in found if wanted.includes(one)]
+        selected = [one for one in letters if wanted.includes(one)]
         failed = [one for one in selected if attempts_max is not None and one.letter.attempt >= attempts_max]
         choice.states += [(one, "parked", None) for one in failed]
         again = [one for one in selected if attempts_max is None or one.letter.attempt < attempts_max]
@@ -142,32 +147,36 @@ def redrive(
                 why = f"There is no topic {name!r} to append it to. Name another with `to`."
                 choice.refused += [Refusal(place=one.place, why=why) for one in rows]
             else:
-                _put_back(log, rows, target, letters.name, choice)
+                _append_again(log, rows, target, source.name, choice)
         return choice
 
-    work = _Work(log, letters, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
-    return work.run(dry_run=dry_run, on_progress=on_progress, pace=None if rate is None else _Pace(rate, pause))
+    started = time.monotonic()
+
+    def progressed(outcome: Outcome) -> None:
+        if on_progress is not None:
+            on_progress(outcome)
+        if rate is not None and not dry_run:
+            ahead = started + outcome.redriven.total() / rate - time.monotonic()
+            if ahead > 0:
+                pause(ahead)
+
+    work = _Work(log, source, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
+    return work.run(dry_run=dry_run, on_progress=progressed)
 
 
 def park(
-    log: Log,
-    topic: str,
-    selection: Selection | None = None,
-    *,
-    undo: bool = False,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
+    log: Log, topic: str, selection: Selection | None = None, *, undo: bool = False, dry_run: bool = False
 ) -> Outcome:
     """Park open dead letters, so that `redrive` skips them; or unpark them (`undo`)."""
     wanted = replace(selection or Selection(), states=("parked" if undo else "open",))
 
     def choose(letters: Sequence[StoredDeadLetter]) -> Choice:
         states: list[tuple[StoredDeadLetter, State | None, str | None]]
-        states = [(found, None if undo else "parked", None) for found in letters if wanted.includes(found)]
+        states = [(one, None if undo else "parked", None) for one in letters if wanted.includes(one)]
         return Choice(states=states)
 
     work = _Work(log, find_dead_letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
-    return work.run(dry_run=dry_run, on_progress=on_progress, pace=None)
+    return work.run(dry_run=dry_run)
 
 
 class _Work:
@@ -181,20 +190,17 @@ class _Work:
         self._statuses = Statuses(log, topic)
         self._producer = f"letters.{topic.id}"
         self._starts: Offsets = log.start_offsets(topic.name)
-        self._has_swept = False
 
-    def run(self, *, dry_run: bool, on_progress: OnProgress | None, pace: _Pace | None) -> Outcome:
+    def run(self, *, dry_run: bool, on_progress: OnProgress | None = None) -> Outcome:
         outcome = Outcome()
         if not dry_run:
             make_status_topic(self._log)
         for letters in self._pieces():
-            choice = self._choose(self._seen_now(letters)) if dry_run else self._commit_choice(letters)
+            choice = self._choose(self._with_status(letters)) if dry_run else self._commit_choice(letters)
             choice.count(outcome)
             outcome.seen += len(letters)
             if on_progress is not None:
                 on_progress(outcome)
-            if pace is not None and not dry_run:
-                pace.keep(outcome.redriven.total())
         return outcome
 
     def _pieces(self) -> Iterator[list[StoredDeadLetter]]:
@@ -204,15 +210,15 @@ class _Work:
             for start in range(0, batch.data.num_rows, self._letters_max):
                 yield stored_dead_letters(batch.data.slice(start, self._letters_max), batch.partition, {})
 
-    def _seen_now(self, letters: Sequence[StoredDeadLetter]) -> list[StoredDeadLetter]:
+    def _with_status(self, letters: Sequence[StoredDeadLetter]) -> list[StoredDeadLetter]:
         statuses = self._statuses.now()
-        return [replace(found, status=statuses.get(found.place)) for found in letters]
+        return [replace(one, status=statuses.get(one.place)) for one in letters]
 
     def _commit_choice(self, letters: Sequence[StoredDeadLetter]) -> Choice:
         while True:
             # In this order: the statuses then include everything that was committed with earlier sequences.
             sequence = self._log.committed_sequence(self._producer) + 1
-            choice = self._choose(self._seen_now(letters))
+            choice = self._choose(self._with_status(letters))
             reach("letters.chosen")
             if not choice.states or self._commit(choice, sequence):
                 return choice
@@ -222,21 +228,15 @@ class _Work:
         transaction = self._log.transaction(self._producer, sequence=sequence)
         for (topic, partition), rows in choice.rows.items():
             transaction.append(topic, rows, partition=partition)
-        transaction.append(STATUS_TOPIC, [*self._status_rows(choice), *self._forgotten()])
+        now = self._log.clock.now_us()
+        changed = [self._row(one.place, state and Status(state, to, now)) for one, state, to in choice.states]
+        # Tombstones for dead letters that retention has deleted, whose statuses are no longer needed.
+        expired = [place for place in self._statuses.now() if place.offset < self._starts[place.partition]]
+        transaction.append(STATUS_TOPIC, [*changed, *(self._row(place, None) for place in expired)])
         reach("letters.before_commit")
         appended = transaction.commit()
         reach("letters.committed")
         return bool(appended) and not any(one.duplicate for one in appended.values())
-
-    def _status_rows(self, choice: Choice) -> list[Row]:
-        now = self._log.clock.now_us()
-        return [self._row(found.place, state and Status(state, to, now)) for found, state, to in choice.states]
-
-    def _forgotten(self) -> list[Row]:
-        """Tombstones for dead letters that retention has deleted, whose statuses are no longer needed."""
-        return [
-            self._row(place, None) for place in self._statuses.now() if place.offset < self._starts[place.partition]
-        ]
 
     def _row(self, place: Place, status: Status | None) -> Row:
         key = {TOPIC_ID: self._topic.id, "partition": place.partition, "offset": place.offset}
@@ -245,38 +245,28 @@ class _Work:
         return {**key, "state": status.state, "to": status.to, "at": status.at_us}
 
 
-class _Pace:
-    """Limits the rate to so many rows per second."""
-
-    def __init__(self, rate: float, pause: Callable[[float], None]) -> None:
-        self._rate = rate
-        self._pause = pause
-        self._started = time.monotonic()
-
-    def keep(self, rows: int) -> None:
-        ahead = self._started + rows / self._rate - time.monotonic()
-        if ahead > 0:
-            self._pause(ahead)
-
-
-def _put_back(log: Log, letters: Sequence[StoredDeadLetter], target: Topic, name: str, choice: Choice) -> None:
+def _append_again(log: Log, letters: Sequence[StoredDeadLetter], target: Topic, source: str, choice: Choice) -> None:
     """Add the rows of dead letters to a choice, or the reasons why their topic does not accept them."""
     rows: dict[int | None, list[tuple[StoredDeadLetter, Row]]] = {}
-    for found in letters:
+    for one in letters:
+        letter = one.letter
         try:
-            row = original_row(found.letter, target) | {"_headers": _headers(found, name)}
+            row = original_row(letter, target) | {"_headers": _headers(one, source)}
         except UsageError as error:
-            choice.refused.append(Refusal(place=found.place, why=str(error)))
-        else:
-            rows.setdefault(_partition(found.letter, target), []).append((found, row))
+            choice.refused.append(Refusal(place=one.place, why=str(error)))
+            continue
+        # With a key it decides; otherwise the rows go to their original partition, if it exists.
+        is_original = target.name == letter.topic and 0 <= letter.partition < target.partitions
+        partition = letter.partition if is_original and not target.key else None
+        rows.setdefault(partition, []).append((one, row))
     for partition, pairs in rows.items():
-        taken = _taken(log, target.name, partition, pairs, choice)
-        if taken:
-            choice.rows[target.name, partition] = [row for _, row in taken]
-            choice.states += [(found, "redriven", target.name) for found, _ in taken]
+        accepted = _accepted(log, target.name, partition, pairs, choice)
+        if accepted:
+            choice.rows[target.name, partition] = [row for _, row in accepted]
+            choice.states += [(one, "redriven", target.name) for one, _ in accepted]
 
 
-def _taken(
+def _accepted(
     log: Log, topic: str, partition: int | None, pairs: list[tuple[StoredDeadLetter, Row]], choice: Choice
 ) -> list[tuple[StoredDeadLetter, Row]]:
     """The rows that a topic accepts; checked together, and if that fails, by halves."""
@@ -288,7 +278,9 @@ def _taken(
             choice.refused.append(Refusal(place=pairs[0][0].place, why=str(error)))
             return []
         half = len(pairs) // 2
-        return [pair for part in (pairs[:half], pairs[half:]) for pair in _taken(log, topic, partition, part, choice)]
+        return [
+            pair for part in (pairs[:half], pairs[half:]) for pair in _accepted(log, topic, partition, part, choice)
+        ]
     return pairs
 
 
@@ -305,24 +297,8 @@ def original_row(letter: DeadLetter, topic: Topic) -> Row:
     return rows[0]
 
 
-def _headers(found: StoredDeadLetter, letters: str) -> list[tuple[str, bytes | None]]:
-    kept = [pair for pair in found.letter.headers or () if pair[0] not in _OWN_HEADERS]
-    attempt = min(found.letter.attempt + 1, ATTEMPT_MAX)
-    place = f"{letters}/{found.place.partition}/{found.place.offset}"
+def _headers(stored: StoredDeadLetter, source: str) -> list[tuple[str, bytes | None]]:
+    kept = [pair for pair in stored.letter.headers or () if pair[0] not in _OWN_HEADERS]
+    attempt = min(stored.letter.attempt + 1, ATTEMPT_MAX)
+    place = f"{source}/{stored.place.partition}/{stored.place.offset}"
     return [*kept, (ATTEMPT_HEADER, str(attempt).encode()), (LETTER_HEADER, place.encode())]
-
-
-def _partition(letter: DeadLetter, topic: Topic) -> int | None:
-    """The partition to append to: None for rows with a key, otherwise the original one if it exists."""
-    if topic.key or topic.name != letter.topic or not 0 <= letter.partition < topic.partitions:
-        return None
-    return letter.partition
-
-
-def _check_redrive(to: str | None, attempts_max: int | None, rate: float | None) -> None:
-    if to is not None and to.endswith(SUFFIX):
-        raise ArgumentInvalid(name="to", value=to, expected="a topic that is read, not one of dead letters")
-    if attempts_max is not None and attempts_max < 1:
-        raise ArgumentInvalid(name="attempts_max", value=attempts_max, expected="at least 1")
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ArgumentInvalid(name="rate", value=rate, expected="a number of rows per second, above 0")

@@ -1,4 +1,4 @@
-"""What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
+"""Rows: topic schemas and their evolution, and conversion from and to every form and encoding."""
 
 from headwater.schema import cloudevents, encodings
 from headwater.schema.cast import misfit

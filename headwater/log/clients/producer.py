@@ -138,26 +138,12 @@ class Producer:
         schema. With a `sequence` (named producers) the rows are one batch with that sequence; a batch that was appended
         before, also by an earlier process, is not appended again.
         """
-        name = topic if topic is not None else self._topic
-        if name is None:
-            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is created")
+        name = self._topic_of(topic)
         if sequence is not None and self.name is None:
             raise ArgumentInvalid(name="sequence", value=sequence, expected="a producer with a name")
         if key is not None:
             rows = [{"key": key, "value": rows}]
-        if type(rows) is dict:
-            if headers is not None or sequence is not None or not self._add(name, partition, rows):
-                self._put(
-                    Chunk(
-                        topic=name,
-                        partition=partition,
-                        rows=[rows],
-                        count=1,
-                        size=row_size(rows),
-                        headers=None if headers is None else [headers],
-                        sequence=sequence,
-                    )
-                )
+        if type(rows) is dict and headers is None and sequence is None and self._add(name, partition, rows):
             return
         rows_max = None if sequence is not None else self._batch_rows_max
         for piece, count, size in pieces(rows, rows_max=rows_max, bytes_max=self._batch_bytes_max):
@@ -192,19 +178,22 @@ class Producer:
 
     def punctuate(self, time: datetime | int, *, topic: str | None = None, partition: int | None = None) -> None:
         """Flush, then append a punctuation: no row earlier than `time` follows from this producer."""
-        name = topic if topic is not None else self._topic
-        if name is None:
-            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is created")
+        name = self._topic_of(topic)
         self.flush()
         self._log.punctuate(name, time, producer=self.name, partition=partition)
 
     def sequence_next(self, topic: str | None = None) -> int:
         """The sequence of the next batch of a named producer, unless the caller gives one."""
-        name = topic if topic is not None else self._topic
-        if self.name is None or name is None:
-            raise ArgumentInvalid(name="name", value=self.name, expected="a producer with a name, and a topic")
+        if self.name is None:
+            raise ArgumentInvalid(name="name", value=self.name, expected="a producer with a name")
         with self._lock:
-            return self._sequence(name)
+            return self._sequence(self._topic_of(topic))
+
+    def _topic_of(self, topic: str | None) -> str:
+        name = topic if topic is not None else self._topic
+        if name is None:
+            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is created")
+        return name
 
     @property
     def stats(self) -> ProducerStats:
@@ -432,7 +421,8 @@ class Producer:
         bad_rows = 0
         while chunk.count:
             try:
-                self._check_halted()
+                if self._halted is not None:
+                    raise self._halted
                 if self._overload == "buffer":
                     self._wait_for_group(chunk)
                 chunk.appended = self._log.append(
@@ -554,10 +544,6 @@ class Producer:
             error.add_note(f"{count} batch(es) of this producer failed; their rows are in `Producer.failures`.")
             raise error
         if again and self._halted is not None:
-            raise self._halted
-
-    def _check_halted(self) -> None:
-        if self._halted is not None:
             raise self._halted
 
     def _check_usable(self) -> None:

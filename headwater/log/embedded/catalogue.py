@@ -9,12 +9,9 @@ import shutil
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from headwater.config import Config
 from headwater.errors import Closed, NotFound, StorageError, did_you_mean
@@ -140,35 +137,26 @@ class Catalogue:
         return self.get(topic.name)
 
     def alter(self, name: str, *, schema: Any, force: bool, changes: TopicChanges) -> Topic:
+        """Replace `topic.json`; every process reads it at its next call."""
         settings = parsed_settings(changes)
-
-        def change(old: Topic, schemas: dict[int, pa.Schema]) -> tuple[Topic, dict[int, pa.Schema]]:
-            new = replace(old, **settings)
-            check_alter(old, new)
-            if schema is None:
-                return new, schemas
-            parsed = parse_schema(schema)
-            if evolve(name, old.schema, parsed, force=force):
-                check_columns(name, parsed, key=old.key, time=old.time_column)
-                check_key_types(name, old.key, old.schema, parsed)
-                return with_schema(new, schemas, parsed)
-            return new, schemas
-
-        return self._alter(name, change)
-
-    def _alter(
-        self, name: str, change: Callable[[Topic, dict[int, pa.Schema]], tuple[Topic, dict[int, pa.Schema]]]
-    ) -> Topic:
-        """Replace `topic.json` by the result of `change`; every process reads it at its next call."""
+        parsed = None if schema is None else parse_schema(schema)
         self._writable()
         handle = self.get(name)
         with FileLock(handle.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
             handle.reload()
-            topic, schemas = change(handle.topic, dict(handle.schemas))
-            if topic.partitions > handle.topic.partitions:
-                handle.state.grow(topic.partitions)
+            old, schemas = handle.topic, dict(handle.schemas)
+            new = replace(old, **settings)
+            check_alter(old, new)
+            if parsed is not None and evolve(name, old.schema, parsed, force=force):
+                check_columns(name, parsed, key=old.key, time=old.time_column)
+                check_key_types(name, old.key, old.schema, parsed)
+                version = max(schemas) + 1
+                schemas[version] = parsed
+                new = replace(new, schema=parsed, schema_version=version)
+            if new.partitions > old.partitions:
+                handle.state.grow(new.partitions)
             with storage_errors(handle.folder):
-                replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
+                replace_file(handle.folder / "topic.json", dump_topic(new, schemas), durable=True)
             handle.state.set_counters(handle.state.counters()[0] + 1, 0)
         return handle.current()
 
@@ -278,9 +266,3 @@ def _has_lost_its_description(folder: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def with_schema(topic: Topic, schemas: dict[int, pa.Schema], schema: pa.Schema) -> tuple[Topic, dict[int, pa.Schema]]:
-    """The topic under its next schema version."""
-    version = max(schemas) + 1
-    return replace(topic, schema=schema, schema_version=version), {**schemas, version: schema}

@@ -1,4 +1,4 @@
-"""Administration of consumer groups: members, assignments and lag; seek and delete."""
+"""Consumer groups of the embedded log: members, lag, seek and delete, and the table of committed offsets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headwater.errors import NotFound, did_you_mean
 from headwater.faults import reach
 from headwater.log.clients.groups import GroupInfo, MemberInfo, SeekStep, by_topic, lag_of, resolve
@@ -17,6 +15,7 @@ from headwater.log.embedded.membership import GroupFolder, GroupState
 from headwater.log.errors import GroupActive, OffsetAhead, OffsetExpired
 from headwater.log.port import OFFSETS_TOPIC, Lag, Offsets, Start, Topic
 from headwater.log.topic_rules import check_name
+from headwater.schema import parse_schema
 
 if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
@@ -40,7 +39,7 @@ class EmbeddedGroups:
 
     def describe(self, group: str) -> GroupInfo:
         """The members of a group, and its lag in each partition."""
-        folder, state = self._find(group)
+        folder, state = self._load(group)
         now_us = self._log.clock.now_us()
         members = [
             MemberInfo(
@@ -48,7 +47,7 @@ class EmbeddedGroups:
                 pid=member.pid,
                 host=member.host,
                 static=member.static,
-                alive=folder.is_held(member.id) and not folder.is_gone(member, now_us=now_us),
+                alive=folder.is_alive(member, now_us=now_us),
                 topics=member.topics,
                 assignment=by_topic(state.owned_by(member.id)),
                 joined_us=member.joined_us,
@@ -61,7 +60,7 @@ class EmbeddedGroups:
     def lag(self, group: str | None = None) -> list[Lag]:
         """The lag of one group, or of every group, in each partition."""
         if group is not None:
-            return self._lag(group, self._find(group)[1])
+            return self._lag(group, self._load(group)[1])
         return [lag for name in self.names() for lag in self.lag(name)]
 
     def seek(self, group: str, topic: str, to: Start, *, dry_run: bool = False) -> list[SeekStep]:
@@ -83,14 +82,14 @@ class EmbeddedGroups:
 
     def delete(self, group: str) -> None:
         """Delete a group without live members: its members and its committed offsets."""
-        folder, _ = self._find(group)
+        folder, _ = self._load(group)
         folder.make()
         with folder.exclusive():
             self._refuse_if_active(folder)
             self._log.forget_offsets(group)
             shutil.rmtree(folder.path, ignore_errors=True)
 
-    def _find(self, group: str) -> tuple[GroupFolder, GroupState]:
+    def _load(self, group: str) -> tuple[GroupFolder, GroupState]:
         folder = GroupFolder(self._log.path, group)
         names = self.names()
         if group not in names:
@@ -136,29 +135,22 @@ class EmbeddedGroups:
 
     def _refuse_if_active(self, folder: GroupFolder) -> None:
         now_us = self._log.clock.now_us()
-        alive = [
-            member
-            for member in folder.load().members.values()
-            if folder.is_held(member.id) and not folder.is_gone(member, now_us=now_us)
-        ]
+        alive = [member for member in folder.load().members.values() if folder.is_alive(member, now_us=now_us)]
         if alive:
             raise GroupActive(group=folder.group, members=len(alive))
 
 
-OFFSETS_SCHEMA = pa.schema(
-    [
-        pa.field("group", pa.string(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("metadata", pa.string()),
-        pa.field("at", pa.timestamp("us", tz="UTC")),
-    ]
+OFFSETS_SCHEMA = parse_schema(
+    "group string not null, topic string not null, partition int32 not null, offset int64 not null, "
+    "metadata string, at timestamp"
 )
 
 
 class OffsetTable:
-    """The table that the topic represents, in memory; each query reads the new rows first."""
+    """The committed offsets of all groups: rows of an internal, compacted topic, so that transactions can include them.
+
+    The table that the topic represents is kept in memory; each query reads the new rows first.
+    """
 
     def __init__(self, log: EmbeddedLog) -> None:
         self._log = log

@@ -149,6 +149,10 @@ class GroupFolder:
         silent = now_us - self.heartbeat_us(member.id) > member.session_seconds_max * 1e6
         return silent or (not member.static and not self.is_held(member.id))
 
+    def is_alive(self, member: Member, *, now_us: int) -> bool:
+        """Whether the member's process runs and sends heartbeats. The caller holds the lock of the group."""
+        return self.is_held(member.id) and not self.is_gone(member, now_us=now_us)
+
     def _lock(self, name: str, *, shared: bool = False) -> int:
         while True:
             descriptor = open_file(self.path / name, os.O_RDONLY | os.O_CREAT)

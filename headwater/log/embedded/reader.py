@@ -163,18 +163,10 @@ class TopicRead(Reader):
                     continue
                 if left is not None and batch.punctuation_us is None:
                     if batch.data.num_rows >= left:
-                        yield _shortened(batch, left)
+                        yield batch if batch.data.num_rows == left else _cut(batch, left)[0]
                         return
                     left -= batch.data.num_rows
                 yield batch
-
-
-def _shortened(batch: Batch, rows: int) -> Batch:
-    data = batch.data.slice(0, rows)
-    offset_next = batch.offset + rows
-    if "_offset" in data.schema.names:
-        offset_next = data.column("_offset")[rows - 1].as_py() + 1
-    return replace(batch, offset_next=offset_next, data=data)
 
 
 #: Frames with fewer rows are concatenated; larger ones are returned without a copy.

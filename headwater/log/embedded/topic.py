@@ -20,7 +20,7 @@ from headwater.log.embedded.files import dump_checked, load_checked, replace_fil
 from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.errors import FileCorrupt, FolderUnsafe, partition_not_found
-from headwater.log.port import Description, PartitionInfo, Topic, settings_from_json
+from headwater.log.port import Description, PartitionInfo, Topic
 from headwater.schema import schema_from_json, schema_to_json
 
 FORMAT = 1
@@ -239,16 +239,8 @@ def _read_floor(path: Path) -> int:
 def _topic_of(body: dict[str, Any]) -> tuple[Topic, dict[int, pa.Schema]]:
     schemas = {int(version): schema_from_json(columns) for version, columns in body["schemas"].items()}
     latest = max(schemas)
-    topic = Topic(
-        name=body["name"],
-        id=body["id"],
-        schema=schemas[latest],
-        schema_version=latest,
-        schemaless=body["schemaless"],
-        created_us=body["created_us"],
-        **settings_from_json(body),
-    )
-    return topic, schemas
+    topic = Topic.from_json(body | {"schema": body["schemas"][str(latest)], "schema_version": latest})
+    return topic, schemas | {latest: topic.schema}
 
 
 def dump_topic(topic: Topic, schemas: dict[int, pa.Schema]) -> bytes:

@@ -7,7 +7,6 @@ are metadata of its Arrow message.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -235,10 +234,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= 2**63:
         return str(value)
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def bytes_from_text(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise EncodingInvalid(encoding="base64", position="the text", why=str(error)) from error
