@@ -43,7 +43,7 @@ from headwater.errors import HeadwaterError, NotFound
 
 HELP = "Headwater: event streams from one folder. Data goes to stdout, everything else to stderr."
 #: In the order of the help page.
-COMMANDS = (
+MODULES = (
     *(produce, consume, topic, group, schema, sql, init, run_command, dev, serve, token, query, view, dlq, alert),
     *(state, log, config, doctor, demo),
 )
@@ -65,8 +65,9 @@ def build() -> typer.Typer:
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(remember_flags())
-    for module in COMMANDS:
-        module.register(app)
+    for module in MODULES:
+        module.COMMANDS.register(app)
+    query.ROOT.register(app)
     return app
 
 

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from headwater.cli.session import Flags, Session
 from headwater.cli.terminal.streams import discard_output
 
-P = ParamSpec("P")
 _PANEL = "Flags of every command"
 _FLAGS = "flags"
 
@@ -46,33 +45,49 @@ _GLOBAL: dict[str, tuple[Any, Any]] = {
 }
 
 
-def command(app: typer.Typer, name: str, *aliases: str, **settings: Any) -> Callable[[Any], Any]:
-    """Make a function that takes a `Session` first a command of `app`; its aliases work but are not listed."""
+# Any: functions with every signature.
+Function = Callable[Concatenate[Session, ...], None]
+F = TypeVar("F", bound=Function)
 
-    def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
-        wrapped = _with_flags(function)
-        app.command(name, **settings)(wrapped)
-        for alias in aliases:
-            app.command(alias, hidden=True, help=f"The same as `{name}`.")(wrapped)
+
+class Noun:
+    """Commands about one thing, such as `headwater topic …`; without a name, commands of `headwater` itself."""
+
+    def __init__(self, name: str = "", text: str | None = None) -> None:
+        self._name, self._text = name, text
+        self._itself: Function | None = None
+        self._commands: list[tuple[str, tuple[str, ...], Function]] = []
+
+    def command(self, name: str, *aliases: str) -> Callable[[F], F]:
+        """Declare a function that takes a `Session` first as a command; its aliases work but are not listed."""
+
+        def declare(function: F) -> F:
+            self._commands.append((name, aliases, function))
+            return function
+
+        return declare
+
+    def itself(self, function: F) -> F:
+        """Declare the command that runs if none of the others is named."""
+        self._itself = function
         return function
 
-    return register
-
-
-def noun(app: typer.Typer, name: str, text: str) -> typer.Typer:
-    """A group of commands about one thing."""
-    group = typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
-    group.callback()(remember_flags())
-    app.add_typer(group)
-    return group
-
-
-def acting_noun(app: typer.Typer, name: str, function: Callable[Concatenate[Session, P], None]) -> typer.Typer:
-    """A group of commands that is itself a command if none of the others is named."""
-    group = typer.Typer(name=name, invoke_without_command=True, rich_markup_mode=None)
-    group.callback()(_with_flags(function, alone=True))
-    app.add_typer(group)
-    return group
+    def register(self, app: typer.Typer) -> None:
+        """Add the commands to the application."""
+        group = app
+        if self._name:
+            if self._itself is None:
+                group = typer.Typer(name=self._name, help=self._text, no_args_is_help=True, rich_markup_mode=None)
+                group.callback()(remember_flags())
+            else:
+                group = typer.Typer(name=self._name, invoke_without_command=True, rich_markup_mode=None)
+                group.callback()(_with_flags(self._itself, alone=True))
+            app.add_typer(group)
+        for name, aliases, function in self._commands:
+            wrapped = _with_flags(function)
+            group.command(name)(wrapped)
+            for alias in aliases:
+                group.command(alias, hidden=True, help=f"The same as `{name}`.")(wrapped)
 
 
 def remember_flags() -> Callable[..., None]:

@@ -16,8 +16,8 @@ from headwater.http.guard import Guard
 from headwater.http.problems import PREFIX, PROBLEM_SCHEMA, PROBLEMS, handle
 from headwater.http.router import router
 from headwater.services.audit import Audit
+from headwater.services.groups import Members
 from headwater.services.host import Host
-from headwater.services.members import Members
 from headwater.services.metrics import Metrics
 from headwater.services.producers import Producers
 from headwater.services.route import Service

@@ -33,11 +33,11 @@ from headwater.log import Batch, Offsets
 from headwater.log.embedded import local_log
 from headwater.log.port import Log
 from headwater.log.remote.wire import offsets_from_text, offsets_to_text
-from headwater.services.file_events import LOOK_AGAIN_SECONDS
 from headwater.services.host import Host
 from headwater.services.row_tail import Follower
 from headwater.services.rows import Rows
 from headwater.services.views import Views
+from headwater.services.wait import LOOK_AGAIN_SECONDS
 from headwater.units import MIB
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from headwater.alerts.store import HISTORY_TOPIC
 from headwater.errors import ArgumentInvalid
 from headwater.log.embedded import local_log
 from headwater.services.callers import EVERY
-from headwater.services.file_events import LOOK_AGAIN_SECONDS
 from headwater.services.route import Service, route
+from headwater.services.wait import LOOK_AGAIN_SECONDS
 
 HISTORY_MAX = 10_000
 

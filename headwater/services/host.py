@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headwater.errors import LogError
-from headwater.services.file_events import FileEvents
 from headwater.services.settings import Settings
+from headwater.services.wait import FileEvents
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter

@@ -1,12 +1,14 @@
-"""Queries of apps: their statuses, what they may be told, replays, graphs; wherever the app runs.
+"""Queries of apps: their statuses, interactive queries, stops, restarts and replays, and graphs; wherever the app runs.
 
-An app runs in this process, in another process of this machine, or not at all. Another process is asked over its own
-server, with the token in the app's home.
+An app runs in this process, in another process of this machine, or not at all. Another process is called over its own
+server, with the token in the app's home; the caller's scopes are checked here first.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import json
 import logging
 from collections.abc import Callable
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
     from headwater.apps.runner import Runner
 
 T = TypeVar("T")
-#: How long an app that another process runs may take to tell its statuses. One that hangs must not hold up the others.
+F = TypeVar("F", bound=Callable[..., Any])
+#: How long an app of another process may take to answer with its statuses. One that hangs must not delay the others.
 ASK_SECONDS_MAX = 5.0
 #: A plan or a comparison is computed when it is asked for.
 WORK_SECONDS_MAX = 60.0
-#: A query that is told to stop ends its batch first; a switch brings two versions to one offset.
+#: A stop ends the batch first; a switch brings two versions to one offset.
 TELL_SECONDS_MAX = 900.0
 
 logger = logging.getLogger("headwater.queries")
@@ -81,15 +84,46 @@ class QueryAnswer:
 
 
 def is_visible(status: QueryStatus, caller: Caller) -> bool:
-    """Whether a caller may know of a query: who may see any topic that it reads or writes."""
+    """Whether a caller may see a query: if it may see a topic that the query reads or writes."""
     return any(caller.sees(name) for name in (status.name, *status.inputs))
 
 
 def is_open(status: QueryStatus, caller: Caller) -> bool:
-    """Whether a caller may see a query's plan and its errors: who may read all topics that it reads."""
+    """Whether a caller may see a query's plan and its errors: if it may read all topics that the query reads."""
     return caller.may("read", EVERY) or (
         bool(status.inputs) and all(caller.may("read", name) for name in status.inputs)
     )
+
+
+def in_its_app(*, seconds_max: float = TELL_SECONDS_MAX, reads: bool = False) -> Callable[[F], F]:
+    """Run a method about a query in the process that runs its app: here, or over the server of that process.
+
+    With `reads`, the caller must be allowed to read all topics that the query reads.
+    """
+
+    def decorate(method: F) -> F:
+        signature = inspect.signature(method)
+
+        # Any: arguments and answers of the method.
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = dict(bound.arguments)
+            queries: Queries = given.pop("self")
+            query, app = given.pop("query"), given.pop("app")
+            if reads:
+                queries.require_readable(query, app)
+            owner = app or queries.owner(query)
+            if queries.runs_here(owner):
+                return method(queries, query, app=owner, **given)
+            seconds = seconds_max + given.get("seconds", 0.0)
+            with home_of(queries.host.log.home, owner).connected(seconds_max=seconds) as connection:
+                return getattr(remote(Queries)(connection), method.__name__)(query, app=owner, **given)
+
+        return call  # type: ignore[return-value]  # of the same signature
+
+    return decorate
 
 
 class Queries(Service):
@@ -132,28 +166,19 @@ class Queries(Service):
         return found
 
     @route("GET", "/queries/{query}/explain")
+    @in_its_app(seconds_max=WORK_SECONDS_MAX, reads=True)
     def explain(self, query: str, *, app: str | None = None) -> QueryPlan:
         """Show Spark's plan of the last batch of a query. It needs `read` on all topics that the query reads."""
-        return self._run(
-            query,
-            self._readable(query, app),
-            lambda runner: QueryPlan(query=query, plan=runner.explain(query)),
-            lambda queries, name: queries.explain(query, app=name),
-            seconds_max=WORK_SECONDS_MAX,
-        )
+        return QueryPlan(query=query, plan=self._running(app).explain(query))
 
     @route("GET", "/queries/{query}/failure")
+    @in_its_app(seconds_max=ASK_SECONDS_MAX, reads=True)
     def failure(self, query: str, *, app: str | None = None) -> Trouble | None:
         """Show the last failure of a query; null if it had none. It needs `read` on all topics that the query reads."""
-        return self._run(
-            query,
-            self._readable(query, app),
-            lambda runner: runner.trouble(query),
-            lambda queries, name: queries.failure(query, app=name),
-            seconds_max=ASK_SECONDS_MAX,
-        )
+        return self._running(app).trouble(query)
 
     @route("POST", "/queries/{query}/ask", scope="admin:*")
+    @in_its_app(seconds_max=WORK_SECONDS_MAX)
     def ask(
         self,
         query: str,
@@ -167,78 +192,55 @@ class Queries(Service):
         app: str | None = None,
     ) -> QueryAnswer:
         """Run an interactive query: read the state of a query's operator, of one key, of all keys, or aggregated."""
-        # Any: arguments of several types.
-        given: dict[str, Any] = {"key": key, "compute": compute, "operator": operator}
-        given |= {"rows_max": rows_max, "seconds": seconds}
-        return self._run(
-            query,
-            app,
-            lambda runner: QueryAnswer(**runner.app.ask(query, **given).as_json()),
-            lambda queries, name: queries.ask(query, app=name, **given),
-            seconds_max=seconds + WORK_SECONDS_MAX,
+        answer = self._running(app).app.ask(
+            query, key=key, compute=compute, operator=operator, rows_max=rows_max, seconds=seconds
         )
+        return QueryAnswer(**answer.as_json())
 
-    # -- what a query is told -----------------------------------------------------------------------------------------
+    # -- changes of a query -------------------------------------------------------------------------------------------
 
     @route("POST", "/queries/{query}/stop", scope="admin:*")
+    @in_its_app()
     def stop(self, query: str, *, app: str | None = None) -> None:
         """Stop a query between two batches. It stays stopped until it is restarted, or the app starts again."""
-        self._run(
-            query, app, lambda runner: runner.stop_query(query), lambda queries, name: queries.stop(query, app=name)
-        )
+        self._running(app).stop_query(query)
 
     @route("POST", "/queries/{query}/restart", scope="admin:*")
+    @in_its_app()
     def restart(self, query: str, *, app: str | None = None) -> None:
         """Stop a query if it runs, and start it from its checkpoint."""
-        self._run(
-            query,
-            app,
-            lambda runner: runner.restart_query(query),
-            lambda queries, name: queries.restart(query, app=name),
-        )
+        self._running(app).restart_query(query)
 
     @route("POST", "/queries/{query}/replay", scope="admin:*")
+    @in_its_app()
     def replay(
-        self, query: str, *, start: str = "earliest", version: str | None = None, app: str | None = None
+        self,
+        query: str,
+        *,
+        start: str = "earliest",
+        version: str | None = None,
+        app: str | None = None,
     ) -> Comparison:
         """Run a second version of a query beside the one in use."""
-        return self._run(
-            query,
-            app,
-            lambda runner: _as_json(runner.replays.begin(query, start=start, version=version)),
-            lambda queries, name: queries.replay(query, start=start, version=version, app=name),
-        )
+        return _as_json(self._running(app).replays.begin(query, start=start, version=version))
 
     @route("GET", "/queries/{query}/replay", scope="read:*")
+    @in_its_app(seconds_max=WORK_SECONDS_MAX)
     def compare(self, query: str, *, app: str | None = None) -> Comparison:
         """Compare the version on trial with the one in use."""
-        return self._run(
-            query,
-            app,
-            lambda runner: _as_json(runner.replays.report(query)),
-            lambda queries, name: queries.compare(query, app=name),
-            seconds_max=WORK_SECONDS_MAX,
-        )
+        return _as_json(self._running(app).replays.report(query))
 
     @route("POST", "/queries/{query}/switch", scope="admin:*")
+    @in_its_app()
     def switch(self, query: str, *, app: str | None = None) -> Comparison:
         """Replace the version in use by the one on trial. Readers see corrections, and no gap."""
-        return self._run(
-            query,
-            app,
-            lambda runner: _as_json(runner.replays.switch(query)),
-            lambda queries, name: queries.switch(query, app=name),
-        )
+        return _as_json(self._running(app).replays.switch(query))
 
     @route("DELETE", "/queries/{query}/replay", scope="admin:*")
+    @in_its_app()
     def drop(self, query: str, *, app: str | None = None) -> Comparison:
         """Drop the version on trial: its query and its topic."""
-        return self._run(
-            query,
-            app,
-            lambda runner: _as_json(runner.replays.drop(query)),
-            lambda queries, name: queries.drop(query, app=name),
-        )
+        return _as_json(self._running(app).replays.drop(query))
 
     # -- apps ---------------------------------------------------------------------------------------------------------
 
@@ -275,39 +277,28 @@ class Queries(Service):
     @route("POST", "/apps/{app}/stop", scope="admin:*")
     def stop_app(self, app: str) -> None:
         """Stop an app as Ctrl-C does: the batches at work come to their end first."""
-        if (runner := self._here(app)) is not None:
-            runner.request_stop()
+        if self.runs_here(app):
+            self._running(app).request_stop()
             return
         with home_of(self.host.log.home, app).connected(seconds_max=ASK_SECONDS_MAX) as connection:
             remote(Queries)(connection).stop_app(app)
 
     # -- where an app runs --------------------------------------------------------------------------------------------
 
-    def _here(self, app: str) -> Runner | None:
-        """The runner of this process, if it runs this app."""
-        runner = self.host.runner
-        return runner if runner is not None and runner.app.name == app else None
+    def runs_here(self, app: str) -> bool:
+        """Whether this process runs the app."""
+        return self.host.runner is not None and self.host.runner.app.name == app
 
     def _homes(self, app: str | None) -> dict[str, Home]:
         return {name: home for name, home in homes(self.host.log.home).items() if app in (None, name)}
 
-    def _run(
-        self,
-        query: str,
-        app: str | None,
-        here: Callable[[Runner], T],
-        elsewhere: Callable[[Queries, str], T],
-        *,
-        seconds_max: float = TELL_SECONDS_MAX,
-    ) -> T:
-        """Call the process that runs the app of a query: this one, or another one over its server."""
-        owner = app or self._owner(query)
-        if (runner := self._here(owner)) is not None:
-            return here(runner)
-        with home_of(self.host.log.home, owner).connected(seconds_max=seconds_max) as connection:
-            return elsewhere(remote(Queries)(connection), owner)
+    def _running(self, app: str | None) -> Runner:
+        """The runner of this process, for methods that run `in_its_app`."""
+        assert self.host.runner is not None
+        assert app == self.host.runner.app.name
+        return self.host.runner
 
-    def _owner(self, query: str) -> str:
+    def owner(self, query: str) -> str:
         """The app that has a query of this name, if one app has it."""
         found = self.statuses()
         apps = sorted({one.app for one in found.queries if one.name == query})
@@ -322,13 +313,12 @@ class Queries(Service):
         names = list(self._homes(None))
         raise RunnerNotFound(name=names[0] if len(names) == 1 else "(any)")
 
-    def _readable(self, query: str, app: str | None) -> str | None:
-        """Raise unless the caller may read all topics that a query reads; answer with the app that was given."""
+    def require_readable(self, query: str, app: str | None) -> None:
+        """Raise unless the caller may read all topics that a query reads."""
         if not self.caller.may("read", EVERY):
             [status, *_] = self.status(query, app=app)
             for name in status.inputs or (EVERY,):
                 self.caller.require("read", name)
-        return app
 
     def _answers(
         self, app: str | None, here: Callable[[Runner], T], elsewhere: Callable[[Queries, str], T]

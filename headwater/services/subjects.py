@@ -48,54 +48,8 @@ class SchemaBody:
         return parse_avro(self.schema)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemaText:
-    """A schema."""
-
-    schema: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubjectVersion:
-    """One version of a subject."""
-
-    subject: str
-    version: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubjectSchema(SubjectVersion):
-    """One version of a subject with its schema."""
-
-    id: int
-    schema: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewVersion:
-    """The version under which a schema was registered."""
-
-    id: int | None
-    version: int
-    schema: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compatibility:
-    """A compatibility level that was set."""
-
-    compatibility: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompatibilityLevel:
-    """A compatibility level."""
-
-    compatibilityLevel: str
-
-
 class Subjects(Service):
-    """Subjects, their versions and their compatibility levels."""
+    """Subjects, their versions and their compatibility levels. Answers have the names of the registry's JSON."""
 
     # -- schemas by number --------------------------------------------------------------------------------------------
 
@@ -105,9 +59,9 @@ class Subjects(Service):
         return ["AVRO"]
 
     @route("GET", "/schemas/ids/{identity}", media=MEDIA)
-    def by_id(self, identity: int) -> SchemaText:
+    def by_id(self, identity: int) -> dict[str, str]:
         """Read the schema that has a number."""
-        return SchemaText(schema=self._text(identity))
+        return {"schema": self._text(identity)}
 
     @route("GET", "/schemas/ids/{identity}/schema", media=MEDIA)
     def text_by_id(self, identity: int) -> bytes:
@@ -120,9 +74,9 @@ class Subjects(Service):
         return sorted({found.subject for found in self._uses(identity)})
 
     @route("GET", "/schemas/ids/{identity}/versions", media=MEDIA)
-    def versions_of(self, identity: int) -> list[SubjectVersion]:
+    def versions_of(self, identity: int) -> list[dict[str, str | int]]:
         """List the subjects and versions under which a schema is registered."""
-        return [SubjectVersion(subject=found.subject, version=found.version) for found in self._uses(identity)]
+        return [{"subject": found.subject, "version": found.version} for found in self._uses(identity)]
 
     # -- subjects -----------------------------------------------------------------------------------------------------
 
@@ -139,10 +93,10 @@ class Subjects(Service):
         return list(self._versions(subject, deleted=deleted))
 
     @route("GET", "/subjects/{subject}/versions/{version}", media=MEDIA)
-    def version(self, subject: str, version: str, *, deleted: bool = False) -> SubjectSchema:
+    def version(self, subject: str, version: str, *, deleted: bool = False) -> dict[str, str | int]:
         """Read one version of a subject; `latest` is the last."""
         self._require("read", subject)
-        return _subject_schema(self._version(subject, version, deleted=deleted))
+        return _written(self._version(subject, version, deleted=deleted))
 
     @route("GET", "/subjects/{subject}/versions/{version}/schema", media=MEDIA)
     def text(self, subject: str, version: str, *, deleted: bool = False) -> bytes:
@@ -180,7 +134,7 @@ class Subjects(Service):
     # -- registration -------------------------------------------------------------------------------------------------
 
     @route("POST", "/subjects/{subject}/versions", media=MEDIA, audited=False)  # by `Schemas`
-    def register(self, subject: str, body: SchemaBody) -> NewVersion:
+    def register(self, subject: str, body: SchemaBody) -> dict[str, str | int | None]:
         """Register a schema; the same one again gets the number that it has."""
         _check_subject(subject)
         body.parsed()
@@ -190,17 +144,17 @@ class Subjects(Service):
         except SchemaIncompatible as error:
             why = f"Schema being registered is incompatible with an earlier schema: {error.why}"
             raise RegistryRefusal(409, why) from error
-        return NewVersion(id=made.id, version=made.version, schema=made.text)
+        return {"id": made.id, "version": made.version, "schema": made.text}
 
     @route("POST", "/subjects/{subject}", media=MEDIA, audited=False)
-    def look_up(self, subject: str, body: SchemaBody, *, deleted: bool = False) -> SubjectSchema:
+    def look_up(self, subject: str, body: SchemaBody, *, deleted: bool = False) -> dict[str, str | int]:
         """Find the version under which a subject has a schema."""
         self._require("read", subject)
         body.parsed()
         key = canonical(body.schema)
         for found in self._versions(subject, deleted=deleted).values():
             if canonical(found.schema) == key:
-                return _subject_schema(found)
+                return _written(found)
         raise RegistryRefusal(40403, "Schema not found")
 
     @route("POST", "/compatibility/subjects/{subject}/versions/{version}", media=MEDIA, audited=False)
@@ -220,42 +174,42 @@ class Subjects(Service):
     # -- levels -------------------------------------------------------------------------------------------------------
 
     @route("GET", "/config", media=MEDIA)
-    def level(self) -> CompatibilityLevel:
+    def level(self) -> dict[str, str]:
         """Read the level of subjects that have none of their own."""
-        return CompatibilityLevel(compatibilityLevel=self._registry.level(EVERY_SUBJECT) or DEFAULT_LEVEL)
+        return {"compatibilityLevel": self._registry.level(EVERY_SUBJECT) or DEFAULT_LEVEL}
 
     @route("PUT", "/config", scope="admin:*", media=MEDIA)
-    def set_level(self, compatibility: str) -> Compatibility:
+    def set_level(self, compatibility: str) -> dict[str, str]:
         """Set the level of subjects that have none of their own."""
         self._registry.set_level(EVERY_SUBJECT, _checked_level(compatibility))
-        return Compatibility(compatibility=compatibility.upper())
+        return {"compatibility": compatibility.upper()}
 
     @route("GET", "/config/{subject}", media=MEDIA)
-    def level_of(self, subject: str, *, defaultToGlobal: bool = False) -> CompatibilityLevel:
+    def level_of(self, subject: str, *, defaultToGlobal: bool = False) -> dict[str, str]:
         """Read the level of a subject."""
         self._require("read", subject)
         own = self._registry.level(subject)
         if own is None and not defaultToGlobal:
             raise RegistryRefusal(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
-        return CompatibilityLevel(compatibilityLevel=own or self._registry.level_in_force(subject))
+        return {"compatibilityLevel": own or self._registry.level_in_force(subject)}
 
     @route("PUT", "/config/{subject}", media=MEDIA)
-    def set_level_of(self, subject: str, compatibility: str) -> Compatibility:
+    def set_level_of(self, subject: str, compatibility: str) -> dict[str, str]:
         """Set the level of a subject."""
         _check_subject(subject)
         self._require("admin", subject)
         self._registry.set_level(subject, _checked_level(compatibility))
-        return Compatibility(compatibility=compatibility.upper())
+        return {"compatibility": compatibility.upper()}
 
     @route("DELETE", "/config/{subject}", media=MEDIA)
-    def delete_level(self, subject: str) -> CompatibilityLevel:
+    def delete_level(self, subject: str) -> dict[str, str]:
         """Delete the level of a subject: it has the level of all subjects then."""
         self._require("admin", subject)
         own = self._registry.level(subject)
         if own is None:
             raise RegistryRefusal(40401, f"Subject '{subject}' not found.")
         self._registry.set_level(subject, None)
-        return CompatibilityLevel(compatibilityLevel=own)
+        return {"compatibilityLevel": own}
 
     @route("GET", "/mode", media=MEDIA)
     def mode(self) -> dict[str, str]:
@@ -313,8 +267,8 @@ class Subjects(Service):
         return {"is_compatible": not found} | ({"messages": found} if verbose else {})
 
 
-def _subject_schema(found: RegisteredSchema) -> SubjectSchema:
-    return SubjectSchema(subject=found.subject, version=found.version, id=found.id, schema=found.schema)
+def _written(found: RegisteredSchema) -> dict[str, str | int]:
+    return {"subject": found.subject, "version": found.version, "id": found.id, "schema": found.schema}
 
 
 def _check_subject(subject: str) -> None:

@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,19 +43,36 @@ class TokenInvalid(NotAllowed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
-    """A token as the log's folder keeps it: with the hash instead of the secret."""
+class TokenInfo:
+    """A token without its secret and its hash."""
 
     id: str
     name: str
     scopes: tuple[str, ...]
     created_us: int
     expires_us: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewToken(TokenInfo):
+    """A token that was just made, with its text."""
+
+    token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token(TokenInfo):
+    """A token as the log's folder keeps it: with the hash instead of the secret."""
+
     hash: str = field(repr=False)
 
     @property
     def caller(self) -> Caller:
         return Caller(name=self.name, scopes=tuple(Scope.parse(text) for text in self.scopes))
+
+    @property
+    def info(self) -> TokenInfo:
+        return TokenInfo(**{one.name: getattr(self, one.name) for one in fields(TokenInfo)})
 
 
 class Tokens:
@@ -177,24 +194,6 @@ class Tokens:
         os.replace(temporary, self._path)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenInfo:
-    """A token without its secret and its hash."""
-
-    id: str
-    name: str
-    scopes: tuple[str, ...]
-    created_us: int
-    expires_us: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewToken(TokenInfo):
-    """A token that was just made, with its text."""
-
-    token: str
-
-
 class TokenService(Service):
     """Tokens of a log, for the user of its folder. None of this is reachable over HTTP."""
 
@@ -203,31 +202,21 @@ class TokenService(Service):
         """Make a token. Its text is in the answer, and nowhere else."""
         text = self._store.create(name, scopes, seconds=seconds)
         made = next(token for token in self._store.list() if token.name == name)
-        return NewToken(token=text, **vars(_info(made)))
+        return NewToken(token=text, **vars(made.info))
 
     @route(LOCAL_ONLY, "", scope="admin:*", audited=False)
     def list(self) -> list[TokenInfo]:
         """List all tokens, oldest first."""
-        return [_info(token) for token in self._store.list()]
+        return [token.info for token in self._store.list()]
 
     @route(LOCAL_ONLY, "{name}", scope="admin:*")
     def revoke(self, name: str) -> TokenInfo:
         """Revoke a token, by its name or its id: the next request with it is refused."""
-        return _info(self._store.revoke(name))
+        return self._store.revoke(name).info
 
     @property
     def _store(self) -> Tokens:
         return Tokens(self.host.log.home, clock=self.host.log.clock)
-
-
-def _info(token: Token) -> TokenInfo:
-    return TokenInfo(
-        id=token.id,
-        name=token.name,
-        scopes=token.scopes,
-        created_us=token.created_us,
-        expires_us=token.expires_us,
-    )
 
 
 def _hash(secret: str) -> str:

@@ -11,8 +11,7 @@ import pytest
 
 from headwater.http import Address, served
 from headwater.log import Log
-from headwater.services import file_events
-from headwater.services import wait as waiting_calls
+from headwater.services import wait
 from tests.conditions import until
 
 FOR_EVER = 10_000.0
@@ -20,20 +19,19 @@ FOR_EVER = 10_000.0
 
 @pytest.fixture(autouse=True)
 def _no_waiter_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_calls, "LOOK_AGAIN_SECONDS", FOR_EVER)
-    monkeypatch.setattr(file_events, "LOOK_AGAIN_SECONDS", FOR_EVER)
+    monkeypatch.setattr(wait, "LOOK_AGAIN_SECONDS", FOR_EVER)
 
 
 def test_a_request_that_waits_is_answered_when_the_server_stops(log: Log) -> None:
     log.create("orders", "id int64")
     answers: list[httpx.Response] = []
 
-    def wait(address: str) -> None:
+    def ask(address: str) -> None:
         asked = {"topics": {"orders": {"0": 0}}, "seconds": 30}
         answers.append(httpx.post(f"{address}/api/v1/wait", json=asked, timeout=60))
 
     with served(log, Address(port=0)) as address:
-        waiting = threading.Thread(target=wait, args=[address])
+        waiting = threading.Thread(target=ask, args=[address])
         waiting.start()
         until(lambda: any(thread.name == "headwater-file-events" for thread in threading.enumerate()), "it waits")
     waiting.join(60)
@@ -41,7 +39,7 @@ def test_a_request_that_waits_is_answered_when_the_server_stops(log: Log) -> Non
 
 
 def test_the_thread_that_watches_files_ends_at_once(tmp_path: Path) -> None:
-    events = file_events.FileEvents()
+    events = wait.FileEvents()
 
     async def listen() -> None:
         with events.waiting({tmp_path: "topics"}):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, short_time
 from headwater.units import parse_seconds
@@ -22,21 +22,13 @@ def _option(*names: str, text: str, metavar: str) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, show_default=False)
 
 
-def register(app: typer.Typer) -> None:
-    alert = noun(app, "alert", "Alert rules: what must not happen for long, and who is notified.")
-    command(alert, "list", "ls")(list_rules)
-    command(alert, "set")(set_rule)
-    command(alert, "remove", "rm")(remove)
-    command(alert, "pause")(pause)
-    command(alert, "resume")(resume)
-    command(alert, "snooze")(snooze)
-    command(alert, "history")(history)
-    command(alert, "test")(test)
+COMMANDS = Noun("alert", "Alert rules: what must not happen for long, and who is notified.")
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
+@COMMANDS.command("list", "ls")
 def list_rules(session: Session) -> None:
     """List the rules and their states, as recorded by the process that evaluates them."""
     with session.services() as services:
@@ -52,6 +44,7 @@ def list_rules(session: Session) -> None:
         session.warn("no process evaluates these rules now: `headwater serve` and `headwater run` do while they run.")
 
 
+@COMMANDS.command("set")
 def set_rule(
     session: Session,
     name: Name,
@@ -100,6 +93,7 @@ def set_rule(
     session.show(rule)
 
 
+@COMMANDS.command("remove", "rm")
 def remove(session: Session, name: Name, yes: Yes = False) -> None:
     """Remove a rule; its history stays."""
     with session.services(write=True) as services:
@@ -109,6 +103,7 @@ def remove(session: Session, name: Name, yes: Yes = False) -> None:
     session.say(f"Removed rule {name!r}.")
 
 
+@COMMANDS.command("pause")
 def pause(session: Session, name: Name) -> None:
     """Do not evaluate a rule until `headwater alert resume`."""
     with session.services(write=True) as services:
@@ -116,6 +111,7 @@ def pause(session: Session, name: Name) -> None:
     session.say(f"Rule {name!r} is paused.")
 
 
+@COMMANDS.command("resume")
 def resume(session: Session, name: Name) -> None:
     """Evaluate a paused rule again."""
     with session.services(write=True) as services:
@@ -123,6 +119,7 @@ def resume(session: Session, name: Name) -> None:
     session.say(f"Rule {name!r} is evaluated again.")
 
 
+@COMMANDS.command("snooze")
 def snooze(
     session: Session,
     name: Name,
@@ -142,6 +139,7 @@ def snooze(
 # -- history and notifications ----------------------------------------------------------------------------------------
 
 
+@COMMANDS.command("history")
 def history(
     session: Session,
     name: Annotated[str | None, typer.Argument(help="Only this rule.", metavar="NAME")] = None,
@@ -165,6 +163,7 @@ def history(
         session.say("Nothing has fired yet.")
 
 
+@COMMANDS.command("test")
 def test(session: Session, name: Name) -> None:
     """Send a test notification to all receivers of a rule, and show how each delivery went."""
     with session.services(write=True) as services:

@@ -6,16 +6,14 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns
 
-
-def register(app: typer.Typer) -> None:
-    group = noun(app, "config", "The settings, and where each came from.")
-    command(group, "show")(show)
+COMMANDS = Noun("config", "The settings, and where each came from.")
 
 
+@COMMANDS.command("show")
 def show(
     session: Session,
     origin: Annotated[bool, typer.Option("--origin/--no-origin", help="Also say where each value came from.")] = True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, Topic, names_of
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.interrupts import Interrupts
 from headwater.cli.terminal.row_output import LAYOUT_HELP, Writer, writer_for
@@ -41,11 +41,10 @@ class RowOptions:
     ] = None
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "consume")(consume)
-    command(app, "tail")(tail)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("consume")
 def consume(
     session: Session,
     topic: Topic,
@@ -81,6 +80,7 @@ def consume(
             print_for_group(session, services.rows, topic, position, options, count, group)
 
 
+@COMMANDS.command("tail")
 def tail(
     session: Session,
     topic: Topic,

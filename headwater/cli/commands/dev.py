@@ -20,7 +20,7 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.commands.run import File, Master, Only, Port, chosen_file, interruptible, work
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session, refuse_server
 from headwater.config import project_file
 from headwater.errors import HeadwaterError, InUse
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "dev")(dev)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("dev")
 def dev(session: Session, file: File = None, master: Master = None, only: Only = None, port: Port = 0) -> None:
     """Run the app of a file, and reload it whenever the file is saved.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.progress import progress_bar
 from headwater.cli.terminal.tables import columns, counted, short_time
@@ -28,12 +28,7 @@ _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?:/\s*(?P<unit>s|min|h))?")
 _PER_SECOND = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def register(app: typer.Typer) -> None:
-    group = noun(app, "dlq", "Dead letters: look at rows that failed, and redrive them.")
-    command(group, "list", "ls")(list_reasons)
-    command(group, "show")(show)
-    command(group, "redrive")(redrive)
-    command(group, "park")(park)
+COMMANDS = Noun("dlq", "Dead letters: look at rows that failed, and redrive them.")
 
 
 # -- which dead letters a command is about ----------------------------------------------------------------------------
@@ -131,6 +126,7 @@ def parse_rate(text: str) -> float:
 # -- list and show ----------------------------------------------------------------------------------------------------
 
 
+@COMMANDS.command("list", "ls")
 def list_reasons(
     session: Session,
     topic: Annotated[str | None, typer.Argument(help="Only this topic.", metavar="TOPIC")] = None,
@@ -158,6 +154,7 @@ def list_reasons(
         session.say("There are no dead letters.")
 
 
+@COMMANDS.command("show")
 def show(
     session: Session,
     topic: DeadLetterTopic,
@@ -226,6 +223,7 @@ def _printable(text: str) -> str:
 # -- redrive and park -------------------------------------------------------------------------------------------------
 
 
+@COMMANDS.command("redrive")
 def redrive(
     session: Session,
     topic: DeadLetterTopic,
@@ -277,6 +275,7 @@ def redrive(
         raise typer.Exit(1)
 
 
+@COMMANDS.command("park")
 def park(
     session: Session,
     topic: DeadLetterTopic,

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from typing import Literal
 import typer
 
 import headwater
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import counted
 from headwater.errors import HeadwaterError
@@ -31,21 +31,41 @@ INOTIFY_MIN = 128
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 
 
-@dataclass(frozen=True, kw_only=True)
+Status = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True)
 class Check:
     """The result of one check."""
 
     check: str
-    status: Literal["ok", "warning", "error"]
     found: str
+    status: Status = "ok"
     remedy: str = ""
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "doctor")(doctor)
-    command(app, "version")(show_version)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("doctor")
+def doctor(session: Session) -> None:
+    """Check this machine and this log. Ends with 1 if a check finds an error."""
+    checks = list(_checks(session))
+    width = max(len(one.check) for one in checks)
+    lines = []
+    for one in checks:
+        sign, style = _SIGNS[one.status]
+        lines.append(f"{session.paint(sign, style)} {one.check:<{width}}  {one.found}")
+        lines += [f"  {'':<{width}}  {session.paint(one.remedy, 'dim')}"] if one.remedy else []
+    healthy = all(one.status != "error" for one in checks)
+    names = ("check", "status", "found", "remedy")
+    records = [{name: getattr(one, name) for name in names} for one in checks]
+    session.show({"ok": healthy, "checks": records}, lines)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+@COMMANDS.command("version")
 def show_version(session: Session) -> None:
     """Show the version of Headwater, of Python and of pyarrow."""
     try:
@@ -59,21 +79,6 @@ def show_version(session: Session) -> None:
         "platform": f"{platform.system()} {platform.machine()}",
     }
     session.show(record, [f"headwater {record['headwater']}"])
-
-
-def doctor(session: Session) -> None:
-    """Check this machine and this log. Ends with 1 if a check finds an error."""
-    checks = list(_checks(session))
-    width = max(len(one.check) for one in checks)
-    lines = []
-    for one in checks:
-        sign, style = _SIGNS[one.status]
-        lines.append(f"{session.paint(sign, style)} {one.check:<{width}}  {one.found}")
-        lines += [f"  {'':<{width}}  {session.paint(one.remedy, 'dim')}"] if one.remedy else []
-    healthy = all(one.status != "error" for one in checks)
-    session.show({"ok": healthy, "checks": [asdict(one) for one in checks]}, lines)
-    if not healthy:
-        raise typer.Exit(1)
 
 
 def _checks(session: Session) -> Iterator[Check]:
@@ -91,8 +96,7 @@ def _checks(session: Session) -> Iterator[Check]:
 
 
 def check_python() -> Check:
-    found = f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})"
-    return Check(check="Python", status="ok", found=found)
+    return Check("Python", f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})")
 
 
 def check_pyarrow() -> Check:
@@ -100,65 +104,58 @@ def check_pyarrow() -> Check:
         import pyarrow
     except ImportError as error:
         remedy = "Install it again: `pip install --force-reinstall pyarrow`."
-        return Check(check="pyarrow", status="error", found=str(error), remedy=remedy)
-    return Check(check="pyarrow", status="ok", found=str(pyarrow.__version__))
+        return Check("pyarrow", str(error), "error", remedy)
+    return Check("pyarrow", str(pyarrow.__version__))
 
 
 def check_java() -> Check:
     """Report the Java that is installed. Only Spark needs it, so its absence is no error."""
     java = shutil.which("java")
     if java is None:
-        return Check(check="Java", status="ok", found="none (not needed for the log)")
+        return Check("Java", "none (not needed for the log)")
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(check="Java", status="ok", found=f"{java} does not answer ({error}); not needed for the log")
-    first = next(iter((done.stderr or done.stdout).splitlines()), java)
-    return Check(check="Java", status="ok", found=first)
+        return Check("Java", f"{java} does not answer ({error}); not needed for the log")
+    return Check("Java", next(iter((done.stderr or done.stdout).splitlines()), java))
 
 
 def check_log(session: Session) -> Check:
     """Open the log and describe each topic. No rows are read, so this is quick."""
     path = session.config.log
     if not session.is_remote and not Path(path, "headwater.json").exists():
-        return Check(
-            check="Log", status="ok", found=f"none yet at {path}", remedy="`headwater topic create NAME` makes it."
-        )
+        return Check("Log", f"none yet at {path}", remedy="`headwater topic create NAME` makes it.")
     try:
         with session.log() as log:
             found = [log.describe(name) for name in log.topics(internal=True)]
             waiting = len(log.prepared())
     except (HeadwaterError, OSError, ValueError) as error:
         remedy = "" if session.is_remote else "`headwater log verify` says more."
-        return Check(check="Log", status="error", found=str(error), remedy=remedy)
+        return Check("Log", str(error), "error", remedy)
     own = [one for one in found if not one.topic.name.startswith("__")]
-    text = f"{path}: {counted(len(own), 'topic')}, {counted(sum(one.rows for one in own), 'row')}, {format_bytes(sum(one.bytes for one in found))}"
+    rows, size = counted(sum(one.rows for one in own), "row"), format_bytes(sum(one.bytes for one in found))
+    text = f"{path}: {counted(len(own), 'topic')}, {rows}, {size}"
     if waiting:
         remedy = "Commit or roll them back by their ids: `Log.prepared()` lists them."
-        return Check(check="Log", status="warning", found=f"{text}, {waiting} transactions prepared", remedy=remedy)
-    return Check(check="Log", status="ok", found=text)
+        return Check("Log", f"{text}, {waiting} transactions prepared", "warning", remedy)
+    return Check("Log", text)
 
 
 def check_writable(folder: Path) -> Check:
     nearest = _nearest(folder)
     if os.access(nearest, os.W_OK | os.X_OK):
-        return Check(check="Folder", status="ok", found=f"{nearest} can be written")
+        return Check("Folder", f"{nearest} can be written")
     remedy = "Run it as a user with permission, change the permissions, or choose another folder with `--log`."
-    return Check(check="Folder", status="error", found=f"{nearest} cannot be written by this user", remedy=remedy)
+    return Check("Folder", f"{nearest} cannot be written by this user", "error", remedy)
 
 
 def check_disk(folder: Path) -> Check:
     usage = shutil.disk_usage(_nearest(folder))
     found = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)}"
-    remedy = "Free some space, or give topics a retention."
-    if usage.free < 100 * MIB:
-        return Check(check="Disk", status="error", found=found, remedy=remedy)
-    return Check(
-        check="Disk",
-        status="warning" if usage.free < GIB else "ok",
-        found=found,
-        remedy=remedy if usage.free < GIB else "",
-    )
+    if usage.free >= GIB:
+        return Check("Disk", found)
+    status: Status = "error" if usage.free < 100 * MIB else "warning"
+    return Check("Disk", found, status, "Free some space, or give topics a retention.")
 
 
 def check_file_system(folder: Path) -> Check:
@@ -167,11 +164,11 @@ def check_file_system(folder: Path) -> Check:
         remedy = (
             "Put the log on a local disk: file locks may not hold between machines, so several of them could damage it."
         )
-        return Check(check="File system", status="warning", found=f"{kind} (shared over a network)", remedy=remedy)
+        return Check("File system", f"{kind} (shared over a network)", "warning", remedy)
     if kind == "tmpfs":
         remedy = "Put the log on a disk, so that it survives a restart of the machine."
-        return Check(check="File system", status="warning", found="tmpfs (in memory)", remedy=remedy)
-    return Check(check="File system", status="ok", found=kind or "unknown")
+        return Check("File system", "tmpfs (in memory)", "warning", remedy)
+    return Check("File system", kind or "unknown")
 
 
 def file_system_of(path: Path, mounts: str) -> str:
@@ -194,12 +191,12 @@ def check_open_files() -> Check:
     try:
         import resource
     except ImportError:
-        return Check(check="Open files", status="ok", found="no limit known")
+        return Check("Open files", "no limit known")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < OPEN_FILES_MIN:
         remedy = f"Raise it with `ulimit -n {min(hard, 65_536)}`, or lower `open_partitions_max`."
-        return Check(check="Open files", status="warning", found=f"at most {soft}", remedy=remedy)
-    return Check(check="Open files", status="ok", found=f"at most {soft:,}")
+        return Check("Open files", f"at most {soft}", "warning", remedy)
+    return Check("Open files", f"at most {soft:,}")
 
 
 def check_inotify() -> Check:
@@ -207,11 +204,11 @@ def check_inotify() -> Check:
     try:
         limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     except (OSError, ValueError):
-        return Check(check="Wake-up", status="ok", found="by polling: this system has no inotify")
+        return Check("Wake-up", "by polling: this system has no inotify")
     if limit < INOTIFY_MIN:
         remedy = "Raise it with `sysctl fs.inotify.max_user_instances=512`: readers beyond it poll, which costs time."
-        return Check(check="Wake-up", status="warning", found=f"inotify, at most {limit} readers", remedy=remedy)
-    return Check(check="Wake-up", status="ok", found=f"inotify, up to {limit} readers")
+        return Check("Wake-up", f"inotify, at most {limit} readers", "warning", remedy)
+    return Check("Wake-up", f"inotify, up to {limit} readers")
 
 
 def _nearest(path: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import POSITION_HELP, DryRun, Group, Yes
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Record, Session
 from headwater.cli.terminal.tables import Column, columns, counted
 from headwater.units import format_seconds
@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 1.0
 
 
-def register(app: typer.Typer) -> None:
-    group = noun(app, "group", "Consumer groups: members, lag, and where they go on.")
-    command(group, "list", "ls")(list_groups)
-    command(group, "describe", "info")(describe)
-    command(group, "lag")(lag)
-    command(group, "seek")(seek)
-    command(group, "delete", "rm")(delete)
+COMMANDS = Noun("group", "Consumer groups: members, lag, and where they go on.")
 
 
+@COMMANDS.command("list", "ls")
 def list_groups(session: Session) -> None:
     """List the groups, with their members and their lag."""
     with session.services() as services:
@@ -44,6 +39,7 @@ def list_groups(session: Session) -> None:
         )
 
 
+@COMMANDS.command("describe", "info")
 def describe(session: Session, group: Group) -> None:
     """Show one group: its members and its partitions."""
     with session.services() as services:
@@ -65,6 +61,7 @@ def describe(session: Session, group: Group) -> None:
     session.show(found, lines)
 
 
+@COMMANDS.command("lag")
 def lag(
     session: Session,
     group: Annotated[str | None, typer.Argument(help="Only this group.", metavar="GROUP")] = None,
@@ -86,6 +83,7 @@ def lag(
         session.say("No group has read anything yet.")
 
 
+@COMMANDS.command("seek")
 def seek(
     session: Session,
     group: Group,
@@ -124,6 +122,7 @@ def seek(
     session.say(f"Group {group!r} {effect_of(steps)}." + (" Nothing was changed." if dry_run else ""))
 
 
+@COMMANDS.command("delete", "rm")
 def delete(session: Session, group: Group, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Delete a group that has no live members.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.errors import InUse
 
@@ -41,10 +41,10 @@ Name = Annotated[
 _INSTEAD = "Choose another name, or an empty folder. Nothing was written"
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "init")(init)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("init")
 def init(session: Session, name: Name) -> None:
     """Write a new project: a pipeline, its settings, its test and a README.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes, known_topics
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Record, Session
 from headwater.cli.terminal.progress import progress_bar
 from headwater.cli.terminal.tables import Column, columns, counted
@@ -22,13 +22,10 @@ OneTopic = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    group = noun(app, "log", "Verify, repair and compact the log's files.")
-    command(group, "verify")(verify)
-    command(group, "repair")(repair)
-    command(group, "compact")(compact)
+COMMANDS = Noun("log", "Verify, repair and compact the log's files.")
 
 
+@COMMANDS.command("verify")
 def verify(session: Session, topic: OneTopic = None) -> None:
     """Read and check every frame.
 
@@ -44,6 +41,7 @@ def verify(session: Session, topic: OneTopic = None) -> None:
         raise typer.Exit(1)
 
 
+@COMMANDS.command("repair")
 def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Repair damaged files.
 
@@ -68,6 +66,7 @@ def repair(session: Session, topic: OneTopic = None, yes: Yes = False, dry_run: 
     session.say(_looked_at(report) if report.ok else "Would be repaired." if dry_run else "Repaired.")
 
 
+@COMMANDS.command("compact")
 def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -> None:
     """Run the maintenance of a topic now instead of after appends.
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli.arguments import Topic, names_of
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.progress import Progress, progress_bar
+from headwater.cli.terminal.progress import progress_bar
 from headwater.cli.terminal.row_input import (
     INFERRED_ROWS_MAX,
     BadLine,
@@ -35,16 +35,16 @@ from headwater.units import format_seconds
 
 if TYPE_CHECKING:
     import headwater.log as hw
-    from headwater.log import Log
     from headwater.services.rows import Rows
+    from headwater.services.topics import Topics
 
 _NAMES = {"json": "JSON", "csv": "CSV", "parquet": "Parquet", "lines": "text"}
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "produce")(produce)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("produce")
 def produce(
     session: Session,
     topic: Topic,
@@ -86,6 +86,8 @@ def produce(
     durable as the topic promises, and their offsets are printed. A line that does not fit is reported and stops the
     command; the lines before it are appended.
     """
+    from headwater.schema import format_schema
+
     if on_error not in ("stop", "skip"):
         raise ArgumentInvalid(name="--on-error", value=on_error, expected="stop or skip")
     if rate is not None and rate <= 0:
@@ -94,9 +96,90 @@ def produce(
     if file is not None and not file.exists():
         raise FileNotFoundError(2, "No such file", str(file))
     with session.services(create=create, write=True) as services:
-        job = _Job(session, services.rows.log, topic, file=file, format_=format_, no_header=no_header)
-        job.prepare(create=create, key_columns=key_columns, partitions=partitions)
-        job.run(_Target(services.rows, topic, headers, partition, key), rate=rate, skip=on_error == "skip")
+        source = _Source(services.topics, topic, file, format_, no_header=no_header)
+        if source.topic is None and not create:
+            services.topics.get(topic)  # raises, with a similar name
+        if file is None and sys.stdin.isatty():
+            session.say(f"Type rows as {_NAMES[source.format]}, one per line; Ctrl-D ends.")
+        if source.topic is None:
+            made = source.create(key_columns, partitions)
+            origin = "" if made.schemaless else ", as the first rows suggest"
+            columns, count = format_schema(made.schema), counted(made.partitions, "partition")
+            session.say(f"Made topic {topic!r} ({columns}; {count}){origin}.")
+        target = _Target(services.rows, topic, headers, partition, key)
+        _Production(session, source, target, rate=rate, skip=on_error == "skip").run()
+
+
+class _Source:
+    """The input: its format, its blocks, and the topic that they are for; None if it does not exist yet."""
+
+    def __init__(self, topics: Topics, name: str, file: Path | None, format_: str | None, *, no_header: bool) -> None:
+        self._topics = topics
+        self.name = name
+        self.topic = topics.get(name) if name in topics.names(name) else None
+        self.file = file
+        self._no_header = no_header
+        schemaless = self.topic.schemaless if self.topic is not None else format_ == "lines"
+        self.format = choose_format(format_, file, schemaless=schemaless)
+        self.blocks = self._read()
+
+    def create(self, key_columns: str | None, partitions: int | None) -> hw.Topic:
+        """Make the topic, with the schema of the first rows."""
+        from headwater.services.topics import TopicSettings
+
+        schema = None
+        if self.format != "lines":
+            first = next((block for block in self.blocks if len(block.rows)), None)
+            if first is None:
+                raise ArgumentInvalid(name="--create", value="no rows", expected="at least one row for the schema")
+            if self.format == "parquet":
+                schema = first.rows.schema  # type: ignore[union-attr]  # a batch
+            else:
+                schema = infer_schema(first.rows[:INFERRED_ROWS_MAX], texts_only=self.format == "csv")
+            self.blocks = itertools.chain([first], self.blocks)
+        self.topic = self._topics.create(
+            self.name, schema, TopicSettings(key=names_of(key_columns), partitions=partitions)
+        )
+        return self.topic
+
+    def fitted(self) -> Iterator[Block]:
+        """The blocks, with the cells of a CSV file converted to the types of their columns."""
+        assert self.topic is not None
+        if self.format != "csv":
+            yield from self.blocks
+            return
+        readers = {column.name: reader_of(column) for column in self.topic.schema}
+        for block in self.blocks:
+            fitted = Block(rows=[], numbers=[], bad=list(block.bad), bytes=block.bytes)
+            for number, row in zip(block.numbers, block.rows, strict=True):
+                values: dict[str, Any] = {}
+                try:
+                    for name, text in row.items():
+                        values[name] = readers.get(name, str)(text)
+                except ValueError as error:
+                    fitted.bad.append(BadLine(number=number, why=f"column {name!r}: {error}"))
+                    continue
+                fitted.rows.append(values)
+                fitted.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
+            yield fitted
+
+    def _read(self) -> Iterator[Block]:
+        if self.format == "parquet":
+            return parquet_blocks(sys.stdin.buffer if self.file is None else self.file)
+        pieces = blocks_of_bytes(sys.stdin.fileno()) if self.file is None else blocks_of_file(self.file)
+        if self.format == "lines":
+            return line_blocks(pieces)
+        if self.format == "csv":
+            return csv_blocks(pieces, self.topic.schema.names if self._no_header and self.topic is not None else None)
+        from headwater.schema import encodings, parse_schema
+
+        # Without a topic no column is known to hold bytes or decimals, so any schema without them will do.
+        schema = parse_schema("value string") if self.topic is None else self.topic.schema
+
+        def decode(lines: list[bytes]) -> list[dict[str, Any]]:
+            return [row for rows in encodings.json.decode_lines(lines, schema, topic=self.name) for row in rows]
+
+        return json_blocks(pieces, decode)
 
 
 class _Target:
@@ -132,205 +215,88 @@ class _Target:
         try:
             return name, reader_of(self._topic.schema.field(name))(text)
         except ValueError as error:
-            raise ArgumentInvalid(
-                name="--key", value=text, expected=f"a value for column {name!r} ({error})"
-            ) from error
+            expected = f"a value for column {name!r} ({error})"
+            raise ArgumentInvalid(name="--key", value=text, expected=expected) from error
 
 
-class _Job:
-    """One run of `produce`: its input and its progress."""
+class _Production:
+    """One run of `produce`."""
 
-    def __init__(
-        self, session: Session, log: Log, topic: str, *, file: Path | None, format_: str | None, no_header: bool
-    ) -> None:
-        self._session = session
-        self._log = log
-        self._name = topic
-        self._file = file
-        self._format_given = format_
-        self._no_header = no_header
+    def __init__(self, session: Session, source: _Source, target: _Target, *, rate: float | None, skip: bool) -> None:
+        self._session, self._source, self._target = session, source, target
+        self._rate, self._skip = rate, skip
         self._skipped: list[BadLine] = []
         self._count_skipped = 0
-        self._bytes_done = 0
         self._started = time.monotonic()
 
-    # -- before the first row -----------------------------------------------------------------------------------------
-
-    def prepare(self, *, create: bool, key_columns: str | None, partitions: int | None) -> None:
-        """Open the input, and make the topic if `--create` was given and it does not exist."""
-        existing = self._existing()
-        if existing is None and not create:
-            self._log.topic(self._name)  # raises, with a similar name
-        schemaless = existing.schemaless if existing is not None else self._format_given == "lines"
-        self._format = choose_format(self._format_given, self._file, schemaless=schemaless)
-        if self._file is None and sys.stdin.isatty():
-            self._session.say(f"Type rows as {_NAMES[self._format]}, one per line; Ctrl-D ends.")
-        if existing is None:
-            self._create(key_columns, partitions)
-        else:
-            self._blocks = self._read(existing)
-
-    def _existing(self) -> hw.Topic | None:
-        return self._log.topic(self._name) if self._name in self._log.topics(self._name) else None
-
-    def _create(self, key_columns: str | None, partitions: int | None) -> None:
-        # Any: arguments of `create`, each of its own type.
-        more: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
-        if key_columns is not None:
-            more["key"] = names_of(key_columns)
-        if self._format == "lines":
-            made = self._log.create(self._name, **more)
-            self._blocks = self._read(made)
-        else:
-            raw = self._read(None)
-            first = next((block for block in raw if len(block.rows)), None)
-            if first is None:
-                raise ArgumentInvalid(
-                    name="--create", value="no rows", expected="at least one row to see the columns of"
-                )
-            schema = self._schema_of(first)
-            made = self._log.create(self._name, schema, **more)
-            self._blocks = self._fitted(itertools.chain([first], raw), made)
-        self._tell_created(made)
-
-    def _schema_of(self, block: Block) -> Any:
-        if self._format == "parquet":
-            return block.rows.schema  # type: ignore[union-attr]  # a batch
-        return infer_schema(block.rows[:INFERRED_ROWS_MAX], texts_only=self._format == "csv")
-
-    def _tell_created(self, made: hw.Topic) -> None:
-        from headwater.schema import format_schema
-
-        count = counted(made.partitions, "partition")
-        origin = "" if made.schemaless else ", as the first rows suggest"
-        self._session.say(f"Made topic {self._name!r} ({format_schema(made.schema)}; {count}){origin}.")
-
-    # -- rows ---------------------------------------------------------------------------------------------------------
-
-    def _read(self, topic: hw.Topic | None) -> Iterator[Block]:
-        """The blocks of the input; without a topic, cells of a CSV file are not converted yet."""
-        if self._format == "parquet":
-            return parquet_blocks(sys.stdin.buffer if self._file is None else self._file)
-        pieces = blocks_of_bytes(sys.stdin.fileno()) if self._file is None else blocks_of_file(self._file)
-        if self._format == "lines":
-            return line_blocks(pieces)
-        if self._format == "json":
-            return json_blocks(pieces, self._decode(topic))
-        names = topic.schema.names if self._no_header and topic is not None else None
-        cells = csv_blocks(pieces, names)
-        return cells if topic is None else self._fitted(cells, topic)
-
-    def _decode(self, topic: hw.Topic | None) -> Any:
-        from headwater.schema import encodings, parse_schema
-
-        # Without a topic no column is known to hold bytes or decimals, so any schema without them will do.
-        schema = parse_schema("value string") if topic is None else topic.schema
-        name = self._name
-
-        def decode(lines: list[bytes]) -> list[dict[str, Any]]:
-            return [row for rows in encodings.json.decode_lines(lines, schema, topic=name) for row in rows]
-
-        return decode
-
-    def _fitted(self, blocks: Iterable[Block], topic: hw.Topic) -> Iterator[Block]:
-        """Convert the cells of a CSV file to the types of their columns."""
-        if self._format != "csv":
-            yield from blocks
-            return
-        readers = {column.name: reader_of(column) for column in topic.schema}
-        for block in blocks:
-            fitted = Block(rows=[], numbers=[], bad=list(block.bad), bytes=block.bytes)
-            for number, row in zip(block.numbers, block.rows, strict=True):
-                values: dict[str, Any] = {}
-                try:
-                    for name, text in row.items():
-                        values[name] = readers.get(name, str)(text)
-                except ValueError as error:
-                    fitted.bad.append(BadLine(number=number, why=f"column {name!r}: {error}"))
-                    continue
-                fitted.rows.append(values)
-                fitted.numbers.append(number)  # type: ignore[union-attr]  # a list, made above
-            yield fitted
-
-    def run(self, target: _Target, *, rate: float | None, skip: bool) -> None:
-        total = self._file.stat().st_size if self._file is not None else None
+    def run(self) -> None:
+        total = self._source.file.stat().st_size if self._source.file is not None else None
+        done = 0
         try:
-            with progress_bar(self._session, f"produce {self._name}", total=total) as progress:
-                for block in self._blocks:
-                    self._take(block, target, progress, total, rate=rate, skip=skip)
+            with progress_bar(self._session, f"produce {self._source.name}", total=total) as progress:
+                for block in self._source.fitted():
+                    for share in self._take(block):
+                        progress(done + int(block.bytes * share), total, f"{self._target.count:,} rows")
+                    done += block.bytes
         finally:
-            self._conclude(target)
+            self._conclude()
 
-    def _take(
-        self,
-        block: Block,
-        target: _Target,
-        progress: Progress,
-        total: int | None,
-        *,
-        rate: float | None,
-        skip: bool,
-    ) -> None:
+    def _take(self, block: Block) -> Iterator[float]:
+        """Append a block, and yield which share of it is done after each step."""
         rows, numbers = block.rows, block.numbers
         first_bad = min((bad.number for bad in block.bad), default=None)
-        if first_bad is not None and not skip:
+        if first_bad is not None and not self._skip:
             stop = sum(1 for number in numbers if number < first_bad)
             rows, numbers = rows[:stop], numbers[:stop]
-        step = len(rows) if rate is None else max(1, int(rate / 20))
+        step = len(rows) if self._rate is None else max(1, int(self._rate / 20))
         for start in range(0, len(rows), step or 1):
-            self._append(rows[start : start + step], numbers[start : start + step], target, skip=skip)
-            part = block.bytes * min(start + step, len(rows)) // max(1, len(rows))
-            progress(self._bytes_done + part, total, f"{target.count:,} rows")
-            if rate is not None:
-                time.sleep(max(0.0, self._started + target.count / rate - time.monotonic()))
+            self._append(rows[start : start + step], numbers[start : start + step])
+            yield min(start + step, len(rows)) / len(rows)
+            if self._rate is not None:
+                time.sleep(max(0.0, self._started + self._target.count / self._rate - time.monotonic()))
         for bad in block.bad:
-            self._refuse(bad, skip=skip)
-        self._bytes_done += block.bytes
+            self._refuse(bad)
 
-    def _append(self, rows: Any, numbers: Any, target: _Target, *, skip: bool) -> None:
+    def _append(self, rows: Any, numbers: Any) -> None:
         while len(rows):
             try:
-                target.append(rows)
+                self._target.append(rows)
                 return
             except RowInvalid as error:
                 # The rows before this one fit in this column, but perhaps not in another: append them first.
-                self._append(rows[: error.row], numbers[: error.row], target, skip=skip)
-                why = f"column {error.column!r} {error.why}"
-                self._refuse(BadLine(number=numbers[error.row], why=why), skip=skip)
+                self._append(rows[: error.row], numbers[: error.row])
+                self._refuse(BadLine(number=numbers[error.row], why=f"column {error.column!r} {error.why}"))
                 rows, numbers = rows[error.row + 1 :], numbers[error.row + 1 :]
 
-    def _refuse(self, bad: BadLine, *, skip: bool) -> None:
-        if not skip:
-            unit = "row" if self._format == "parquet" else "line"
-            encoding = f"{_NAMES[self._format]} for topic {self._name!r}"
+    def _refuse(self, bad: BadLine) -> None:
+        if not self._skip:
+            unit = "row" if self._source.format == "parquet" else "line"
+            encoding = f"{_NAMES[self._source.format]} for topic {self._source.name!r}"
             raise EncodingInvalid(encoding=encoding, position=f"{unit} {bad.number}", why=bad.why)
         self._count_skipped += 1
         if len(self._skipped) < 3:
             self._skipped.append(bad)
 
-    # -- after the last row -------------------------------------------------------------------------------------------
-
-    def _conclude(self, target: _Target) -> None:
-        session = self._session
+    def _conclude(self) -> None:
+        session, target, topic = self._session, self._target, self._source.name
         for bad in sorted(self._skipped, key=lambda bad: bad.number):
             session.warn(f"line {bad.number} was skipped: {bad.why}")
         if self._count_skipped > len(self._skipped):
             session.warn(f"{self._count_skipped:,} lines were skipped in all.")
         ranges = sorted(target.ranges.items())
         record = {
-            "topic": self._name,
+            "topic": topic,
             "rows": target.count,
             "skipped": self._count_skipped,
             "ranges": [{"partition": one, "offset_start": start, "offset_next": stop} for one, (start, stop) in ranges],
         }
-        session.show(record, [_place(self._name, one, start, stop) for one, (start, stop) in ranges])
+        lines = [
+            f"{topic}[{one}]@{start}" + ("" if stop == start + 1 else f"..{stop - 1}") for one, (start, stop) in ranges
+        ]
+        session.show(record, lines)
         if target.count != 1:
             took = format_seconds(round(time.monotonic() - self._started, 3))
-            session.say(f"Appended {counted(target.count, 'row')} to {self._name!r} in {took}.")
-
-
-def _place(topic: str, partition: int, start: int, stop: int) -> str:
-    return f"{topic}[{partition}]@{start}" + ("" if stop == start + 1 else f"..{stop - 1}")
+            session.say(f"Appended {counted(target.count, 'row')} to {topic!r} in {took}.")
 
 
 def _headers(given: list[str]) -> dict[str, str] | None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.arguments import AppName
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.query_table import table_of
-from headwater.cli.terminal.results import show_result
+from headwater.cli.terminal.row_output import show_result
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
@@ -22,18 +22,11 @@ ROWS_MAX = 10_000
 Name = Annotated[str, typer.Argument(help="Name of the query.", metavar="QUERY")]
 
 
-def register(app: typer.Typer) -> None:
-    query = noun(app, "query", "The queries of a running app.")
-    command(query, "list", "ls")(list_queries)
-    command(query, "status")(status)
-    command(query, "stop")(stop)
-    command(query, "restart")(restart)
-    command(query, "explain")(explain)
-    command(query, "graph")(graph)
-    command(app, "replay")(replay)
-    command(app, "ask")(ask)
+COMMANDS = Noun("query", "The queries of a running app.")
+ROOT = Noun()
 
 
+@COMMANDS.command("list", "ls")
 def list_queries(session: Session, app: AppName = None) -> None:
     """List the queries with their state, rate, lag, watermark and errors."""
     with session.services() as services:
@@ -48,6 +41,7 @@ def list_queries(session: Session, app: AppName = None) -> None:
         session.say(f"App {name!r} runs, but does not answer: its queries are not in this list.")
 
 
+@COMMANDS.command("status")
 def status(session: Session, query: Name, app: AppName = None) -> None:
     """Show everything that is known of a query."""
     from headwater.services.json_form import to_json
@@ -58,6 +52,7 @@ def status(session: Session, query: Name, app: AppName = None) -> None:
         session.show(one, [f"{name + ':':<17} {_cell(value)}" for name, value in one.items()])
 
 
+@COMMANDS.command("stop")
 def stop(session: Session, query: Name, app: AppName = None) -> None:
     """Stop a query between two batches; it stays stopped until it is restarted."""
     with session.services() as services:
@@ -65,6 +60,7 @@ def stop(session: Session, query: Name, app: AppName = None) -> None:
     session.say(f"{query} is stopped. `headwater query restart {query}` starts it again.")
 
 
+@COMMANDS.command("restart")
 def restart(session: Session, query: Name, app: AppName = None) -> None:
     """Stop a query if it runs, and start it from its checkpoint."""
     with session.services() as services:
@@ -72,6 +68,7 @@ def restart(session: Session, query: Name, app: AppName = None) -> None:
     session.say(f"{query} starts again from its checkpoint.")
 
 
+@COMMANDS.command("explain")
 def explain(session: Session, query: Name, app: AppName = None) -> None:
     """Show Spark's plan of a query's last batch."""
     with session.services() as services:
@@ -79,6 +76,7 @@ def explain(session: Session, query: Name, app: AppName = None) -> None:
     session.show(answer, answer.plan.splitlines())
 
 
+@COMMANDS.command("graph")
 def graph(
     session: Session,
     app: AppName = None,
@@ -110,6 +108,7 @@ def graph(
         raise ArgumentInvalid(name="--to", value=str(to), expected="a name that ends in .svg")
 
 
+@ROOT.command("replay")
 def replay(
     session: Session,
     query: Name,
@@ -144,6 +143,7 @@ def replay(
     session.show(answer, _comparison_lines(answer))
 
 
+@ROOT.command("ask")
 def ask(
     session: Session,
     query: Name,

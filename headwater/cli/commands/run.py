@@ -15,7 +15,7 @@ import typer
 
 from headwater.cli import let_pandas_in
 from headwater.cli.arguments import StatementBounds
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session, refuse_server
 from headwater.cli.terminal.interrupts import on_interrupt
 
@@ -40,10 +40,10 @@ Only = Annotated[
 Port = Annotated[int, typer.Option("--port", help="Port of the server; 0 takes a free one.", min=0, max=65535)]
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "run")(run)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("run")
 def run(
     session: Session,
     bounds: StatementBounds,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import Topic
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.errors import ArgumentInvalid, SchemaInvalid
 
@@ -22,13 +22,10 @@ _FORMS = ("text", "json", "avro")
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red")}
 
 
-def register(app: typer.Typer) -> None:
-    group = noun(app, "schema", "The schema of a topic: show, check a new one, and compare versions.")
-    command(group, "show")(show)
-    command(group, "check")(check)
-    command(group, "diff")(diff)
+COMMANDS = Noun("schema", "The schema of a topic: show, check a new one, and compare versions.")
 
 
+@COMMANDS.command("show")
 def show(
     session: Session,
     topic: Topic,
@@ -51,6 +48,7 @@ def show(
         session.show({"topic": topic, "version": number, **schema_to_json(schema)}, [format_schema(schema)])
 
 
+@COMMANDS.command("check")
 def check(
     session: Session,
     topic: Topic,
@@ -79,6 +77,7 @@ def check(
     session.say("The topic can take this schema." if changes else "The topic has this schema already.")
 
 
+@COMMANDS.command("diff")
 def diff(
     session: Session,
     topic: Topic,

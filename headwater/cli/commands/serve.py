@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import StatementBounds
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.optional import require
 from headwater.units import parse_bytes
@@ -26,10 +26,10 @@ AllowHost = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "serve")(serve)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("serve")
 def serve(
     session: Session,
     bounds: StatementBounds,

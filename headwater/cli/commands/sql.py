@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import AppName
-from headwater.cli.declaration import command
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.results import show_result
+from headwater.cli.terminal.row_output import show_result
 from headwater.cli.terminal.streams import reader_is_gone
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ WATCH_SECONDS_MIN = 0.5
 WATCH_SECONDS_MAX = 5.0
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "sql")(sql)
+COMMANDS = Noun()
 
 
+@COMMANDS.command("sql")
 def sql(
     session: Session,
     statement: Statement,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import DryRun, Yes
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import Column, columns, counted, iso_time
 from headwater.units import format_bytes
@@ -19,13 +19,10 @@ Operator = Annotated[str, typer.Argument(help="The operator's name.", metavar="O
 STATE = Path(".headwater/state")
 
 
-def register(app: typer.Typer) -> None:
-    state = noun(app, "state", "The state of the operators of streaming queries.")
-    command(state, "list", "ls")(list_states)
-    command(state, "show")(show)
-    command(state, "rescale")(rescale)
+COMMANDS = Noun("state", "The state of the operators of streaming queries.")
 
 
+@COMMANDS.command("list", "ls")
 def list_states(session: Session, folder: Folder = STATE) -> None:
     """List the state of all operators, by partition."""
     from headwater.engine.state_maintenance import states
@@ -64,6 +61,7 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
         session.say(f"No query has any state in {folder}. Give another folder with `--state`.")
 
 
+@COMMANDS.command("show")
 def show(
     session: Session,
     query: Query,
@@ -82,6 +80,7 @@ def show(
         session.say(f"{limit} of {counted(table.num_rows, 'row')}; `-n` shows more.")
 
 
+@COMMANDS.command("rescale")
 def rescale(
     session: Session,
     query: Query,

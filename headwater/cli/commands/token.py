@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.arguments import Yes
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, short_time
 from headwater.units import parse_seconds
@@ -15,13 +15,10 @@ from headwater.units import parse_seconds
 Name = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
 
 
-def register(app: typer.Typer) -> None:
-    token = noun(app, "token", "Tokens: who may use the log's server, and for what.")
-    command(token, "create")(create)
-    command(token, "list", "ls")(list_tokens)
-    command(token, "revoke", "rm")(revoke)
+COMMANDS = Noun("token", "Tokens: who may use the log's server, and for what.")
 
 
+@COMMANDS.command("create")
 def create(
     session: Session,
     name: Name,
@@ -47,6 +44,7 @@ def create(
     session.say(f"Token {name!r} may {', '.join(made.scopes)}. Keep it safe: it is not shown again.")
 
 
+@COMMANDS.command("list", "ls")
 def list_tokens(session: Session) -> None:
     """List the tokens, without their secrets."""
     with session.services(folder=True) as services:
@@ -66,6 +64,7 @@ def list_tokens(session: Session) -> None:
         session.say("There are no tokens: a server of this log is open to this machine, and to no other.")
 
 
+@COMMANDS.command("revoke", "rm")
 def revoke(session: Session, name: Name, yes: Yes = False) -> None:
     """Revoke a token: the next request with it is refused."""
     with session.services(write=True, folder=True) as services:

@@ -9,7 +9,7 @@ import typer
 
 from headwater.cli.arguments import DryRun, Topic, Yes, names_of
 from headwater.cli.commands.schema import given_schema
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Record, Session
 from headwater.cli.terminal.tables import Column, columns, counted, iso_time, short_time
 from headwater.errors import NotPossible
@@ -58,15 +58,10 @@ class Changes:
     ] = None
 
 
-def register(app: typer.Typer) -> None:
-    group = noun(app, "topic", "Make, list, describe, alter and delete topics.")
-    command(group, "create")(create)
-    command(group, "list", "ls")(list_topics)
-    command(group, "describe", "info")(describe)
-    command(group, "alter")(alter)
-    command(group, "delete", "rm")(delete)
+COMMANDS = Noun("topic", "Make, list, describe, alter and delete topics.")
 
 
+@COMMANDS.command("create")
 def create(
     session: Session,
     topic: Topic,
@@ -93,6 +88,7 @@ def create(
         session.show(made)
 
 
+@COMMANDS.command("list", "ls")
 def list_topics(
     session: Session,
     pattern: Annotated[str, typer.Argument(help="Only names that match, such as 'orders.*'.")] = "*",
@@ -119,6 +115,7 @@ def list_topics(
         session.say(f"There are no topics in {session.config.log}. Make one with `headwater topic create NAME`.")
 
 
+@COMMANDS.command("describe", "info")
 def describe(session: Session, topic: Topic) -> None:
     """Show one topic: its declaration and its partitions."""
     with session.services() as services:
@@ -126,6 +123,7 @@ def describe(session: Session, topic: Topic) -> None:
     session.show(found, _described(session, found))
 
 
+@COMMANDS.command("alter")
 def alter(
     session: Session,
     topic: Topic,
@@ -159,6 +157,7 @@ def alter(
         session.say("Nothing changed: the topic has these settings already.")
 
 
+@COMMANDS.command("delete", "rm")
 def delete(
     session: Session,
     topics: Annotated[list[str], typer.Argument(help="Names of topics.", metavar="TOPIC...")],

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.arguments import AppName, DryRun, Yes
-from headwater.cli.declaration import command, noun
+from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
-from headwater.cli.terminal.results import result_records
+from headwater.cli.terminal.row_output import result_records
 from headwater.cli.terminal.tables import Column, cell, columns, iso_time
 from headwater.units import format_seconds
 
@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="Name of the view.", metavar="VIEW")]
 
 
-def register(app: typer.Typer) -> None:
-    view = noun(app, "view", "Materialised views: what they hold, and how fresh they are.")
-    command(view, "list", "ls")(list_views)
-    command(view, "show")(show)
-    command(view, "rebuild")(rebuild)
-    command(view, "drop", "rm")(drop)
+COMMANDS = Noun("view", "Materialised views: what they hold, and how fresh they are.")
 
 
+@COMMANDS.command("list", "ls")
 def list_views(session: Session, app: AppName = None) -> None:
     """List the views of all apps, with how far behind they are."""
     with session.services() as services:
@@ -41,6 +37,7 @@ def list_views(session: Session, app: AppName = None) -> None:
         session.say("There are no views. An app declares them with `@app.view(key=…)`; `headwater run FILE` runs it.")
 
 
+@COMMANDS.command("show")
 def show(
     session: Session,
     view: Name,
@@ -78,6 +75,7 @@ def show(
     session.show(found, lines, rows=records)
 
 
+@COMMANDS.command("rebuild")
 def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Rebuild a view as a new version, beside the one in use.
 
@@ -94,6 +92,7 @@ def rebuild(session: Session, view: Name, app: AppName = None, dry_run: DryRun =
     session.show(found)
 
 
+@COMMANDS.command("drop", "rm")
 def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Drop the rows of a view that its app no longer declares. Its changelog stays. The app must run."""
     with session.services(write=not dry_run) as services:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.declaration import acting_noun, command
+from headwater.cli.declaration import Noun
 from headwater.cli.demo.display import Stage, show_outcomes
 from headwater.cli.demo.log_tour import SECONDS_MIN, Tour
 from headwater.cli.session import Session
@@ -57,12 +57,10 @@ Port = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Another seed makes another world.", metavar="N")]
 
 
-def register(app: typer.Typer) -> None:
-    group = acting_noun(app, "demo", demo)
-    command(group, "crash")(crash)
-    command(group, "log")(tour)
+COMMANDS = Noun("demo")
 
 
+@COMMANDS.itself
 def demo(
     session: Session,
     seconds: Seconds = None,
@@ -90,6 +88,7 @@ def demo(
         _perform(session, plan, browser=wanted and not check, kept=keep or folder is not None)
 
 
+@COMMANDS.command("crash")
 def crash(
     session: Session,
     seconds: Seconds = CHECK_SECONDS_MIN,
@@ -108,6 +107,7 @@ def crash(
         _perform(session, plan, browser=False, kept=keep or folder is not None)
 
 
+@COMMANDS.command("log")
 def tour(
     session: Session,
     seconds: Annotated[
