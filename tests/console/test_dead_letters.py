@@ -210,14 +210,14 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
     append_dead_letters(small, name, [letter(0, "A", topic=name)])
     topic = letter_topic(small, name)
     index, number = DeadLetterIndex(small, topic), 1
-    for step, what in steps:
+    for step, argument in steps:
         if step == "write":
-            assert isinstance(what, list)
-            letters = [letter(number + n, one, topic=name) for n, one in enumerate(what)]
-            number += len(what)
+            assert isinstance(argument, list)
+            letters = [letter(number + n, reason, topic=name) for n, reason in enumerate(argument)]
+            number += len(argument)
             append_dead_letters(small, name, letters)
         else:
-            chosen = Selection(reasons=(str(what),))
+            chosen = Selection(reasons=(str(argument),))
             if step == "redrive":
                 redrive(small, name, chosen)
             else:
@@ -228,19 +228,24 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
         states=() if state is None else (state,),  # type: ignore[arg-type]
         text=text,
     )
-    every: list[Found] = [one for some in read_letters(small, topic) for one in some]
-    expected = [one for one in every if selection.includes(one)]
+    every: list[Found] = [letter for some in read_letters(small, topic) for letter in some]
+    expected = [letter for letter in every if selection.includes(letter)]
     places = index.places(selection)
-    assert list(places) == [one.place for one in reversed(expected)]
-    assert [(one.place, one.letter, one.state) for one in index.read(places)] == [
-        (one.place, one.letter, one.state) for one in reversed(expected)
+    assert list(places) == [letter.place for letter in reversed(expected)]
+    assert [(letter.place, letter.letter, letter.state) for letter in index.read(places)] == [
+        (letter.place, letter.letter, letter.state) for letter in reversed(expected)
     ]
-    counted = {(one.name, each): one.states[each] for one in index.reasons() for each in STATES if one.states[each]}
+    counted = {
+        (reason.name, state): reason.states[state]
+        for reason in index.reasons()
+        for state in STATES
+        if reason.states[state]
+    }
     assert counted == {
         (r, s): n
         for r in "ABC"
         for s in STATES
-        if (n := sum(one.letter.error == r and one.state == s for one in every))
+        if (n := sum(letter.letter.error == r and letter.state == s for letter in every))
     }
     assert sum(map(sum, index.timeline().counts.values())) == len(every)
 
@@ -255,5 +260,5 @@ def test_work_that_is_stopped_leaves_the_rest_open(small: Log) -> None:
     job = service.redrive_progress("slow", wait_seconds=30)
     assert job is not None
     assert job.state == "stopped"
-    states = [one.state for some in read_letters(small, letter_topic(small, "slow")) for one in some]
+    states = [letter.state for some in read_letters(small, letter_topic(small, "slow")) for letter in some]
     assert states.count("redriven") == small.read("slow").count() == job.outcome.changed < 50
