@@ -43,7 +43,7 @@ def graph_html(graph: Graph, *, note: str = "") -> str:
     if len(graph.nodes) > NODES_MAX:
         size = f"It has {len(graph.nodes):,} nodes; `headwater query graph --to graph.svg` draws it."
         return card("app", graph.app, note=f"{size} {note}".strip())
-    return card("", "", body=picture(as_svg(graph), told=summary(graph)), note=note)
+    return card("", "", body=picture(as_svg(graph), alt=summary(graph)), note=note)
 
 
 def query_html(query: Query) -> str:

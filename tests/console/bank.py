@@ -81,13 +81,22 @@ def make_bank(log: Log) -> None:
             "at": rows[0]["at"] + timedelta(seconds=3),
         }
         log.append("payments", [*rows, other])
-        found = {"tries": len(rows) - 1, "amount": rows[-1]["amount"]}
-        log.append("alerts", [{"card": CARD + number, **found, "began_at": rows[0]["at"], "at": rows[-1]["at"]}])
+        measures = {"tries": len(rows) - 1, "amount": rows[-1]["amount"]}
+        log.append("alerts", [{"card": CARD + number, **measures, "began_at": rows[0]["at"], "at": rows[-1]["at"]}])
         rule = "large" if number > 6 else "tried-out"
         times = {"started_at": rows[0]["at"], "ended_at": rows[-1]["at"]}
         log.append(
             "caught",
-            [{"rule": rule, "version": 0, "card": CARD + number, "match": 1, **times, "measures": json.dumps(found)}],
+            [
+                {
+                    "rule": rule,
+                    "version": 0,
+                    "card": CARD + number,
+                    "match": 1,
+                    **times,
+                    "measures": json.dumps(measures),
+                }
+            ],
         )
     log.append("rules", [{"id": "tried-out", "text": TRIED_OUT, "enabled": True, "owner": "fraud desk"}])
     log.append(

@@ -47,7 +47,7 @@ class OtherApp:
 @contextmanager
 def running_elsewhere(log: Log, name: str, *queries: QueryStatus) -> Iterator[OtherApp]:
     """An app of another process while the block runs."""
-    app = OtherApp([asdict(one) for one in queries])
+    app = OtherApp([asdict(query) for query in queries])
     app.awake.set()
 
     class Handler(BaseHTTPRequestHandler):

@@ -101,14 +101,14 @@ class SimulatedConsole:
     async def close(self) -> None:
         for client in self._clients:
             await client.aclose()
-        for one in list(Client.instances.values()):
-            one.delete()
+        for page in list(Client.instances.values()):
+            page.delete()
 
 
 class _Navigate(UserNavigate):
     """Leads the visitor of the page that asks for it; NiceGUI would lead the one who has done something last.
 
-    Where a page leads is kept: the login, for one, is no page of NiceGUI's.
+    Where a page leads is kept: the login, for example, is no page of NiceGUI's.
     """
 
     def __init__(self, user: _User, console: SimulatedConsole) -> None:
@@ -150,9 +150,9 @@ class _User(User):
             self.opened |= {client.id}
         finally:
             self.is_opening = False
-        for one in list(background_tasks.running_tasks):
-            if one.get_name().startswith("wait for result of page"):
-                await asyncio.wait([one])
+        for task in list(background_tasks.running_tasks):
+            if task.get_name().startswith("wait for result of page"):
+                await asyncio.wait([task])
         return client
 
     def _patch_outbox_emit_function(self) -> None:
@@ -197,7 +197,7 @@ class SimulatedPage:
         return self._do(lambda: _text_of(self._part(within)))
 
     def _text_if_there(self, within: str) -> str:
-        return self._do(lambda: "\n".join(_text_of(one) for one in self._parts(within)[:1]))
+        return self._do(lambda: "\n".join(_text_of(part) for part in self._parts(within)[:1]))
 
     def later(self) -> SimulatedPage:
         """Some seconds later: what is measured is measured again, and the page shows it."""
@@ -206,9 +206,9 @@ class SimulatedPage:
 
         async def tick() -> None:
             with self._client:
-                for one in [each for each in self._client.elements.values() if isinstance(each, ui.timer)]:
-                    if one.active and one.callback is not None and not one._should_stop():
-                        await one._invoke_callback()
+                for timer in [element for element in self._client.elements.values() if isinstance(element, ui.timer)]:
+                    if timer.active and timer.callback is not None and not timer._should_stop():
+                        await timer._invoke_callback()
 
         self._console.run(tick())
         return self
@@ -227,12 +227,12 @@ class SimulatedPage:
 
     def hears(self, text: str) -> SimulatedPage:
         """Wait until this is said in the corner."""
-        self._wait(lambda: any(text in one for one in self.notices), f"to hear {text!r}, not {self.notices}")
+        self._wait(lambda: any(text in notice for notice in self.notices), f"to hear {text!r}, not {self.notices}")
         return self
 
     def markup(self) -> str:
         """All HTML that goes into the page as it is, that of tables too."""
-        return self._do(lambda: "\n".join(part for one in _seen(self._layout) for part in _markup(one)))
+        return self._do(lambda: "\n".join(part for element in _seen(self._layout) for part in _markup(element)))
 
     def row_markup(self, table: str, pattern: str) -> str:
         """The HTML that is drawn in a row that begins with a regular expression."""
@@ -245,7 +245,7 @@ class SimulatedPage:
 
         def find() -> list[str]:
             editor = self._one(ui.codemirror)
-            return [editor.value[one["from"] : one["to"]] for one in editor.decorations]
+            return [editor.value[mark["from"] : mark["to"]] for mark in editor.decorations]
 
         self._wait(lambda: self._do(find) == [*texts], f"{texts} to be underlined")
         return self
@@ -276,13 +276,13 @@ class SimulatedPage:
 
     def lines(self) -> list[str]:
         """The places of the rows of a topic that are in sight."""
-        return self._do(lambda: [str(one["i"]) for one in self._one(RowList).props["rows"]])
+        return self._do(lambda: [str(row["i"]) for row in self._one(RowList).props["rows"]])
 
     # Any: as the drawing's script gets them.
     def graph(self) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
         """The nodes of a drawing by id, and its edges."""
-        found = self._do(lambda: self._one(GraphView).props)
-        return {str(one["id"]): one for one in found["nodes"]}, list(found["edges"])
+        props = self._do(lambda: self._one(GraphView).props)
+        return {str(node["id"]): node for node in props["nodes"]}, list(props["edges"])
 
     def pick_node(self, id: str) -> SimulatedPage:
         self._do(lambda: _fire(self._client, self._one(GraphView), "pick", id))
@@ -305,7 +305,7 @@ class SimulatedPage:
 
     def dialog(self) -> str:
         """The text of the dialog that is open, "" where none is."""
-        return self._do(lambda: "" if (found := self._dialog()) is None else _text_of(found))
+        return self._do(lambda: "" if (dialog := self._dialog()) is None else _text_of(dialog))
 
     # -- doing --------------------------------------------------------------------------------------------------------
 
@@ -314,11 +314,11 @@ class SimulatedPage:
         self._wait(lambda: self.is_there(name) and self.is_enabled(name), f"to press {name!r}")
 
         def click() -> None:
-            [found, *_] = self._pressable(name)
-            if isinstance(found, ui.switch | ui.checkbox):
-                found.value = not found.value
-            _fire(self._client, found, "click", found.props.get("data-preview"))
-            for menu in _menus(found):  # in a browser, a menu opens and closes itself
+            [element, *_] = self._pressable(name)
+            if isinstance(element, ui.switch | ui.checkbox):
+                element.value = not element.value
+            _fire(self._client, element, "click", element.props.get("data-preview"))
+            for menu in _menus(element):  # in a browser, a menu opens and closes itself
                 menu.set_value(not menu.value)
 
         self._do(click)
@@ -363,7 +363,7 @@ class SimulatedPage:
         self.sees_row(table, pattern)
         rows = self._do(lambda: self._table(table).props["rows"])
         [row, *_] = [row for row in rows if re.match(pattern, _row_text(row))]
-        [cell] = [one for one in row["cells"] if isinstance(one, dict) and "action" in one and one["text"] == text]
+        [cell] = [cell for cell in row["cells"] if isinstance(cell, dict) and "action" in cell and cell["text"] == text]
         return self.trigger(table, "act", {"action": cell["action"], "key": row["key"]})
 
     def pick_line(self, place: str) -> SimulatedPage:
@@ -392,54 +392,64 @@ class SimulatedPage:
 
         return self._console.run(there())
 
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+    def _wait(self, holds: Callable[[], bool], expected: str) -> None:
         deadline = time.monotonic() + SECONDS_MAX
         while not holds():
-            assert time.monotonic() < deadline, f"waited in vain {what}; the page was:\n{self.text()}"
+            assert time.monotonic() < deadline, f"waited in vain {expected}; the page was:\n{self.text()}"
             time.sleep(PAUSE_SECONDS)
 
     def _parts(self, name: str) -> list[ui.element]:
         if not name:
             return [self._layout]
-        named = [one for one in _seen(self._layout) if name in (_label(one), one.props.get("id"))]
-        return [one for one in named if not isinstance(one, ui.button)]
+        named = [element for element in _seen(self._layout) if name in (_label(element), element.props.get("id"))]
+        return [element for element in named if not isinstance(element, ui.button)]
 
     def _part(self, name: str) -> ui.element:
-        found = self._parts(name)
-        assert found, f"nothing is called {name!r}"
-        return found[0]
+        parts = self._parts(name)
+        assert parts, f"nothing is called {name!r}"
+        return parts[0]
 
     # Any: a type of element.
     def _named(self, name: str, kind: type[Any]) -> Any:
-        found = [one for one in _seen(self._layout) if isinstance(one, kind) and _label(one) == name]
-        assert found, f"no {kind.__name__} is called {name!r}"
-        return found[0]
+        named = [element for element in _seen(self._layout) if isinstance(element, kind) and _label(element) == name]
+        assert named, f"no {kind.__name__} is called {name!r}"
+        return named[0]
 
     def _one(self, kind: type[Any]) -> Any:
-        [found] = [one for one in _seen(self._layout) if isinstance(one, kind)]
-        return found
+        [element] = [element for element in _seen(self._layout) if isinstance(element, kind)]
+        return element
 
     def _table(self, label: str) -> Table:
-        found = [one for one in _seen(self._layout) if isinstance(one, Table) and one.props["label"] == label]
-        assert found, f"no table is called {label!r}"
-        return found[0]
+        tables = [
+            element for element in _seen(self._layout) if isinstance(element, Table) and element.props["label"] == label
+        ]
+        assert tables, f"no table is called {label!r}"
+        return tables[0]
 
     def _dialog(self) -> ui.dialog | None:
-        return next((one for one in reversed(list(_seen(self._layout))) if isinstance(one, ui.dialog)), None)
+        return next(
+            (element for element in reversed(list(_seen(self._layout))) if isinstance(element, ui.dialog)), None
+        )
 
     def _pressable(self, name: str) -> list[ui.element]:
         within = self._dialog() or self._layout
-        return [one for one in _seen(within) if _can_be_pressed(one) and name in (_label(one), _own_text(one))]
+        return [
+            element
+            for element in _seen(within)
+            if _can_be_pressed(element) and name in (_label(element), _own_text(element))
+        ]
 
     # Any: a value element of any type.
     def _fields(self, label: str) -> list[ValueElement[Any]]:
         within = self._dialog() or self._layout
-        return [one for one in _seen(within) if isinstance(one, ValueElement) and _is_called(one, label)]
+        return [
+            element for element in _seen(within) if isinstance(element, ValueElement) and _is_called(element, label)
+        ]
 
     # Any: as above.
     def _field(self, label: str) -> ValueElement[Any]:
-        [found, *_] = self._fields(label)
-        return found
+        [field, *_] = self._fields(label)
+        return field
 
 
 # -- what an element shows --------------------------------------------------------------------------------------------
@@ -457,7 +467,7 @@ def _seen(element: ui.element) -> Iterator[ui.element]:
 
 
 def _text_of(element: ui.element) -> str:
-    return "\n".join(text for one in _seen(element) if (text := _own(one)))
+    return "\n".join(text for part in _seen(element) if (text := _own(part)))
 
 
 def _own(element: ui.element) -> str:
@@ -512,14 +522,14 @@ def _cell_links(table: Table) -> dict[str, str]:
 
 
 def _links(element: ui.element) -> dict[str, str]:
-    found = {}
-    for one in _seen(element):
-        if one.tag == "a" and "href" in one.props:
-            found[_text_of(one)] = str(one.props["href"])
-        elif isinstance(one, ui.html):
-            pairs = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', one.content, re.DOTALL)
-            found.update({_plain(text): html.unescape(address) for address, text in pairs})
-    return found
+    links = {}
+    for part in _seen(element):
+        if part.tag == "a" and "href" in part.props:
+            links[_text_of(part)] = str(part.props["href"])
+        elif isinstance(part, ui.html):
+            pairs = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', part.content, re.DOTALL)
+            links.update({_plain(text): html.unescape(address) for address, text in pairs})
+    return links
 
 
 def _label(element: ui.element) -> str:
@@ -536,14 +546,16 @@ def _is_called(element: ui.element, label: str) -> bool:
 
 def _can_be_pressed(element: ui.element) -> bool:
     is_control = isinstance(element, ui.button | ui.switch | ui.checkbox | ui.menu_item) or element.tag == "button"
-    return is_control or any(one.type.partition(".")[0] == "click" for one in element._event_listeners.values())
+    return is_control or any(
+        listener.type.partition(".")[0] == "click" for listener in element._event_listeners.values()
+    )
 
 
 def _menus(element: ui.element) -> list[ui.menu]:
     """The menu that a button opens, or that an item closes."""
-    inside = [one for slot in element.slots.values() for one in slot.children]
+    inside = [other for slot in element.slots.values() for other in slot.children]
     around = list(element.ancestors()) if isinstance(element, ui.menu_item) else []
-    return [one for one in (*inside, *around) if isinstance(one, ui.menu)]
+    return [other for other in (*inside, *around) if isinstance(other, ui.menu)]
 
 
 def _is_enabled(element: ui.element) -> bool:
@@ -637,7 +649,7 @@ async def _left(lifespan: Any) -> None:
 
 async def _cancelled() -> None:
     """End what pages have left to be done."""
-    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
-    for one in others:
-        one.cancel()
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
     await asyncio.gather(*others, return_exceptions=True)

@@ -51,7 +51,7 @@ class Stage:
         body = {
             "spark": self.spark,
             "graph": asdict(self.graph),
-            "statuses": [asdict(one) for one in self.statuses],
+            "statuses": [asdict(status) for status in self.statuses],
             "trouble": None if self.trouble is None else asdict(self.trouble),
         }
         fresh = self._path.with_suffix(".new")
@@ -68,12 +68,12 @@ def graph_of(queries: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, app:
     edges = []
     for name, (reads, writes) in queries.items():
         nodes[f"{name}()"] = Node(name=f"{name}()", kind="query", label="pipeline.py:1")
-        for one in (*reads, *writes):
-            sink = one.removeprefix("sink:") if one.startswith("sink:") else None
-            known = f"{name} → {sink}" if sink else one
-            kind: Any = "sink" if sink else "view" if one in queries else "topic"
+        for topic in (*reads, *writes):
+            sink = topic.removeprefix("sink:") if topic.startswith("sink:") else None
+            known = f"{name} → {sink}" if sink else topic
+            kind: Any = "sink" if sink else "view" if topic in queries else "topic"
             nodes.setdefault(known, Node(name=known, kind=kind, label="exactly once" if sink else "id, amount, at"))
-            edges.append((known, f"{name}()") if one in reads else (f"{name}()", known))
+            edges.append((known, f"{name}()") if topic in reads else (f"{name}()", known))
     return Graph(app=app, nodes=tuple(nodes.values()), edges=tuple(edges))
 
 
@@ -82,13 +82,13 @@ def runner_of(log: Log) -> Any:
     path, asked = log.home / FILE, log.home / "asked.txt"
 
     def stage() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        body: dict[str, Any] = json.loads(path.read_text())
+        return body
 
     def statuses() -> list[QueryStatus]:
         return [
-            QueryStatus(**{**one, "inputs": tuple(one["inputs"]), "outputs": tuple(one["outputs"])})
-            for one in stage()["statuses"]
+            QueryStatus(**{**status, "inputs": tuple(status["inputs"]), "outputs": tuple(status["outputs"])})
+            for status in stage()["statuses"]
         ]
 
     def note(text: str) -> None:
@@ -96,7 +96,7 @@ def runner_of(log: Log) -> Any:
             file.write(f"{text}\n")
 
     def trouble(name: str) -> Trouble | None:
-        if name not in [one.name for one in statuses()]:
+        if name not in [status.name for status in statuses()]:
             raise NotFound(kind="query", name=name, near="")
         told = stage()["trouble"]
         return None if told is None else Trouble(**{**told, "details": tuple(told["details"])})

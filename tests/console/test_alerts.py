@@ -178,7 +178,7 @@ def test_snooze_wake_pause_resume_and_remove(console: SimulatedConsole, watcher:
     until(lambda: page.address == "/alerts" and "Rules" in page.text(), "the list is opened")
     assert not any("handled" in row for row in page.rows(RULES))
     rows = watcher.store.log.read("__audit").rows()
-    audit = [one["action"] for one in rows if one["target"].split()[0] == "handled"]
+    audit = [row["action"] for row in rows if row["target"].split()[0] == "handled"]
     assert audit == [f"alerts.{word}" for word in ("snooze", "snooze", "pause", "resume", "remove")]
 
 
@@ -211,7 +211,7 @@ def test_what_fires_and_ends_while_a_page_is_open_is_told_once(
     looked(looked(page))
     log.groups.seek("couriers", "parcels", {0: 2})
     looked(looked(page))
-    assert [one for one in page.notices if "couriers-wait" in one] == [
+    assert [notice for notice in page.notices if "couriers-wait" in notice] == [
         "Firing: couriers-wait. Group 'couriers' is 1 row behind in topic 'parcels'",
         "Resolved: couriers-wait. Group 'couriers' is 0 rows behind in topic 'parcels'",
     ]
@@ -267,10 +267,11 @@ def test_a_page_that_is_open_notifies_once_of_what_fires_and_of_its_end(
     page.wait_for_function("(name) => shown.some(([title]) => title === `Firing: ${name}`)", arg=name, timeout=30_000)
     log.groups.seek(couriers, parcels, {0: 2})
     page.wait_for_function("(name) => shown.some(([title]) => title === `Resolved: ${name}`)", arg=name, timeout=30_000)
-    told = [one for one in page.evaluate("shown") if one[0].endswith(name)]
-    assert [one[0] for one in told] == [f"Firing: {name}", f"Resolved: {name}"]
-    assert told[0][1] == f"Group '{couriers}' is 1 row behind in topic '{parcels}'"
-    assert len({one[2] for one in told}) == 2  # tags of their own, so that the second does not hide behind the first
+    notifications = [notification for notification in page.evaluate("shown") if notification[0].endswith(name)]
+    assert [notification[0] for notification in notifications] == [f"Firing: {name}", f"Resolved: {name}"]
+    assert notifications[0][1] == f"Group '{couriers}' is 1 row behind in topic '{parcels}'"
+    tags = {notification[2] for notification in notifications}
+    assert len(tags) == 2  # tags of their own, so that the second does not hide behind the first
     Watcher(log).remove(name)
 
 

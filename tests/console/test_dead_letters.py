@@ -209,14 +209,14 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
     append_dead_letters(small, name, [letter(0, "A", topic=name)])
     topic = find_dead_letter_topic(small, name)
     index, number = DeadLetterIndex(small, topic), 1
-    for step, what in steps:
+    for step, argument in steps:
         if step == "write":
-            assert isinstance(what, list)
-            letters = [letter(number + n, one, topic=name) for n, one in enumerate(what)]
-            number += len(what)
+            assert isinstance(argument, list)
+            letters = [letter(number + n, reason, topic=name) for n, reason in enumerate(argument)]
+            number += len(argument)
             append_dead_letters(small, name, letters)
         else:
-            chosen = Selection(reasons=(str(what),))
+            chosen = Selection(reasons=(str(argument),))
             if step == "redrive":
                 redrive(small, name, chosen)
             else:
@@ -230,16 +230,21 @@ def test_the_index_finds_what_a_reader_of_all_dead_letters_finds(
     every = all_dead_letters(small, name)
     expected = [one for one in every if selection.includes(one)]
     places = index.places(selection)
-    assert list(places) == [one.place for one in reversed(expected)]
-    assert [(one.place, one.letter, one.state) for one in index.read(places)] == [
-        (one.place, one.letter, one.state) for one in reversed(expected)
+    assert list(places) == [letter.place for letter in reversed(expected)]
+    assert [(letter.place, letter.letter, letter.state) for letter in index.read(places)] == [
+        (letter.place, letter.letter, letter.state) for letter in reversed(expected)
     ]
-    counted = {(one.name, each): one.states[each] for one in index.reasons() for each in STATES if one.states[each]}
+    counted = {
+        (reason.name, state): reason.states[state]
+        for reason in index.reasons()
+        for state in STATES
+        if reason.states[state]
+    }
     assert counted == {
         (r, s): n
         for r in "ABC"
         for s in STATES
-        if (n := sum(one.letter.error == r and one.state == s for one in every))
+        if (n := sum(letter.letter.error == r and letter.state == s for letter in every))
     }
     assert sum(map(sum, index.timeline().counts.values())) == len(every)
 

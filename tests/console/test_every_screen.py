@@ -20,7 +20,7 @@ from tests.console.conftest import PHONE, Visit, serving
 from tests.console.simulation import SimulatedConsole, simulated
 
 CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
-LISTED = [one.path for one in screens() if one.title]
+LISTED = [screen.path for screen in screens() if screen.title]
 #: Pages of things that the log of these tests has.
 FOUND = [
     "/topics/orders",
@@ -34,7 +34,7 @@ FOUND = [
     "/alerts/slow",
     "/dead-letters/orders",
 ]
-SINGLE = [one.path for one in screens() if not one.title]
+SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
 HOSTILE = "<img src=x onerror=alert(1)> & \"'"
 
@@ -90,8 +90,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with headwater.open(path) as log:
         assert isinstance(log, Log)
         fill(log)
-    with serving(path) as found:
-        yield found
+    with serving(path) as address:
+        yield address
 
 
 def wait_until_shown(page: Page) -> None:
@@ -118,20 +118,20 @@ def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: st
 
 @pytest.mark.core
 def test_the_keys_go_to_the_screens(served: str, visit: Visit) -> None:
-    keys = [one.key for one in screens() if one.key]
+    keys = [screen.key for screen in screens() if screen.key]
     assert len(keys) == len(set(keys)), "two screens share a key"
     visitor = visit(served)
     page = visitor.open("/")
     wait_until_shown(page)
-    for one in screens():
-        if one.key and one.title:
+    for screen in screens():
+        if screen.key and screen.title:
             page.keyboard.press("g")
-            page.keyboard.press(one.key)
-            expect(page).to_have_url(f"{served}/console{one.path}")
+            page.keyboard.press(screen.key)
+            expect(page).to_have_url(f"{served}/console{screen.path}")
             page.wait_for_selector("main.hw-page")
             page.wait_for_function("document.querySelector('.hw-nav a[data-key]') !== null")
             wait_until_shown(page)
-            visitor.look(one.path)
+            visitor.look(screen.path)
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
@@ -157,7 +157,7 @@ def _palette(theme: str) -> dict[str, str]:
 
 def _luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

@@ -67,14 +67,14 @@ def test_around_a_node_is_what_can_be_reached_in_so_many_steps(
     edges: list[tuple[str, str]], hops: int, centre: str
 ) -> None:
     names = {centre, *(name for edge in edges for name in edge)}
-    flow = Flow(stations={one: Station(id=one, kind="topic", name=one) for one in names}, edges=tuple(edges))
+    flow = Flow(stations={name: Station(id=name, kind="topic", name=name) for name in names}, edges=tuple(edges))
     distance = dict.fromkeys(names, math.inf)
     distance[centre] = 0
     for _ in names:  # Bellman and Ford: slow, and plainly right
         for first, second in edges:
             distance[first] = min(distance[first], distance[second] + 1)
             distance[second] = min(distance[second], distance[first] + 1)
-    assert set(around(flow, centre, hops=hops).stations) == {one for one in names if distance[one] <= hops}
+    assert set(around(flow, centre, hops=hops).stations) == {name for name in names if distance[name] <= hops}
 
 
 @given(rates=st.lists(st.floats(0, 1e6), min_size=2, max_size=2), read=st.floats(0, 1e6))
@@ -82,8 +82,8 @@ def test_what_a_query_reads_is_shared_among_its_inputs(rates: list[float], read:
     flow = flow_of([SHOP], [])
     status = QueryStatus(name="spend", kind="view", app="shop", rows_per_second=read)
     topics = {name: topic(name, rate) for name, rate in zip(("payments", "cards"), rates, strict=True)}
-    found = rates_of(flow, {"query:shop/spend": status}, topics)
-    shares = [found[f"topic:{name}", "query:shop/spend"] for name in ("payments", "cards")]
+    by_edge = rates_of(flow, {"query:shop/spend": status}, topics)
+    shares = [by_edge[f"topic:{name}", "query:shop/spend"] for name in ("payments", "cards")]
     assert sum(shares) == pytest.approx(read)
     assert all(share >= 0 for share in shares)
 

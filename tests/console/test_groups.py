@@ -48,7 +48,7 @@ def test_the_worst_group_comes_first_and_no_commit_is_not_zero(shop: Log, consol
         page = console.open("/groups").later()
         row = page.sees_row("Groups", "fresh")
         assert all(told in row for told in ("no commit", "30 rows wait", "1 alive"))
-        lags = {one.split()[0]: one for one in page.rows("Groups")}
+        lags = {row.split()[0]: row for row in page.rows("Groups")}
         assert "1,000" in lags["worst"]
         assert list(lags).index("worst") < list(lags).index("reports")
         page.write("Filter groups", "click").sees("1 to 1 of 1").sees_first("Groups", "fresh")

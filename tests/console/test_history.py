@@ -146,14 +146,14 @@ def test_an_app_that_hangs_delays_no_other_and_is_named(log: Log, monkeypatch: p
     ):
         hung.awake.clear()
         history.measure()
-        assert [one.app for one in history.statuses] == ["well"]
+        assert [status.app for status in history.statuses] == ["well"]
         assert history.silent == ["hung"]
         assert liveness_text(history, LOCAL) == "hung does not answer"
         narrow = Caller(name="narrow", scopes=(Scope.parse("read:orders"),))
         assert liveness_text(history, narrow) == "an app does not answer"
         hung.awake.set()
         history.measure()
-        assert [one.app for one in history.statuses] == ["hung", "well"]
+        assert [status.app for status in history.statuses] == ["hung", "well"]
         assert liveness_text(history, LOCAL) == "live"
     history.measure()
     assert not history.statuses

@@ -38,8 +38,8 @@ def fill(log: Log) -> None:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with serving(folder) as found:
-        yield found
+    with serving(folder) as address:
+        yield address
 
 
 @pytest.fixture

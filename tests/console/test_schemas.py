@@ -137,7 +137,7 @@ def schema(columns: dict[str, tuple[pa.DataType, bool]]) -> pa.Schema:
 def test_every_column_of_both_versions_has_one_line(
     old: dict[str, tuple[pa.DataType, bool]], new: dict[str, tuple[pa.DataType, bool]]
 ) -> None:
-    lines = {one.name: one for one in column_diffs(schema(old), schema(new)) if one.name in {*old, *new}}
+    lines = {column.name: column for column in column_diffs(schema(old), schema(new)) if column.name in {*old, *new}}
     assert set(lines) == {*old, *new}
     for name, line in lines.items():
         assert (line.old == "") == (name not in old)

@@ -74,10 +74,10 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         ) as process,
     ):
         try:
-            found = until(
+            match = until(
                 lambda: re.search(r"open (http://[^/]+)/console", told.read_text()), "the address is told", process
             )
-            yield Demo(address=found[1], process=process, gate=gate, told=told)
+            yield Demo(address=match[1], process=process, gate=gate, told=told)
         finally:
             gate.touch()
             if process.poll() is None:

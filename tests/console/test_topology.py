@@ -117,7 +117,7 @@ def test_what_goes_while_one_looks_is_told_in_a_sentence(acted: tuple[Stage, Sim
     page = console.open("/topology").pick_node("query:shop/per_country").sees("waiting")
     stage.graph = Graph(
         app=APP,
-        nodes=tuple(one for one in stage.graph.nodes if "per_country" not in one.name),
+        nodes=tuple(node for node in stage.graph.nodes if "per_country" not in node.name),
         edges=tuple(edge for edge in stage.graph.edges if "per_country" not in "".join(edge)),
     )
     stage.show()

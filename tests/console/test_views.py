@@ -102,15 +102,15 @@ def test_rows_that_come_after_another_order_was_chosen_are_not_shown(
     begun, released = threading.Event(), threading.Event()
 
     def slow_load(self: ViewPage) -> ViewContent:
-        found = look(self)
-        if isinstance(found.chosen, tuple) and found.chosen[1:] == ("1", False):
+        content = look(self)
+        if isinstance(content.chosen, tuple) and content.chosen[1:] == ("1", False):
             begun.set()
             assert released.wait(60)
-        return found
+        return content
 
-    def noted_show(self: ViewPage, found: ViewContent) -> None:
-        show(self, found)
-        shown.append(found.chosen)
+    def noted_show(self: ViewPage, content: ViewContent) -> None:
+        show(self, content)
+        shown.append(content.chosen)
 
     monkeypatch.setattr(ViewPage, "load", slow_load)
     monkeypatch.setattr(ViewPage, "show", noted_show)

@@ -128,8 +128,8 @@ def history_row(entry: HistoryEntry, *, with_rule: bool = True) -> Row:
     name, tone = STATES[entry.state]
     failed = any(delivery.state == "failed" for delivery in entry.deliveries)
     about = link(entry.rule, path_to("alerts", entry.rule)) if with_rule else entry.subject or "–"
-    told = toned(notified(entry), "bad" if failed else "quiet")
-    return Row([moment(entry.at_us)[:19], mark(name, tone), about, entry.message, told], key=entry.id)
+    receivers = toned(notified(entry), "bad" if failed else "quiet")
+    return Row([moment(entry.at_us)[:19], mark(name, tone), about, entry.message, receivers], key=entry.id)
 
 
 # -- the line of time -------------------------------------------------------------------------------------------------

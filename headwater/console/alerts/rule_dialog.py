@@ -257,7 +257,8 @@ def preview_of(visit: Visit, rule: Rule, *, form: str) -> RulePreview:
     except HeadwaterError as error:
         return RulePreview(problem=str(error))
     largest = sorted(measurements, key=lambda measurement: -measurement.value)[:LINES_MAX]
-    lines = {one.subject: points for one in largest if (points := _recent_points(rule, one.subject))}
+    subjects = [measurement.subject for measurement in largest]
+    lines = {subject: points for subject in subjects if (points := _recent_points(rule, subject))}
     if not lines:
         return RulePreview(measurements=measurements)
     fired = sum(episodes(points, threshold=rule.threshold, for_seconds=rule.for_seconds) for points in lines.values())

@@ -144,7 +144,7 @@ class DeadLetterTopicPage(LivePage[Content]):
         self._show_rows()
 
     def _show_rows(self) -> None:
-        self._table.set_rows([_row(one, picked=_key(one) == self._picked) for one in self._dead_letters])
+        self._table.set_rows([_row(letter, picked=_key(letter) == self._picked) for letter in self._dead_letters])
 
     def _show_reasons(self, reasons: list[Reason]) -> None:
         names = [reason.name for reason in reasons]
@@ -164,7 +164,7 @@ class DeadLetterTopicPage(LivePage[Content]):
 
     def _pick(self, key: str) -> None:
         self._picked = "" if key == self._picked else key
-        self._panel.show(next((one for one in self._dead_letters if _key(one) == self._picked), None))
+        self._panel.show(next((letter for letter in self._dead_letters if _key(letter) == self._picked), None))
         self._show_rows()
 
     # -- actions ------------------------------------------------------------------------------------------------------

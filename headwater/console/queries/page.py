@@ -61,7 +61,9 @@ class QueryPage(LivePage[QueryContent]):
     def load(self) -> QueryContent:
         self._history.wait()
         statuses = self._history.statuses
-        own = [one for one in self._visit.queries() if one.name == self._name and self._app in ("", one.app)]
+        own = [
+            status for status in self._visit.queries() if status.name == self._name and self._app in ("", status.app)
+        ]
         if not own:
             raise NotFound(kind="query", name=self._name, near="")
         active, queries = own[0], self._visit.services.queries

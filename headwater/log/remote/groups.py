@@ -106,7 +106,7 @@ class RemoteMembership:
         self._stale = False
         self._refresh_at = now + self._heartbeat_seconds
         try:
-            self._adopt(self._ask("refresh", look=check_members))
+            self._adopt(self._ask("refresh", check_members=check_members))
         except MemberFenced:
             if self.static:
                 raise
