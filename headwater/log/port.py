@@ -36,8 +36,8 @@ from headwater.units import MIB, parse_bytes, parse_seconds
 if TYPE_CHECKING:
     from headwater.log.clients.consumer import Consumer
     from headwater.log.clients.groups import Groups, Membership, Watch
-    from headwater.log.clients.limits import Limit
     from headwater.log.clients.producer import Producer
+    from headwater.log.clients.producer_buffer import Limit
     from headwater.log.embedded.maintenance import MaintenanceReport
     from headwater.log.embedded.stage import Stage, Staged
     from headwater.log.embedded.topic import TopicHandle

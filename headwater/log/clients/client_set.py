@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headwater.log.clients.consumer import Consumer
 from headwater.log.clients.producer import Producer
-from headwater.log.port import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
-
-if TYPE_CHECKING:
-    from headwater.log.port import Log
+from headwater.log.port import ConsumerConfig, ConsumerSettings, Log, ProducerConfig, ProducerSettings
 
 
 class ClientSet:

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, NotFound
 from headwater.log.clients.groups import Membership, Sign, by_topic, lag_of, resolve
 from headwater.log.errors import MemberFenced, OffsetExpired, ReadOnly
-from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Offsets, Place, Start
+from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Log, Offsets, Place, Start
 from headwater.log.topic_rules import check_name
-
-if TYPE_CHECKING:
-    from headwater.log.port import Log
 
 #: The longest wait between two checks: a killed writer sends no signal.
 CHECK_SECONDS_MAX = 1.0

@@ -19,16 +19,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, HeadwaterError, RowInvalid, UsageError
-from headwater.log.clients.chunks import Chunk, Lane, fits, pieces, row_size, without
-from headwater.log.clients.limits import GroupDistance
+from headwater.log.clients.producer_buffer import Chunk, GroupDistance, Lane, fits, pieces, row_size, without
 from headwater.log.errors import ProducerOverloaded
-from headwater.log.port import ProducerConfig, Rows
-
-if TYPE_CHECKING:
-    from headwater.log.port import Log
+from headwater.log.port import Log, ProducerConfig, Rows
 
 Lack = Literal["group", "disk"]
 

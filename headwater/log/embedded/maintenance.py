@@ -151,7 +151,7 @@ def expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: 
         if retention.seconds_max is not None and not handle.topic.compact:
             mapped = SegmentMap(chain[at].path)
             limit = visible.position if chain[at].base == visible.segment else mapped.length
-            entries = partition.index_of(mapped, limit).entries()
+            entries = partition.index_of(mapped, limit).entries
             due_us = (entries[-1].appended_at_us if entries else 0) + round(retention.seconds_max * 1e6)
             seconds = max(0.0, (due_us - clock.now_us()) / 1e6)
             used = 1 - seconds / retention.seconds_max

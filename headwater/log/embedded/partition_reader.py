@@ -329,10 +329,6 @@ class Decoder:
             producer=header.producer,
         )
 
-    def rows(self, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
-        """The rows of a payload as they were written, with system columns."""
-        return decode(payload, self._layout(header).schema)
-
     def _layout(self, header: Header) -> _Layout:
         key = (header.schema_version, header.flags)
         layout = self._layouts.get(key)
@@ -451,7 +447,7 @@ def _offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa
         mapped = SegmentMap(segment.path)
         limit = limit_of(segment, visible) or mapped.length
         index = partition.index_of(mapped, limit)
-        entries = index.entries()
+        entries = index.entries
         found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
         if found < len(entries):
             return max(_offset_in(mapped, entries[found].position, time_us, schema_of), partition.start())

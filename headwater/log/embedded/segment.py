@@ -31,7 +31,6 @@ MAGIC = b"HEADWATR"
 FORMAT = 1
 _HEADER = struct.Struct("<8sIIqqqQI8xI")
 SEGMENT_HEADER_BYTES = _HEADER.size
-SUFFIX = ".log"
 #: Frames of idempotent producers were joined: their sequences are only in a snapshot of producers.
 FLAG_PRODUCERS = 1
 #: An empty file whose name is the offset at which the partition begins after retention.
@@ -69,13 +68,8 @@ class Entry(NamedTuple):
     appended_at_us: int
 
 
-def segment_name(base: int, offset_next: int | None = None) -> str:
-    name = f"{base:020d}" if offset_next is None else f"{base:020d}-{offset_next:020d}"
-    return name + SUFFIX
-
-
 def segment_path(folder: Path, base: int, offset_next: int | None = None) -> Path:
-    return folder / segment_name(base, offset_next)
+    return folder / (f"{base:020d}.log" if offset_next is None else f"{base:020d}-{offset_next:020d}.log")
 
 
 def list_segments(folder: Path) -> tuple[list[Segment], list[Segment]]:
@@ -146,17 +140,6 @@ def check_segment_header(path: Path, data: bytes) -> SegmentFacts:
     return SegmentFacts(size, flags)
 
 
-def check_segment_size(path: Path, size: int, expected: int) -> None:
-    """Raise if a rewritten segment does not have the size in its header."""
-    if expected and size != expected:
-        raise FrameCorrupt(
-            path=str(path),
-            position=min(size, expected),
-            offset=int(path.name[:20]),
-            why=f"the file has {size} bytes, but was written with {expected}",
-        )
-
-
 #: How often to map a file again whose size has changed between `fstat` and `mmap`.
 _MAPS_MAX = 20
 
@@ -191,7 +174,10 @@ class SegmentMap:
         self.flags = 0
         if checked:
             facts = check_segment_header(path, bytes(self.view[:SEGMENT_HEADER_BYTES]))
-            check_segment_size(path, size, facts.size)
+            if facts.size and size != facts.size:
+                why = f"the file has {size} bytes, but was written with {facts.size}"
+                position = min(size, facts.size)
+                raise FrameCorrupt(path=str(path), position=position, offset=int(path.name[:20]), why=why)
             self.flags = facts.flags
         self._forgotten = 0
 
@@ -226,13 +212,8 @@ def frames_to(mapped: SegmentMap, segment: Segment, offset_next: int) -> Iterato
         yield position, header
         position += header.size
         offset = header.offset_next
-    check_end(segment, mapped.length, position=position, offset=offset, offset_next=offset_next)
-
-
-def check_end(segment: Segment, length: int, *, position: int, offset: int, offset_next: int) -> None:
-    """Raise if the frames of a sealed segment, read up to `position` and `offset`, are incomplete."""
     why = ""
-    if position < length:
+    if position < mapped.length:
         why = "its header does not match its checksum"
     elif segment.offset_next is not None and segment.offset_next != offset_next:
         why = f"it covers the offsets up to {segment.offset_next}, but the next segment begins at {offset_next}"
@@ -257,27 +238,20 @@ class SegmentIndex:
     """The positions and offsets of the frames of a segment. Built from the frames in memory, never stored."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
-        self._next = SEGMENT_HEADER_BYTES
+        self.entries: list[Entry] = []
+        #: The position behind the last whole frame.
+        self.position_next = SEGMENT_HEADER_BYTES
 
     def extend(self, view: memoryview | bytes, stop: int) -> None:
-        for position, header in walk(view, position=self._next, stop=stop):
-            self._entries.append(Entry(position, header.offset_base, header.offset_next, header.appended_at_us))
-            self._next = position + header.size
+        for position, header in walk(view, position=self.position_next, stop=stop):
+            self.entries.append(Entry(position, header.offset_base, header.offset_next, header.appended_at_us))
+            self.position_next = position + header.size
 
     def position_of(self, offset: int) -> int:
         """The position of the first frame to read for `offset`."""
         # Find the first frame that ends behind the offset, and step back over the punctuations before it, which have the
         # same offset and no rows.
-        at = bisect_right(self._entries, offset, key=lambda entry: entry.offset_next)
-        while at > 0 and self._entries[at - 1].offset_base == offset and self._entries[at - 1].offset_next == offset:
+        at = bisect_right(self.entries, offset, key=lambda entry: entry.offset_next)
+        while at > 0 and self.entries[at - 1].offset_base == offset and self.entries[at - 1].offset_next == offset:
             at -= 1
-        return self._entries[at].position if at < len(self._entries) else self._next
-
-    def entries(self) -> list[Entry]:
-        return self._entries
-
-    @property
-    def position_next(self) -> int:
-        """The position behind the last whole frame."""
-        return self._next
+        return self.entries[at].position if at < len(self.entries) else self.position_next
