@@ -53,7 +53,7 @@ def refused(shared_log: Log, shared_client_of: Ask) -> TestClient:
 @pytest.fixture(scope="module")
 def refused_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client that may read `orders.*`, and is refused everything else."""
-    with open_log(tmp_path_factory.mktemp("reader") / "log", config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path_factory.mktemp("reader") / "log", config=Config(maintenance="manual")) as log:
         with_topics(log)
         with clients(log) as make:
             yield make(token=Tokens(log.home).create("reader", ["read:orders.*"]))

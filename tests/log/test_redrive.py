@@ -252,7 +252,7 @@ def wanted(one: dict[str, object], chosen: Selection) -> bool:
 def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, Any]]) -> None:
     model: list[dict[str, object]] = []
     back: Counter[bytes] = Counter()
-    with TemporaryDirectory() as folder, open_log(folder, config=Config(upkeep="manual")) as log:
+    with TemporaryDirectory() as folder, open_log(folder, config=Config(maintenance="manual")) as log:
         log.create("events")
         for step in steps:
             match step:

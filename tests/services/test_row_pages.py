@@ -32,7 +32,7 @@ def clock() -> ManualClock:
 def log(clock: ManualClock) -> Iterator[Log]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log", config=Config(upkeep="manual"), clock=clock) as opened,
+        open_log(Path(folder) / "log", config=Config(maintenance="manual"), clock=clock) as opened,
     ):
         yield opened
 

@@ -23,7 +23,7 @@ BEHIND_MAX = 100
 def log() -> Iterator[Log]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log", config=Config(upkeep="manual")) as opened,
+        open_log(Path(folder) / "log", config=Config(maintenance="manual")) as opened,
     ):
         yield opened
 

@@ -46,7 +46,7 @@ class Writer:
         self._maintenance = maintenance
         self._config = config
         self._clock = clock
-        self._maintained = config.upkeep == "auto"
+        self._maintained = config.maintenance == "auto"
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 

@@ -440,7 +440,7 @@ class GroupMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-groups-"))
         self.clock = ManualClock()
-        self.log = open_log(self.folder / "log", clock=self.clock, config=Config(upkeep="manual"))
+        self.log = open_log(self.folder / "log", clock=self.clock, config=Config(maintenance="manual"))
         self.log.create("orders", SCHEMA, partitions=3, durability="os")
         self.delivered: set[tuple[int, int]] = set()
         self.committed = dict.fromkeys(range(3), 0)
@@ -572,7 +572,7 @@ TestGroups = GroupMachine.TestCase
 
 
 def test_offsets_can_be_committed_again_after_their_topic_was_removed(tmp_path: Path) -> None:
-    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
         log.create("orders", SCHEMA)
         log.append("orders", ids(9))
         log.commit_offsets("billing", "orders", {0: 7})

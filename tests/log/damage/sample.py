@@ -35,7 +35,7 @@ class Sample:
 
 
 def open_sample(folder: Path, *, read_only: bool = False) -> EmbeddedLog:
-    return open_log(folder, clock=ManualClock(), config=Config(upkeep="manual"), read_only=read_only)
+    return open_log(folder, clock=ManualClock(), config=Config(maintenance="manual"), read_only=read_only)
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> Rows:
@@ -49,7 +49,7 @@ def rows_of(log: EmbeddedLog, topic: str) -> Rows:
 def build(folder: Path) -> Sample:
     sample = Sample(folder / "log", folder / "older")
     clock = ManualClock()
-    with open_log(sample.folder, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(sample.folder, clock=clock, config=Config(maintenance="manual")) as log:
         log.create("plain", SCHEMA, segment_bytes_max=SEGMENT)
         log.create("loose", SCHEMA, segment_bytes_max=SEGMENT, durability="os")
         log.create("joined", SCHEMA, segment_bytes_max=SEGMENT)

@@ -31,7 +31,7 @@ def opened() -> Iterator[Callable[[Path], EmbeddedLog]]:
     logs: list[EmbeddedLog] = []
 
     def open_again(path: Path) -> EmbeddedLog:
-        logs.append(open_log(path, config=Config(upkeep="manual")))
+        logs.append(open_log(path, config=Config(maintenance="manual")))
         return logs[-1]
 
     yield open_again
@@ -43,7 +43,7 @@ def opened() -> Iterator[Callable[[Path], EmbeddedLog]]:
 def folder(tmp_path: Path) -> Path:
     """A log with six commits of one producer, each of a row in two topics."""
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         for topic in ("a", "b"):
             log.create(topic, SCHEMA)
         for sequence in range(COMMITS):
@@ -101,7 +101,7 @@ def test_each_flipped_bit_is_reported_refused_and_repaired(
     tmp_path_factory: pytest.TempPathFactory, place: float, bit: int
 ) -> None:
     path = tmp_path_factory.mktemp("flip") / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         for topic in ("a", "b"):
             log.create(topic, SCHEMA)
         for sequence in range(3):
@@ -110,7 +110,7 @@ def test_each_flipped_bit_is_reported_refused_and_repaired(
     position = int(place * len(sound))
     begins = [0, *ends(path)]
     flip(commits_of(path), position, bit)
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         with pytest.raises(CommitLogCorrupt) as caught:
             commit(log, 0)
         assert caught.value.position == max(begin for begin in begins if begin <= position)

@@ -44,7 +44,7 @@ def test_a_reader_from_the_start_gets_the_whole_table_and_little_more(log: Embed
 def test_every_range_of_offsets_holds_the_rows_that_compaction_has_kept_in_it(
     tmp_path_factory: pytest.TempPathFactory, appends: list[list[int]], later: bool
 ) -> None:
-    with open_log(tmp_path_factory.mktemp("ranges"), config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path_factory.mktemp("ranges"), config=Config(maintenance="manual")) as log:
         log.create("t", {"key": "int64"}, key="key", compact=True, durability="os", segment_bytes_max=4096)
         for keys in appends:
             log.append("t", [{"key": key} for key in keys])
@@ -152,7 +152,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_compaction_never_changes_the_table(tmp_path: Path, steps: list[tuple[str, str, int]]) -> None:
     clock = ManualClock()
-    with open_log(tmp_path, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path, clock=clock, config=Config(maintenance="manual")) as log:
         if "t" in log.topics():
             log.delete("t")
         log.create(

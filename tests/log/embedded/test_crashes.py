@@ -49,7 +49,7 @@ def another(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], Embedde
     opened: list[EmbeddedLog] = []
 
     def open_again() -> EmbeddedLog:
-        opened.append(open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")))
+        opened.append(open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")))
         return opened[-1]
 
     yield open_again

@@ -27,8 +27,8 @@ TOPICS = ("a", "b", "c", "d")
 BEFORE_THE_LOCK = ("commit.written", "commit.synced")
 #: Points at which it holds the transaction lock.
 UNDER_THE_LOCK = ("commit.recording", "commit.durable", "commit.copied", "commit.recorded", "commit.flipped")
-LONG_WAIT = Config(upkeep="manual")
-SHORT_WAIT = Config(upkeep="manual", lock_seconds_max=0.05)
+LONG_WAIT = Config(maintenance="manual")
+SHORT_WAIT = Config(maintenance="manual", lock_seconds_max=0.05)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ GONE = (FrameCorrupt, SegmentMissing)
 
 
 def opened(path: Path, **options: object) -> EmbeddedLog:
-    return open_log(path, clock=ManualClock(), config=Config(upkeep="manual"), **options)  # type: ignore[arg-type]
+    return open_log(path, clock=ManualClock(), config=Config(maintenance="manual"), **options)  # type: ignore[arg-type]
 
 
 def fill(log: EmbeddedLog, first: int, last: int) -> None:
@@ -156,7 +156,7 @@ def test_rows_behind_the_gap_can_be_read_without_a_repair(folder: Path, which: i
 def test_maintenance_does_not_make_a_loss_permanent(tmp_path: Path, cut: Callable[[Path], None]) -> None:
     """Joining frames, compaction and retention would hide what is missing under a name that covers it."""
     clock = ManualClock()
-    with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700, retention="1 hour")
         fill(log, 0, ROWS)
         cut(segments(tmp_path / "log")[1])
@@ -188,7 +188,7 @@ def expired(tmp_path: Path) -> tuple[Path, int]:
     """A log from which retention has taken rows, and the offset at which it now begins."""
     clock = ManualClock()
     path = tmp_path / "log"
-    with open_log(path, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(path, clock=clock, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700, retention="100 seconds")
         for number in range(ROWS):
             log.append("t", [{"id": number}])

@@ -28,7 +28,7 @@ ROWS = 20
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A log with twenty rows in as many frames, closed."""
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, durability=request.param)
         for number in range(ROWS):
             log.append("t", [{"id": number}])
@@ -157,14 +157,14 @@ def test_after_a_power_cut_no_offset_that_was_seen_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, durability="os")
         for number in range(10):
             log.append("t", [{"id": number}])
     file = segment(path)
     os.truncate(file, SEGMENT_HEADER_BYTES + (file.stat().st_size - SEGMENT_HEADER_BYTES) // 2)
     after_a_power_cut(monkeypatch)
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.append("t", [{"id": 99}])
         rows = log.read("t").rows()
         assert [row["id"] for row in rows] == [0, 1, 2, 3, 4, 99]

@@ -24,7 +24,7 @@ ROWS = 20
 
 
 def opened(path: Path) -> EmbeddedLog:
-    return open_log(path, clock=ManualClock(), config=Config(upkeep="manual"))
+    return open_log(path, clock=ManualClock(), config=Config(maintenance="manual"))
 
 
 def ids(log: EmbeddedLog, topic: str = "t") -> list[int]:

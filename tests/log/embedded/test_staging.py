@@ -213,7 +213,7 @@ def bodies(count: int) -> dict[str, Any]:
 
 def test_a_disk_that_fills_while_rows_are_staged_leaves_nothing(disk_of: Callable[[int], Path]) -> None:
     disk = disk_of(16)
-    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
+    with open_log(disk / "log", config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"})
         with pytest.raises(DiskFull), log.stage("query", sequence=0, attempt="a") as stage:
             for _ in range(100):
@@ -228,7 +228,7 @@ def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all
     disk_of: Callable[[int], Path],
 ) -> None:
     disk = disk_of(16)
-    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
+    with open_log(disk / "log", config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"}, partitions=3, key="id")
         with log.stage("query", sequence=0, attempt="a") as stage:
             stage.append("t", pa.table(bodies(900)))

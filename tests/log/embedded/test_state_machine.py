@@ -54,7 +54,7 @@ class LogMachine(RuleBasedStateMachine):
             )
 
     def _open(self) -> EmbeddedLog:
-        return open_log(self.folder, clock=self.clock, config=Config(upkeep="manual"))
+        return open_log(self.folder, clock=self.clock, config=Config(maintenance="manual"))
 
     @rule(who=st.integers(0, 1), topic=st.sampled_from(TOPICS), number=st.integers(0, 1), values=VALUES)
     def append(self, who: int, topic: str, number: int, values: list[int]) -> None:
