@@ -1,4 +1,4 @@
-"""What an app adds to a query: a windowed aggregation declared in an app, beside the same one written by hand."""
+"""The overhead of an app: a windowed aggregation declared in an app, compared with the same one written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many segments, many topics, and how long it takes to begin."""
+"""Many segments, many topics, and the time to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workloads do: which topics there are, who writes to them, and which acts are how frequent."""
+"""Scenarios of workloads: their topics, their writers, and the frequency of each act."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEP_SECONDS = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A workload by its ingredients; `acts` maps what is done to how frequently."""
+    """The settings of a workload; `acts` has the frequency of each act."""
 
     name: str
     topics: Mapping[str, Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""A smaller number of what `make crash` does, and that its tools tell the truth."""
+"""A few runs of `make crash`, and tests of its tools."""
 
 from __future__ import annotations
 

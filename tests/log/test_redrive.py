@@ -1,4 +1,4 @@
-"""Dead letters are put back once, whatever is killed, repeated or done by two at once; parked ones are left alone."""
+"""Each dead letter is redriven once, also after kills, repeated calls and concurrent ones; parked ones are skipped."""
 
 from __future__ import annotations
 

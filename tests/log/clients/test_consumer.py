@@ -1,4 +1,4 @@
-"""A consumer reads what is there, waits for what comes, and goes on where its group left off."""
+"""A consumer reads existing rows, waits for new ones, and continues from the committed offsets of its group."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_a_log_opened_to_read_has_no_groups_to_join(log: EmbeddedLog, topic: str
 
 
 def expire(log: EmbeddedLog, topic: str, clock: ManualClock) -> None:
-    """Let retention take everything that is there now."""
+    """Let retention delete all current rows."""
     clock.advance(seconds=100)
     log.maintain(topic, seal=True)
 

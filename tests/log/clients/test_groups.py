@@ -36,7 +36,7 @@ def ids(count: int, start: int = 0) -> list[dict[str, int]]:
 
 
 def member(log: EmbeddedLog, name: str | None = None, *, auto_commit: bool = True) -> Consumer:
-    """A member whose heart beats only when it is polled, so that tests can let it hang."""
+    """A member that sends heartbeats only when it is polled, so that tests can let it hang."""
     return log.consumer(
         "orders",
         "billing",
@@ -57,7 +57,7 @@ def owned(consumer: Consumer) -> set[int]:
 
 
 def die(consumer: Consumer) -> None:
-    """What the kernel does for a killed process: its lock goes, and it says nothing."""
+    """Release the lock without leaving the group, as the kernel does for a killed process."""
     assert consumer._membership is not None
     consumer._membership.abandon()
 
@@ -434,7 +434,7 @@ def test_a_deleted_group_can_be_joined_again(orders: EmbeddedLog) -> None:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Whatever members do and suffer, what is committed was delivered, and in the end everything was."""
+    """For all actions and failures of members: committed rows were delivered, and in the end all rows were."""
 
     @initialize()
     def start(self) -> None:
@@ -472,7 +472,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.delivered |= {(batch.partition, row["_offset"]) for row in batch.rows()}
 
     def owned_by_others(self, consumer: Consumer) -> dict[Place, str]:
-        """What other living members own, which only they may give up."""
+        """Partitions of other live members, which only they may release."""
         folder = GroupFolder(self.log.path, "billing")
         state, now_us = folder.load(), self.clock.now_us()
         living = {

@@ -1,4 +1,4 @@
-"""A producer loses nothing in silence: rows are sent once, or counted as dropped, or named as failed."""
+"""A producer loses no row silently: rows are sent once, counted as dropped, or reported as failed."""
 
 from __future__ import annotations
 

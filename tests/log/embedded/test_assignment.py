@@ -1,4 +1,4 @@
-"""Every partition has one reader, readers have equally many, and they keep what they have."""
+"""Every partition has one owner, the assignment is balanced, and it is sticky."""
 
 from __future__ import annotations
 

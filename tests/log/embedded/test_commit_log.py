@@ -1,4 +1,4 @@
-"""The commit log: damage is told from a torn end, refused, found by verify, and rebuilt by repair."""
+"""The commit log: damage is distinguished from a torn end, refused, found by verify, and repaired."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from headwater.log.embedded import open_folder as open_log
 
 
 def table_of(log: EmbeddedLog, topic: str = "t") -> dict[Any, Any]:
-    """What a new reader from the start takes the table to be."""
+    """The table as a new reader from the start sees it."""
     table: dict[Any, Any] = {}
     for row in log.read(topic).rows():
         if row["_tombstone"]:

@@ -1,4 +1,4 @@
-"""What crash tests have found, one by one: each of these once lost, doubled, hid or blocked something."""
+"""Regressions that crash tests have found: each of these once lost, doubled, hid or blocked rows."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_readers_go_on_while_a_commit_hangs_that_shows_nothing_yet(folder: Path,
 
 
 def test_a_commit_whose_sequence_another_commits_first_changes_nothing(folder: Path) -> None:
-    """Both write their frames side by side; the second to come to the lock takes its own back."""
+    """Both write their frames at the same time; the second one to get the lock cuts its own."""
 
     def numbered(other: EmbeddedLog, *topics: str) -> bool:
         transaction = other.transaction("p", sequence=7)

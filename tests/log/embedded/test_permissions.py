@@ -1,4 +1,4 @@
-"""Who may read a log: its owner alone, unless its folder says otherwise; and memory that all users share."""
+"""Permissions: a log is for its owner alone, unless its folder has others; and topics in shared memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_shared_log_stays_shared_when_files_are_added(tmp_path: Path) -> None:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """The folder in memory of a topic that was made and closed again."""
+    """The folder in memory of a topic that was created and closed."""
     with open_log(tmp_path / "log") as log:
         log.create("fast", SCHEMA, durability="memory")
         log.append("fast", [{"id": 1}])

@@ -189,7 +189,7 @@ def test_deleting_a_topic_in_memory_frees_the_memory(log: EmbeddedLog, memory: P
 
 
 def test_a_topic_created_again_survives_a_process_that_still_opens_the_deleted_one(tmp_path: Path) -> None:
-    """Others look at a topic all the time while it is deleted and made again: it is there whole, or it is told as gone."""
+    """Other processes open a topic while it is deleted and created again: it exists completely or not at all."""
     surprises: list[BaseException] = []
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A partition finds its true end again, whatever its last writer left behind."""
+"""Recovery finds the true end of a partition, whatever its last writer left behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ids(log: EmbeddedLog) -> list[int]:
 
 
 def after_a_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on it is another boot: what was written but not synced is not believed."""
+    """Simulate a reboot: records that were not synced are ignored."""
     monkeypatch.setattr(state_module, "boot_identity", lambda: b"another boot")
     state_module.boot_mark.cache_clear()
 

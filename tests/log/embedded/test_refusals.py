@@ -1,4 +1,4 @@
-"""Whatever the machine refuses or has damaged is said by an error of ours, with the place and the remedy."""
+"""Failures and damage of the machine raise Headwater's errors, with the place and a remedy."""
 
 from __future__ import annotations
 

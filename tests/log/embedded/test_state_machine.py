@@ -1,4 +1,4 @@
-"""Whatever is done to a log, in whatever order, it agrees with a model made of plain lists."""
+"""For all sequences of operations, a log agrees with a model of plain lists."""
 
 from __future__ import annotations
 
