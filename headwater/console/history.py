@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.log import Log
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query", "view"]
+Kind = Literal["topic", "group", "query"]
 INTERVAL_SECONDS = 2.0
 POINTS_MAX = 900
 #: Measuring may take up to this share of the time; with ten thousand topics it is done less often.
