@@ -1,7 +1,7 @@
-"""Arrow streams of strangers: how large they are unpacked is known before a byte of them is.
+"""Arrow streams of clients: their decompressed size is computed before anything is decompressed.
 
-A compressed buffer begins with the length that it will have, and Arrow makes room for that before it looks further. A
-few bytes could so ask for terabytes. Here the lengths are added up first, from the messages as they lie in the body.
+A compressed buffer begins with its decompressed length, and Arrow allocates that much before it reads on: a few bytes
+could allocate terabytes. Here the lengths are added up first, from the messages in the body.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headwater.errors import EncodingInvalid
 from headwater.http.errors import BodyTooLarge
 from headwater.log.remote.wire import bytes_to_table
 
-#: Places of the fields in Arrow's tables (Message.fbs): what a message holds, its buffers, how they are compressed.
+#: Numbers of the fields in Arrow's tables (Message.fbs): header, buffers, compression, data of a dictionary.
 _HEADER, _BUFFERS, _COMPRESSION, _DICTIONARY_DATA = 2, 2, 3, 1
 _BUFFER_BYTES = 16
 
 
 def unpacked(body: bytes, *, size_max: int) -> pa.Table:
-    """The rows of an Arrow stream, unless they are larger than a body may be; dictionaries count as what they stand for."""
+    """The rows of an Arrow stream; raises if they are larger than a body may be, with dictionaries decoded."""
     try:
         size = unpacked_size(body)
     except (pa.ArrowException, struct.error, ValueError, OSError) as error:
@@ -41,7 +41,7 @@ def unpacked(body: bytes, *, size_max: int) -> pa.Table:
 
 
 def unpacked_size(body: bytes) -> int:
-    """How many bytes the buffers of a stream have when they are unpacked; nothing is unpacked to know it.
+    """The decompressed size of the buffers of a stream; nothing is decompressed.
 
     >>> import pyarrow as pa
     >>> sink = pa.BufferOutputStream()
@@ -74,7 +74,7 @@ def _message_size(message: pa.ipc.Message) -> int:
 
 
 def _buffer_size(body: memoryview, start: int, length: int) -> int:
-    """A buffer says first how long it is unpacked; -1 that it is not compressed."""
+    """A buffer begins with its decompressed length; -1 means that it is not compressed."""
     if length == 0:
         return 0
     if start < 0 or length < 8 or start + length > len(body):
@@ -98,7 +98,7 @@ def _buffers(data: bytes, table: int) -> Iterator[tuple[int, int]]:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table lies, None where it is left out: a table begins with the way back to its list of fields."""
+    """The offset of a field of a table, None if it is absent: a table begins with the distance to its list of fields."""
     (back,) = struct.unpack_from("<i", data, table)
     listed = table - back
     if listed < 0:
@@ -121,7 +121,7 @@ def _word(data: bytes, place: int) -> int:
 
 
 def _spelt_out(column: pa.ChunkedArray) -> int:
-    """How many bytes a column has when each row has its value, and not a number that stands for it."""
+    """The bytes of a column with its dictionary decoded."""
     if not pa.types.is_dictionary(column.type):
         return int(column.nbytes)
     total = 0
@@ -129,13 +129,9 @@ def _spelt_out(column: pa.ChunkedArray) -> int:
         values = chunk.dictionary
         if pa.types.is_primitive(values.type):
             total += len(chunk) * values.type.bit_width // 8
-        elif _has_lengths(values.type):
+        elif values.type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
             lengths = pc.binary_length(values).cast(pa.int64())
             total += pc.sum(lengths.take(chunk.indices.drop_null()), min_count=0).as_py()
         else:
             total += len(chunk) * int(values.nbytes)
     return total
-
-
-def _has_lengths(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -1,11 +1,11 @@
 """Rows in the bodies of requests and answers: Arrow streams for programs, JSON lines, JSON and CloudEvents.
 
-Integers are written with all their digits. A browser rounds what is beyond 2^53, so it asks for `integers=text` and gets
-those of 64 bits as text.
+Integers have all their digits. A browser rounds integers beyond 2^53, so it sets `integers=text` and gets those of 64
+bits as text.
 
-CloudEvents can be appended to any topic, and their attributes stay with the row. A topic of `CLOUDEVENT_SCHEMA` holds the
-whole event. A topic without a schema holds its data as bytes, under the key that `partitionkey` says; any other topic
-holds its data, a JSON object, as columns. In both the attributes are headers of the row.
+CloudEvents can be appended to any topic with their attributes. A topic of `CLOUDEVENT_SCHEMA` holds the whole event. A
+topic without a schema holds its data as bytes, under the key in `partitionkey`; any other topic holds its data, a JSON
+object, as columns. In both the attributes are headers of the row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JSON = "application/json"
 _LINES = (JSON_LINES, "application/jsonl", "application/json-lines", "application/jsonlines")
 KNOWN = f"{JSON_LINES}, {JSON}, {ARROW}, application/cloudevents+json, application/cloudevents-batch+json"
 Integers = Literal["number", "text"]
-#: Batches that have fewer rows on average are joined before they are written as JSON.
+#: Batches with fewer rows on average are joined before they are encoded as JSON.
 SMALL_BATCH_ROWS = 64
 
 
@@ -42,7 +42,7 @@ SMALL_BATCH_ROWS = 64
 
 # Any: rows in a shape that `Log.append` takes.
 def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic, *, size_max: int) -> Any:
-    """The rows of a request; those of an Arrow stream may be no larger than a body, once they are unpacked."""
+    """The rows of a request; an Arrow stream may be no larger than a body after decompression."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if is_event(kind, headers):
         return rows_of_events(kind, headers, body, topic)
@@ -59,7 +59,7 @@ def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic, *, size_max: 
 
 
 def is_event(kind: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request carries events: by its media type, or by its headers."""
+    """Whether a request has events, by its media type or its headers."""
     return kind in (cloudevents.CONTENT_TYPE, cloudevents.CONTENT_TYPE_BATCH) or cloudevents.is_cloudevent(headers)
 
 
@@ -97,7 +97,7 @@ def _row(event: Mapping[str, Any], topic: Topic) -> dict[str, Any]:
 
 
 def form_of(accept: str) -> str:
-    """The form in which a client wants rows; JSON lines unless it says otherwise."""
+    """The form of rows that a client accepts; JSON lines by default."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     for kind in kinds:
         if kind == ARROW:
@@ -110,7 +110,7 @@ def form_of(accept: str) -> str:
 
 
 def encoded(schema: pa.Schema, batches: list[Batch], form: str, *, integers: Integers) -> bytes:
-    """Batches as the body of an answer. Punctuations are told to programs, and in the lines for people."""
+    """Batches, with their punctuations, as the body of an answer."""
     if form == ARROW:
         return batches_to_bytes(schema, batches)
     lines = [line for batch in _together(batches) for line in lines_of(batch, integers=integers)]
@@ -120,7 +120,7 @@ def encoded(schema: pa.Schema, batches: list[Batch], form: str, *, integers: Int
 
 
 def _together(batches: list[Batch]) -> Iterator[Batch]:
-    """Small batches between two punctuations as one: rows of several partitions may come in batches of one row each."""
+    """Join small batches between two punctuations: rows of several partitions may come in batches of one row each."""
     for _, some in groupby(batches, key=lambda batch: batch.punctuation_us):
         known = list(some)
         first = known[0]
@@ -133,21 +133,17 @@ def _together(batches: list[Batch]) -> Iterator[Batch]:
 
 
 def lines_of(batch: Batch, *, integers: Integers) -> Iterator[bytes]:
-    """Each row as a line of JSON; a punctuation as a line that only has its time."""
+    """Each row as a line of JSON; a punctuation as a line with its time."""
     if batch.punctuation_us is not None:
         about = {"_partition": batch.partition, "_offset": batch.offset, "_punctuation_us": batch.punctuation_us}
-        yield orjson.dumps({name: _written(value, integers) for name, value in about.items()})
+        yield orjson.dumps({name: str(value) if integers == "text" else value for name, value in about.items()})
         return
     data = batch.data if integers == "number" else with_text(batch.data)
     yield from json_lines.encode_rows(data)
 
 
-def _written(value: int, integers: Integers) -> int | str:
-    return str(value) if integers == "text" else value
-
-
 def with_text(data: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with each integer of 64 bits as text, however deep it lies.
+    """The rows with each integer of 64 bits as text, also in nested columns.
 
     >>> with_text(pa.record_batch({"id": [73314510714175488]})).to_pylist()
     [{'id': '73314510714175488'}]
@@ -160,7 +156,7 @@ def with_text(data: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def text_type(kind: pa.DataType) -> pa.DataType:
-    """A type with text in place of each integer of 64 bits."""
+    """A type with text instead of each integer of 64 bits."""
     types = pa.types
     if types.is_int64(kind) or types.is_uint64(kind):
         return pa.string()

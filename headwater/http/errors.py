@@ -15,14 +15,12 @@ class KeyReused(UsageError):
     key: str
     http_status: ClassVar[int] = 422
     problem = "The `Idempotency-Key` {key!r} was used for another append in the last minutes. Nothing of this one was appended."
-    remedy = (
-        "Give each append a key of its own, such as a random UUID; only the same append, asked again, has the same."
-    )
+    remedy = "Give each append a key of its own, such as a random UUID; only a repeated append has the same key."
 
 
 @dataclass(eq=False, kw_only=True)
 class MediaTypeUnknown(UsageError):
-    """A request has a body in a form that this path does not take."""
+    """A request has a body of a media type that this path does not take."""
 
     given: str
     known: str
@@ -37,15 +35,13 @@ class BodyTooLarge(UsageError):
 
     size_max: int
     http_status: ClassVar[int] = 413
-    problem = (
-        "The body of this request is larger than {size_max} bytes, as it came or unpacked. Nothing of it was used."
-    )
+    problem = "The body of this request is larger than {size_max} bytes, also decompressed. Nothing of it was used."
     remedy = "Send it in several parts, or raise the server's `body_bytes_max`."
 
 
 @dataclass(eq=False, kw_only=True)
 class HostUnknown(NotAllowed):
-    """A request names a host that this server is not: a page elsewhere may have pointed its name at this machine."""
+    """A request names another host: a page of another site may have pointed its name at this machine."""
 
     host: str
     http_status: ClassVar[int] = 421
@@ -64,16 +60,16 @@ class OriginRefused(NotAllowed):
 
 @dataclass(eq=False, kw_only=True)
 class OutcomeUnknown(Conflict):
-    """An append was asked for again, and the outcome of the first try is unknown."""
+    """An append was repeated, and the outcome of the first attempt is unknown."""
 
     why: str
     problem = "Whether these rows were appended is not known: {why}."
-    remedy = "Look whether they are there before you send them again; with a producer and a sequence, sending twice does no harm."
+    remedy = "Check whether they are there before you send them again; with a producer and a sequence, a repeated append is safe."
 
 
 @dataclass(eq=False, kw_only=True)
 class TooManyRequests(LogError):
-    """A client asks more often than the server allows."""
+    """A client sends more requests than the server allows."""
 
     seconds: float
     http_status: ClassVar[int] = 429

@@ -16,7 +16,7 @@ from headwater.log.remote.wire import ARROW, table_to_bytes
 from headwater.services.callers import Caller
 from headwater.services.host import Host
 from headwater.services.json_form import json_schema, to_json
-from headwater.services.route import ARROW_PARAMETER, JSON, Parameter, Route, Service, Table
+from headwater.services.route import ARROW_PARAMETER, JSON, LOCAL_ONLY, Parameter, Route, Service, Table
 
 S = TypeVar("S", bound=Service)
 #: Parameters with which a call may wait: it takes a thread of those for waiting calls.
@@ -42,8 +42,8 @@ def not_audited(request: Request) -> None:
 def router(kind: type[Service], host: Host, *, ignore_unknown: bool = False, **settings: Any) -> APIRouter:
     """The routes of a service. Paths with fewer parameters come first, so that `/a/list` is not taken for `/a/{name}`."""
     routes = APIRouter(tags=[kind.__module__.rpartition(".")[2].replace("_", " ")], **settings)
-    by_path = sorted(kind.routes().items(), key=lambda item: (item[1].path.count("{"), item[1].path))
-    for name, route in by_path:
+    served = [item for item in kind.routes().items() if item[1].method != LOCAL_ONLY]
+    for name, route in sorted(served, key=lambda item: (item[1].path.count("{"), item[1].path)):
         routes.add_api_route(
             route.path,
             _endpoint(kind, name, route, host, ignore_unknown),

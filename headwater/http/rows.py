@@ -155,7 +155,7 @@ def router(host: Host) -> APIRouter:
                 stop=None if stop is None else start_from_text(stop, name="stop"),
                 partitions=partition,
                 columns=column,
-                limit=min(limit, host.settings.answer_rows_max),
+                rows_max=min(limit, host.settings.answer_rows_max),
                 bytes_max=host.settings.answer_bytes_max,
                 archived=archived,
                 ordered=form != ARROW,

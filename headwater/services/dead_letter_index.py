@@ -103,7 +103,8 @@ class DeadLetterIndex:
         self._next: dict[int, int] = {}
         self._codes: dict[str, int] = {}
         self._query_codes: dict[str | None, int] = {}
-        self._rows = _none()
+        names = ("partition", "offset", "reason", "query", "attempt", "at")
+        self._rows: dict[str, Numbers] = {name: np.zeros(0, np.int64) for name in names}
         self._seen = (-1, 0, 0)
         self._states: Numbers = np.zeros(0, np.int64)
 
@@ -180,7 +181,7 @@ class DeadLetterIndex:
         known = self._log.topics(STATUS_TOPIC, internal=True)
         seen = (self._log.end_offsets(STATUS_TOPIC)[0] if known else 0, len(self._rows["at"]), sum(self._next.values()))
         if seen != self._seen:
-            self._states = self._coded(self._statuses.now())
+            self._states = self._current_states(self._statuses.now())
             self._seen = seen
 
     def _take(self, partition: int, start: int, end: int) -> None:
@@ -193,21 +194,15 @@ class DeadLetterIndex:
                 {
                     "partition": np.full(data.num_rows, partition, np.int64),
                     "offset": data.column("_offset").to_numpy(zero_copy_only=False).astype(np.int64),
-                    "reason": np.array([self._code(name) for name in data.column("error").to_pylist()], np.int64),
-                    "query": np.array([self._query_code(name) for name in data.column("query").to_pylist()], np.int64),
+                    "reason": _coded(self._codes, data.column("error")),
+                    "query": _coded(self._query_codes, data.column("query")),
                     "attempt": data.column("attempt").to_numpy(zero_copy_only=False).astype(np.int64),
                     "at": data.column("at").cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64),
                 }
             )
         self._rows = {column: np.concatenate([part[column] for part in parts]) for column in self._rows}
 
-    def _code(self, reason: str) -> int:
-        return self._codes.setdefault(reason, len(self._codes))
-
-    def _query_code(self, query: str | None) -> int:
-        return self._query_codes.setdefault(query, len(self._query_codes))
-
-    def _coded(self, statuses: dict[Place, Status]) -> Numbers:
+    def _current_states(self, statuses: dict[Place, Status]) -> Numbers:
         """The state of each dead letter, as its index in `STATES`; those without a status are open."""
         states = np.zeros(len(self._rows["offset"]), np.int64)
         for partition in sorted({place.partition for place in statuses}):
@@ -264,6 +259,11 @@ class DeadLetterIndex:
         )
 
 
+def _coded(codes: dict[Any, int], names: pa.Array) -> Numbers:
+    """The names as numbers; a new name gets the next one."""
+    return np.array([codes.setdefault(name, len(codes)) for name in names.to_pylist()], np.int64)
+
+
 def _commonest(counts: dict[str, list[int]], *, most: int = 5) -> dict[str, list[int]]:
     """Keep the commonest names, and add the others up.
 
@@ -275,7 +275,3 @@ def _commonest(counts: dict[str, list[int]], *, most: int = 5) -> dict[str, list
     if order[most:]:
         found["others"] = [sum(each) for each in zip(*(counts[name] for name in order[most:]), strict=True)]
     return found
-
-
-def _none() -> dict[str, Numbers]:
-    return {column: np.zeros(0, np.int64) for column in ("partition", "offset", "reason", "query", "attempt", "at")}

@@ -31,7 +31,7 @@ class DeadLetterPage:
 
 @dataclass(kw_only=True)
 class Redrive:
-    """A redrive: what it has done so far, or what it would do."""
+    """A redrive: its state, and what it has done so far, or would do."""
 
     topic: str
     to: str | None = None
@@ -39,7 +39,7 @@ class Redrive:
     state: str = "running"
     """`dry run`, `running`, `done`, `stopped` or `failed`."""
     total: int = 0
-    """How many dead letters it set out to change."""
+    """How many dead letters it is to change."""
     outcome: Outcome = field(default_factory=Outcome)
     error: str = ""
 
@@ -105,7 +105,7 @@ class DeadLetters(Service):
     ) -> Redrive:
         """Append the rows of open dead letters to their topic again, each of them once.
 
-        The work goes on in the background; the answer comes when it has ended, or after `wait_seconds`.
+        The redrive runs in the background; the answer comes when it has ended, or after `wait_seconds`.
         """
         source = self._allowed(topic, "read" if dry_run else "admin")
         if to is not None:
@@ -129,13 +129,13 @@ class DeadLetters(Service):
 
     @route("GET", "/dead-letters/{topic}/redrive")
     def redrive_progress(self, topic: str, *, wait_seconds: float = 0.0) -> Redrive | None:
-        """How far the last redrive of a topic is; null where there was none since the server started."""
+        """Read the progress of the last redrive of a topic; null if there was none since the server started."""
         job = self._jobs.of(self._allowed(topic, "read").name)
         return None if job is None else job.waited(wait_seconds)
 
     @route("DELETE", "/dead-letters/{topic}/redrive")
     def stop_redrive(self, topic: str) -> None:
-        """Stop a redrive after the rows that are on their way. What was redriven stays so."""
+        """Stop a redrive after its current rows. Rows that were redriven stay redriven."""
         job = self._jobs.of(self._allowed(topic, "admin").name)
         if job is not None:
             job.stop.set()
@@ -149,12 +149,12 @@ class DeadLetters(Service):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _allowed(self, topic: str, action: Action) -> Topic:
-        """The dead-letter topic that is meant. A caller without the scope does not learn whether it exists."""
+        """The dead-letter topic of a name. A caller without the scope does not learn whether it exists."""
         self.caller.require(action, topic if topic.endswith(SUFFIX) else topic + SUFFIX)
         try:
             return find_dead_letter_topic(self.log, topic)
         except NotFound:
-            self.log.topic(topic)  # a name that is nowhere is the mistake, not that it has no dead letters
+            self.log.topic(topic)  # raises for a topic that does not exist, rather than for its dead-letter topic
             raise
 
     def _index(self, topic: Topic) -> DeadLetterIndex:
@@ -166,7 +166,7 @@ class DeadLetters(Service):
 
 
 class _Stopped(Exception):
-    """A redrive is to end."""
+    """A redrive was stopped."""
 
 
 class _Job:

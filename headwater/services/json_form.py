@@ -1,4 +1,4 @@
-"""The one JSON form of what services take and give: HTTP, the remote services and the command line all use it.
+"""The JSON form of arguments and answers of services, for HTTP, the remote services and the command line.
 
 A dataclass is an object of its fields and its public properties, a named tuple one of its fields, bytes are text where
 they are UTF-8 and `{"base64": …}` otherwise. An Arrow schema is `{"columns": …}`; it may also be given as text, or as an
@@ -215,7 +215,7 @@ def _scalar(kind: Any, value: Any, name: str, text: bool) -> Any:
 
 
 def _from_text(kind: Any, value: str) -> Any:
-    """What a text in a query string means; the text itself where it means nothing."""
+    """The value of a text in a query string; the text itself if it is no such value."""
     try:
         if kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)

@@ -30,7 +30,7 @@ _DIGITS_MAX = 18
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """One of the positions; exactly one field is set."""
+    """A position; exactly one field is set."""
 
     word: str | None = None
     offset: int | None = None
@@ -41,7 +41,7 @@ class Position:
 
 
 def parse_position(text: str, *, name: str, now_us: int | None = None) -> Position:
-    """The position that a text means; times without a zone are UTC.
+    """Parse a position; times without a zone are UTC.
 
     >>> parse_position("-10", name="offset").last, parse_position("shift:-100", name="to").shift
     (10, -100)
@@ -100,10 +100,10 @@ def resolve(
     *,
     committed: Mapping[int, int] | None = None,
 ) -> Offsets:
-    """The position as an offset in each partition, or in some of them.
+    """The offset of a position in each partition, or in some of them.
 
-    An offset outside what a partition holds moves to its nearer end. Where each partition is given its own offset, the
-    offsets are taken as they are. `committed` is where a shift begins.
+    An offset outside a partition moves to its nearer end. Offsets per partition are not changed. `committed` are the
+    offsets that a shift begins at.
     """
     starts, ends = log.start_offsets(topic), log.end_offsets(topic)
     for number in partitions or ():

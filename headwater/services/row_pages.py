@@ -1,7 +1,7 @@
-"""Pages of rows, as Arrow batches: from a place on, or the last ones before a place, over all partitions of a topic.
+"""Pages of rows, as Arrow batches: from a position on, or the last ones before it, over all partitions of a topic.
 
-Rows of several partitions have no order of their own: they are put in that of the times at which they were appended.
-A page says where each partition goes on, so that going on gives every row once.
+Rows of several partitions are ordered by the times at which they were appended. A page has the next offset of each
+partition, so that all pages together have every row once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from headwater.schema import conform
 if TYPE_CHECKING:
     from headwater.services.host import ExpiringCache
 
-#: Rows that a cursor reads at once, so that the bound in bytes is checked now and then.
+#: Rows that a cursor reads at once, before the bound in bytes is checked.
 CURSOR_ROWS_MAX = 16_384
 BYTES_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPage:
-    """Rows of a topic as batches, the offsets to go on from, and whether the range that was asked for has more."""
+    """Rows of a topic as batches, the offsets to go on from, and whether the range has more."""
 
     schema: pa.Schema
     batches: list[Batch]
@@ -51,10 +51,10 @@ def read_page(
     archived: bool = False,
     ordered: bool = True,
 ) -> BatchPage:
-    """Read rows from a place on, up to a number of rows or about a number of bytes.
+    """Read rows from a position on, up to a number of rows or about a number of bytes.
 
     Rows of several partitions come in the order in which they were appended. With `ordered=False` one partition comes
-    after the other, in batches as they are stored: quicker, for programs.
+    after the other, in batches as they are stored, which is faster.
     """
     check_partitions(log.topic(topic).partitions, topic, partitions)
     reader = log.read(
@@ -88,7 +88,7 @@ def read_page(
         if rows >= rows_max or size >= bytes_max:
             break
     else:
-        # All was read: offsets that compaction has left without rows count as read, too.
+        # All was read: offsets whose rows compaction has deleted count as read, too.
         following = {number: max(end, following[number]) for number, (_, end) in ranges.items()}
     more = any(following[number] < end for number, (_, end) in ranges.items())
     return BatchPage(
@@ -109,9 +109,9 @@ def read_on(
     rows_max: int,
     bytes_max: int,
 ) -> BatchPage:
-    """Read one partition on with a cursor that is remembered under a name; made again if it was forgotten."""
+    """Read one partition on with a cursor that is kept under a name; a new one is made if it was dropped."""
     known = f"{topic}/{partition}/{name}"
-    # Taken out while it is used: two requests at once must not share it.
+    # Removed while it is used: two requests at once must not share it.
     cursor = cursors.pop(known)
     identity = log.topic(topic).id
     if topic_id is not None and topic_id != identity:
@@ -133,17 +133,17 @@ def read_on(
     )
 
 
-# -- places -----------------------------------------------------------------------------------------------------------
+# -- positions --------------------------------------------------------------------------------------------------------
 
 
 def within(log: Log, topic: str, offsets: Mapping[int, int]) -> Offsets:
-    """Offsets of partitions that there are; one outside what its partition holds moves to its nearer end."""
+    """The offsets of partitions that exist; one outside its partition moves to the nearer end."""
     starts, ends = log.start_offsets(topic), log.end_offsets(topic)
     return {number: min(max(at, starts[number]), ends[number]) for number, at in offsets.items() if number in ends}
 
 
 def last_offsets(log: Log, topic: str, before: Mapping[int, int], *, rows: int) -> Offsets:
-    """Where the last so many rows before some offsets begin, by the time at which they were appended."""
+    """The offsets at which the last `rows` rows before some offsets begin, by append time."""
     starts = log.start_offsets(topic)
     places = {number: last_places(log, topic, number, stop, rows=rows) for number, stop in before.items()}
     newest = sorted((place for some in places.values() for place in some), reverse=True)[:rows]
@@ -153,7 +153,7 @@ def last_offsets(log: Log, topic: str, before: Mapping[int, int], *, rows: int) 
     begins = {}
     for number, stop in before.items():
         count, found = counts[number], places[number]
-        if count == len(found) < rows:  # all that there is
+        if count == len(found) < rows:  # all rows of the partition
             begins[number] = min(starts[number], stop)
         else:
             begins[number] = found[-count][2] if count else stop
@@ -161,7 +161,7 @@ def last_offsets(log: Log, topic: str, before: Mapping[int, int], *, rows: int) 
 
 
 def last_places(log: Log, topic: str, partition: int, before: int, *, rows: int) -> list[tuple[int, int, int]]:
-    """Append time, partition and offset of the last so many rows of a partition before an offset, in order."""
+    """Append time, partition and offset of the last `rows` rows of a partition before an offset, in order."""
     start, found, width = log.start_offsets(topic)[partition], list[tuple[int, int, int]](), rows
     while before > start and len(found) < rows:
         begin = max(start, before - width)
@@ -176,7 +176,7 @@ def last_places(log: Log, topic: str, partition: int, before: int, *, rows: int)
             ):
                 times, offsets = _times(batch), np.asarray(batch.column("_offset"))
                 some += [(int(time), partition, int(offset)) for time, offset in zip(times, offsets, strict=True)]
-        # Compaction leaves offsets without rows: look further back, in larger steps.
+        # Compaction leaves offsets without rows: read further back, in larger steps.
         found, before, width = some + found, begin, width * 4
     return found[-rows:] if rows else []
 
@@ -234,7 +234,7 @@ class _Head:
 
 
 def _advance(heads: list[_Head], stream: Iterator[Batch]) -> Iterator[Batch]:
-    """Put the next rows of a stream into a merge; punctuations before them are given at once."""
+    """Put the next rows of a stream into a merge; yield the punctuations before them at once."""
     for batch in stream:
         if batch.data.num_rows:
             times = _times(batch.data)
@@ -249,7 +249,7 @@ def _times(data: pa.RecordBatch) -> Any:
 
 
 def cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
-    """The first so many rows of a batch, and the others."""
+    """Split a batch after so many rows."""
     head, tail = batch.data.slice(0, rows), batch.data.slice(rows)
     is_dense = batch.offset_next - batch.offset == batch.data.num_rows
     middle = batch.offset + rows
@@ -259,12 +259,12 @@ def cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
 
 
 def with_place(columns: Sequence[str]) -> list[str]:
-    """The columns, and those that say where a row stands."""
+    """The columns, and those of the append time and the offset."""
     return list(dict.fromkeys([*columns, "_appended_at", "_offset"]))
 
 
 def selected(batch: Batch, columns: Sequence[str] | None) -> Batch:
-    """A batch with these columns alone."""
+    """A batch with only these columns."""
     if columns is None or batch.data.schema.names == list(columns):
         return batch
     return replace(batch, data=batch.data.select(list(columns)))

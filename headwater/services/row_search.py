@@ -1,10 +1,10 @@
-"""Searching a topic a little at a time, from either end, always saying how far the search has come.
+"""Search of a topic in steps, from either end, with its progress.
 
-Rows are matched by a text, by a regular expression (RE2: linear time), or by a condition in SQL. What is searched is what
-is shown: the key and the value as text, and each header as `name: value`.
+Rows are matched by a text, by a regular expression (RE2: linear time), or by a condition in SQL. The search is over the
+text that is shown: the key and the value, and each header as `name: value`.
 
-A scan is over the rows that were there when it began. It may be stopped after any row and go on from there; over all
-its steps it sees each row once. Rows that retention deletes before the scan comes to them are counted.
+A scan is over the rows at its beginning. It may be stopped after any row and continued; over all its steps it reads each
+row once. Rows that retention deletes before they are read are counted.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from headwater.views.errors import StatementExceeded, StatementInvalid
 from headwater.views.statement import Bounds
 
 Mask = npt.NDArray[np.bool_]
-#: One batch may take so long; a condition that counts to infinity is stopped.
+#: How long a condition may take for one batch.
 CONDITION_SECONDS_MAX = 5.0
-#: What DuckDB counts. What it does not count is bounded by the process that a condition runs in.
+#: The memory that DuckDB counts. Other memory is bounded by the process that a condition runs in.
 CONDITION_MEMORY_MAX = 512 * MIB
-#: Rows, and bytes of them, that are looked at before the clock is.
+#: Rows and bytes that are read before the clock is checked.
 WINDOW_ROWS_MAX = 16_384
 WINDOW_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Scan:
-    """One search: what it has seen, and where it goes on."""
+    """One search: what it has read, and where it continues."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Scan:
 
     @property
     def scanned(self) -> int:
-        """How many offsets it has come past."""
+        """How many offsets it has passed."""
         return self.total - sum(stop - start for start, stop in self._left.values())
 
     @property
@@ -82,19 +82,19 @@ class Scan:
         return self.scanned == self.total
 
     def cancel(self) -> None:
-        """End the step that runs, soon; the next one goes on where it ended."""
+        """Stop the current step soon; the next one continues where it stopped."""
         self._cancelled.set()
         self._matcher.cancel()
 
     def step(self, *, seconds: float, found_max: int) -> list[Row]:
-        """Go on for so long, or until so many rows are found; at least one batch is looked at."""
+        """Continue for so long, or until so many rows are found; at least one batch is read."""
         self._cancelled.clear()
         until, found = self._clock() + seconds, list[Row]()
         while not self.is_done and len(found) < found_max:
             number = self._next_partition()
             try:
                 found += self._look(number, found_max - len(found))
-            except ArgumentInvalid:  # also of a condition that was ended: its window is looked at again
+            except ArgumentInvalid:  # also of a condition that was stopped: its window is read again
                 if not self._cancelled.is_set():
                     raise
             if self._clock() >= until or self._cancelled.is_set():
@@ -103,7 +103,7 @@ class Scan:
         return found
 
     def _next_partition(self) -> int:
-        """The partition whose next rows are likely to be the newest, or the oldest."""
+        """The partition whose next rows are likely the newest, or the oldest."""
         open_ones = [number for number, (start, stop) in self._left.items() if start < stop]
         unseen = [number for number in open_ones if self._reached[number] is None]
         if unseen:
@@ -112,10 +112,10 @@ class Scan:
         return choose(open_ones, key=lambda number: self._reached[number] or 0)
 
     def _look(self, number: int, room: int) -> list[Row]:
-        """Look at one window of a partition, up to the last row that there is room for."""
+        """Search one window of a partition, up to the last row that there is room for."""
         start, stop = self._left[number]
         begin = self._log.start_offsets(self._topic.name)[number]
-        if begin > start:  # retention was quicker
+        if begin > start:  # retention has deleted rows
             self.expired += min(begin, stop) - start
             start = min(begin, stop)
             self._left[number] = (start, stop)
@@ -132,7 +132,7 @@ class Scan:
         return found
 
     def _matches(self, number: int, low: int, high: int, room: int) -> tuple[list[Row], int | None]:
-        """Rows of a window that fit, in the order of the scan, and the offset of the last one if there is no more room."""
+        """Rows of a window that match, in the order of the scan, and the offset of the last one if there is no more room."""
         batches: list[pa.RecordBatch] = []
         if low < high:
             with contextlib.suppress(OffsetExpired):
@@ -159,18 +159,18 @@ class Scan:
         self._reached[number] = first_us if self.newest_first else last_us
 
 
-# -- which rows are meant ---------------------------------------------------------------------------------------------
+# -- matchers ---------------------------------------------------------------------------------------------------------
 
 
 class Matcher(Protocol):
-    """Says which rows of a batch are meant."""
+    """Decides which rows of a batch match."""
 
     def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask: ...
     def cancel(self) -> None: ...
 
 
 class TextMatcher:
-    """Rows that hold a text, or fit a pattern, in one of some parts."""
+    """Rows that contain a text, or match a pattern, in one of some parts."""
 
     def __init__(
         self, text: str, *, is_pattern: bool = False, match_case: bool = False, parts: Sequence[Part] = PARTS
@@ -181,7 +181,7 @@ class TextMatcher:
             raise ArgumentInvalid(name="where", value="nowhere", expected="the key, the value or the headers")
         self._text, self._is_pattern, self._ignore_case = text, is_pattern, not match_case
         self._parts = tuple(parts)
-        self._fits(pa.array([""]))  # a pattern that is wrong is refused here
+        self._fits(pa.array([""]))  # raises if the pattern is invalid
 
     def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask:
         found = np.zeros(data.num_rows, dtype=np.bool_)
@@ -193,7 +193,7 @@ class TextMatcher:
         return found
 
     def cancel(self) -> None:
-        """Nothing to interrupt: a batch takes no longer than its length."""
+        """Do nothing: the time for a batch is linear in its length."""
 
     def _texts(self, part: Part, topic: Topic, own: pa.RecordBatch, data: pa.RecordBatch) -> pa.Array | None:
         if part == "value":
@@ -220,9 +220,9 @@ class TextMatcher:
 
 
 class ConditionMatcher:
-    """Rows for which a condition in SQL is true. It sees the row's columns, `_partition`, `_offset` and the others.
+    """Rows for which a condition in SQL is true. It has the row's columns, `_partition`, `_offset` and the others.
 
-    It runs in a process of `statements`, which the kernel bounds; in this one where there are none.
+    It runs in a process of `statements`, which the kernel bounds; in this process without them.
     """
 
     def __init__(self, topic: Topic, condition: str, *, statements: Statements | None = None) -> None:
@@ -230,7 +230,7 @@ class ConditionMatcher:
             raise ArgumentInvalid(name="condition", value=condition, expected="SQL, such as amount > 100")
         self._condition, self._statements = condition, statements
         self._stop: Callable[[], None] | None = None
-        self.mask(topic, _empty(topic))  # a condition that is wrong is refused here
+        self.mask(topic, _empty(topic))  # raises if the condition is invalid
 
     def mask(self, topic: Topic, data: pa.RecordBatch) -> Mask:
         rows = pa.Table.from_batches([_readable(topic, data)])
@@ -262,7 +262,7 @@ class ConditionMatcher:
 
 
 def _readable(topic: Topic, data: pa.RecordBatch) -> pa.RecordBatch:
-    """Bytes without a schema as text, so that a condition can be written about them."""
+    """Key and value of a topic without a schema as text, for conditions."""
     if not topic.schemaless:
         return data
     texts: dict[str, Any] = {

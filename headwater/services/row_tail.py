@@ -1,7 +1,7 @@
-"""Following a topic: rows as they come, of partitions that are added as well, and of a topic that was created again.
+"""Following a topic: rows as they are appended, also of partitions that are added, and of a topic that is created again.
 
-A reader that falls too far behind may leave rows out: their offsets are counted. In a topic that is compacted some of
-those offsets have no row any more.
+A reader that falls too far behind may skip rows: their offsets are counted. In a compacted topic some of those offsets
+have no row any more.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from headwater.log.port import Batch, Cursor, Log, Offsets
 from headwater.services.row_pages import BYTES_MAX, cut, in_append_order, last_offsets, read_page, selected, with_place
 from headwater.units import MIB
 
-#: So many rows are read first, before their size is known; then about so many bytes at once.
+#: How many rows are read at first, before their size is known; then about how many bytes at once.
 ROWS_AT_FIRST = 16
 BYTES_AT_ONCE = MIB
 ROWS_AT_ONCE_MAX = 16_384
-#: How often `follow` begins again where retention deletes rows while it reads.
+#: How often a read is repeated if retention deletes rows meanwhile.
 TRIES_MAX = 5
 
 
 class Follower:
     """Reads a topic on from some positions, rows of all partitions in the order in which they were appended.
 
-    With `chosen` it keeps to the partitions that it begins with; otherwise it reads all, also those that are added.
+    With `chosen` it reads only the partitions that it begins with; otherwise all, also those that are added.
     """
 
     def __init__(
@@ -44,32 +44,32 @@ class Follower:
         self._cursors: dict[int, Cursor] = {}
         self._batches: Iterator[Batch] | None = None
         self._rows_at_once, self._rows_at_once_max = ROWS_AT_FIRST, rows_at_once_max
-        #: What the last call of `read` has found besides rows.
+        #: What has happened to the topic since the call of `read` before the last.
         self.change: Literal["", "created again", "partitions added"] = ""
-        #: The first offset not yet given, in each partition.
+        #: The first offset not yet read, in each partition.
         self.positions: Offsets = dict(positions)
 
     def move(self, positions: Mapping[int, int]) -> None:
-        """Go on from elsewhere."""
+        """Go on from other positions."""
         self.positions = dict(positions)
         self._cursors.clear()
         self._batches = None
 
     def read(self, *, rows_max: int, bytes_max: int = BYTES_MAX) -> list[Batch]:
-        """The next rows that are there, punctuations among them; none where there are none yet. Never waits."""
+        """Read the next rows and punctuations; none if there are none yet. Never waits."""
         self.change = ""
         if not self._cursors:
             wanted = None if self._columns is None else with_place(self._columns)
             for number, offset in self.positions.items():
                 self._cursors[number] = self._log.cursor(self._topic, number, offset, columns=wanted)
         if any(cursor.deleted for cursor in self._cursors.values()):
-            current = self._log.topic(self._topic)  # raises where it is gone
+            current = self._log.topic(self._topic)  # raises if it was deleted
             self.move(dict.fromkeys(self.positions if self._chosen else range(current.partitions), 0))
             self.change = "created again"
             return []
         if found := self._next(rows_max, bytes_max):
             return [selected(batch, self._columns) for batch in found]
-        # Offsets that compaction has left without rows count as read.
+        # Offsets whose rows compaction has deleted count as read.
         self.positions = {number: max(at, self._cursors[number].offset) for number, at in self.positions.items()}
         if not self._chosen and self._log.topic(self._topic).partitions > len(self.positions):
             self.move(self._log.start_offsets(self._topic) | self.positions)
@@ -77,7 +77,7 @@ class Follower:
         return []
 
     def wait(self, *, seconds: float) -> bool:
-        """Sleep until there is more to read, or for so long: False then."""
+        """Wait until there are rows to read; False after so many seconds."""
         if self._log.wait(self._topic, after=self.positions, seconds=seconds):
             return True
         return not self._chosen and self._log.topic(self._topic).partitions > len(self.positions)
@@ -99,11 +99,11 @@ class Follower:
             if count > room or rows >= rows_max or size >= bytes_max:
                 return taken
         self._batches = None
-        # What was left of the pass before has ended just here: there may be more behind its bound.
+        # The pass before ended exactly here: there may be more rows behind its bound.
         return taken if taken or is_new else self._next(rows_max, bytes_max)
 
     def _stored(self, cursor: Cursor) -> Iterator[Batch]:
-        """What a partition has now, up to a bound; as many rows are read at a time as make about the bytes of one read."""
+        """The rows of a partition up to a bound, in reads of about `BYTES_AT_ONCE`."""
         left = self._rows_at_once_max
         while left > 0 and (found := cursor.read(rows_max=min(left, self._rows_at_once))):
             rows, size = sum(one.data.num_rows for one in found), sum(one.data.nbytes for one in found)
@@ -115,7 +115,7 @@ class Follower:
 
 @dataclass(frozen=True, kw_only=True)
 class TailPage:
-    """Rows that have come, oldest first, how many offsets before them were left out, and how many have not been read."""
+    """New rows, oldest first; how many offsets before them were skipped, and how many are not read yet."""
 
     batches: list[Batch]
     skipped: int
@@ -135,10 +135,10 @@ def tail_page(
     behind_max: int,
     context_rows: int = 0,
 ) -> TailPage:
-    """What has come since some positions, at most the last `behind_max` offsets of it.
+    """Read the rows behind some positions, at most the last `behind_max` offsets.
 
-    Without positions a tail begins: with the last `context_rows` rows, and then with what comes. With `rows_max=0`
-    nothing is read: the answer says how much there is.
+    Without positions a tail begins with the last `context_rows` rows. With `rows_max=0` nothing is read: the answer says
+    how many offsets are waiting.
     """
     about = log.topic(topic)
     starts, ends = log.start_offsets(topic), log.end_offsets(topic)
@@ -147,7 +147,7 @@ def tail_page(
         begins = last_offsets(log, topic, ends, rows=context_rows)
         page = read_page(log, topic, start=begins, stop=ends, partitions=list(ends), rows_max=max(1, context_rows))
         return TailPage(batches=page.batches, skipped=0, waiting=0, next=ends, topic_id=about.id)
-    # Partitions may have been added, and the topic created again under its name: that one is read from its start.
+    # Partitions may have been added; a topic created again under its name is read from its start.
     known = after if topic_id in ("", about.id) else {}
     positions = {number: known.get(number, starts[number]) for number in ends}
     behind = {number: max(0, end - positions[number]) for number, end in ends.items()}
@@ -159,7 +159,7 @@ def tail_page(
         skipped = sum(begins.values()) - sum(positions.values())
         try:
             page = read_page(log, topic, start=begins, stop=ends, partitions=list(ends), rows_max=rows_max)
-        except OffsetExpired:  # retention was quicker
+        except OffsetExpired:  # retention has deleted rows meanwhile
             starts = log.start_offsets(topic)
             continue
         waiting = sum(end - page.next[number] for number, end in ends.items())
@@ -168,7 +168,7 @@ def tail_page(
 
 
 def skipped_rows(behind: Mapping[int, int], most: int) -> dict[int, int]:
-    """How many rows to leave out in each partition, so that at most so many are left; each gives its share.
+    """How many rows to skip in each partition so that at most `most` are left, in proportion to its rows.
 
     >>> skipped_rows({0: 900, 1: 100}, 500), skipped_rows({0: 10, 1: 5}, 500)
     ({0: 450, 1: 50}, {0: 0, 1: 0})

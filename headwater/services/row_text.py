@@ -1,7 +1,7 @@
-"""Rows as people see them, a place, two times, a key, a value and headers, all of it as text; and text as rows.
+"""Rows as text: offset, times, key, value and headers; and rows from text.
 
-Text, because a browser rounds numbers beyond 2^53. Values of topics with a schema are JSON; those without are text
-where the bytes are UTF-8, and hexadecimal digits where they are not.
+Text, because a browser rounds numbers beyond 2^53. Values of topics with a schema are JSON; those without are text if
+the bytes are UTF-8, and hexadecimal digits otherwise.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from headwater.services.row_pages import joined
 Form = Literal["json", "text", "hex", "none"]
 Part = Literal["key", "value", "headers"]
 PARTS: tuple[Part, ...] = ("key", "value", "headers")
-#: How much of each long column is looked at for a line of a list.
-COLUMN_LETTERS_MAX = 600
+#: How many characters of each long column are shown in a list.
+COLUMN_CHARACTERS_MAX = 600
 #: Columns whose values are longer than this on average are cut before they are written as JSON.
 COLUMN_BYTES_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row as text. Times are microseconds since 1970; `event_us` is None where the topic has no event time."""
+    """One row as text. Times are microseconds since 1970; `event_us` is None if the topic has no event time."""
 
     partition: int
     offset: int
@@ -46,12 +46,12 @@ class Row:
     is_tombstone: bool = False
 
     def place(self) -> tuple[int, int, int]:
-        """By which rows of many partitions are put in order."""
+        """The order of rows of many partitions."""
         return self.appended_us, self.partition, self.offset
 
 
 def text_rows(topic: Topic, batches: Iterable[Batch], *, whole: bool = False) -> list[Row]:
-    """The rows of batches that have all columns. Without `whole`, long columns are cut: enough for a list."""
+    """The rows of batches that have all columns. Without `whole`, long columns are cut."""
     return [row for data in joined(batch.data for batch in batches) for row in rows_of(topic, data, whole=whole)]
 
 
@@ -62,7 +62,8 @@ def rows_of(topic: Topic, data: pa.RecordBatch, *, whole: bool = False) -> list[
     own = data.select([name for name in topic.schema.names if name in data.schema.names])
     shown = own if whole else shortened(own)
     values, keys = list(_values(topic, shown)), keys_of(topic, shown)
-    events = _events(topic, data)
+    has_event_time = topic.time_column is not None and topic.time_column in data.schema.names
+    events = _micros(data.column(topic.time_column)) if has_event_time else [None] * data.num_rows
     tombstones = data.column("_tombstone").to_pylist() if "_tombstone" in data.schema.names else [False] * len(keys)
     rows = zip(
         data.column("_partition").to_pylist(),
@@ -90,7 +91,7 @@ def rows_of(topic: Topic, data: pa.RecordBatch, *, whole: bool = False) -> list[
 
 
 def text_of(value: bytes | None) -> tuple[str | None, Form]:
-    """Bytes as text, or as digits.
+    """Bytes as text, or as hexadecimal digits.
 
     >>> text_of(b"hello"), text_of(bytes([255, 0])), text_of(None)
     (('hello', 'text'), ('ff 00', 'hex'), (None, 'none'))
@@ -108,7 +109,7 @@ def headers_of(pairs: Sequence[tuple[str, bytes | None]] | None) -> tuple[tuple[
 
 
 def shortened(data: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with its long texts and bytes cut, so that a list of rows of a megabyte each stays cheap."""
+    """The batch with its long texts and bytes cut, so that a list of large rows stays cheap."""
     columns = [_cut(column) for column in data.columns]
     return pa.RecordBatch.from_arrays(columns, names=data.schema.names)
 
@@ -120,15 +121,15 @@ def _cut(column: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(kind) or column.nbytes <= COLUMN_BYTES_MAX * len(column):
         return column
     if is_text(kind):
-        return pc.utf8_slice_codeunits(column, 0, COLUMN_LETTERS_MAX)
-    begun = pc.binary_slice(column, 0, COLUMN_LETTERS_MAX)
-    return pa.array([None if value is None else _whole_letters(value) for value in begun.to_pylist()], kind)
+        return pc.utf8_slice_codeunits(column, 0, COLUMN_CHARACTERS_MAX)
+    begun = pc.binary_slice(column, 0, COLUMN_CHARACTERS_MAX)
+    return pa.array([None if value is None else _whole_characters(value) for value in begun.to_pylist()], kind)
 
 
-def _whole_letters(part: bytes) -> bytes:
-    """The beginning of some bytes, without half a letter at its end: text stays text.
+def _whole_characters(part: bytes) -> bytes:
+    """The beginning of some bytes without a part of a character at its end, so that text stays text.
 
-    >>> _whole_letters("aä".encode()[:2]), _whole_letters(bytes([255, 254]))
+    >>> _whole_characters("aä".encode()[:2]), _whole_characters(bytes([255, 254]))
     (b'a', b'\\xff\\xfe')
     """
     try:
@@ -139,7 +140,7 @@ def _whole_letters(part: bytes) -> bytes:
 
 
 def lines_of(topic: Topic, own: pa.RecordBatch) -> list[str]:
-    """The value of each row as one line of text; empty where there is none."""
+    """The value of each row as one line of text; empty if there is none."""
     return [text or "" for text, _ in _values(topic, own)]
 
 
@@ -153,7 +154,7 @@ def _values(topic: Topic, own: pa.RecordBatch) -> Iterator[tuple[str | None, For
 
 
 def keys_of(topic: Topic, own: pa.RecordBatch) -> list[str | None]:
-    """The key of each row as text; None where the topic has none."""
+    """The key of each row as text; None if the topic has none."""
     if topic.schemaless:
         return [text_of(value)[0] for value in own.column("key").to_pylist()]
     names = [name for name in topic.key if name in own.schema.names]
@@ -169,12 +170,6 @@ def keys_of(topic: Topic, own: pa.RecordBatch) -> list[str | None]:
 # Any of JSON's values.
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _events(topic: Topic, data: pa.RecordBatch) -> list[int | None]:
-    if topic.time_column is None or topic.time_column not in data.schema.names:
-        return [None] * data.num_rows
-    return _micros(data.column(topic.time_column))
 
 
 def _micros(column: pa.Array) -> list[int | None]:
@@ -193,7 +188,7 @@ def decoded_rows(lines: bytes | Iterable[bytes], topic: Topic) -> list[dict[str,
 
 
 def json_lines_of(body: bytes) -> list[bytes]:
-    """A JSON array or object as lines: each element is cut out as it stands, so that no digit of it is lost.
+    """A JSON array or object as lines, each element unchanged, so that no digit is lost.
 
     >>> json_lines_of(b'[{"price": 1.10}, {"price": 2}]')
     [b'{"price": 1.10}', b'{"price": 2}']

@@ -1,4 +1,4 @@
-"""Rows of a topic: read in pages, looked up by their place, searched, followed, and appended."""
+"""Rows of a topic: read in pages, looked up by offset, searched, followed, waited for, and appended."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from headwater.services.row_search import Matcher, Scan
 
 PAGE_ROWS_MAX = 1_000
-#: Searches that are remembered between their steps, and for how long after the last one.
+#: Searches that are kept between their steps, and for how long after the last one.
 SEARCHES_MAX = 1_000
 SEARCH_SECONDS_MAX = 600.0
 STEP_SECONDS_MAX = 10.0
-#: Rows that are given at once to a reader of everything.
+#: Rows and bytes that `read` yields at once.
 READ_ROWS_MAX = 16_384
 READ_BYTES_MAX = 4 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowPage:
-    """Some rows of a topic, the place to go on from, and whether it is the last page in its direction."""
+    """Some rows of a topic, the offsets to go on from, and whether it is the last page in its direction."""
 
     rows: list[Row]
     next: Offsets
@@ -66,9 +66,9 @@ class ReadRange:
 
 @dataclass(frozen=True, kw_only=True)
 class RowAt:
-    """The row at an offset, the offsets of the rows before and after it, and what its partition holds.
+    """The row at an offset, the offsets of the rows before and after it, and the offsets that its partition holds.
 
-    There is no row where retention has deleted it, compaction has removed it, or it is yet to come.
+    There is no row if retention or compaction has deleted it, or if it does not exist yet.
     """
 
     row: Row | None
@@ -80,7 +80,7 @@ class RowAt:
 
 @dataclass(frozen=True, kw_only=True)
 class RowTail:
-    """Rows that have come, oldest first; how many offsets were left out before them, and how many are still to be read."""
+    """New rows, oldest first; how many offsets were left out before them, and how many are not read yet."""
 
     rows: list[Row]
     skipped: int
@@ -91,7 +91,7 @@ class RowTail:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchQuery:
-    """Which rows a search is for: those that hold a text, fit a regular expression, or meet a condition in SQL."""
+    """What to search: rows that contain a text, match a regular expression, or meet a condition in SQL."""
 
     text: str = ""
     kind: Literal["text", "pattern", "sql"] = "text"
@@ -103,15 +103,15 @@ class SearchQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStep:
-    """Rows that a step of a search has found, and how far the search has come."""
+    """Rows that a step of a search has found, and the progress of the search."""
 
     id: str
     rows: list[Row] = field(default_factory=list)
-    #: Offsets that there were when the search began, those that it has passed, and those that retention was quicker with.
+    #: Offsets at the beginning of the search, those that it has passed, and those that retention deleted before.
     total: int
     scanned: int
     expired: int
-    #: The append times of the rows that were looked at.
+    #: The range of append times of the rows that were searched.
     from_us: int | None
     to_us: int | None
 
@@ -122,7 +122,7 @@ class SearchStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Rows as a person writes them: JSON for a topic with a schema, else one key and one value as text."""
+    """Rows as text: JSON for a topic with a schema, else one key and one value."""
 
     value: str = ""
     key: str = ""
@@ -132,7 +132,7 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class Produced:
-    """How many rows were appended, or would be, and the offsets that they got in each partition."""
+    """How many rows were appended, or would be, and their offsets in each partition."""
 
     count: int
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -153,8 +153,8 @@ class Rows(Service):
     ) -> RowPage:
         """Read rows as text, over all partitions in the order of their appends.
 
-        Backwards, rows before the place come, newest first; otherwise those from the place on, oldest first. An offset
-        outside what a partition holds means its nearer end.
+        Backwards, the rows before the position come, newest first; otherwise those from it on, oldest first. An offset
+        outside a partition means its nearer end.
         """
         _check_limit(limit, least=1)
         about, position = self.log.topic(topic), parse_position(start, name="start")
@@ -165,7 +165,7 @@ class Rows(Service):
                 begin = last_offsets(self.log, topic, place, rows=limit) if backwards else place
                 stop = place if backwards else None
                 page = read_page(self.log, topic, start=begin, stop=stop, partitions=list(place), rows_max=limit)
-            except OffsetExpired:  # retention was quicker
+            except OffsetExpired:  # retention has deleted rows meanwhile
                 place = within(self.log, topic, place)
                 continue
             rows = text_rows(about, page.batches)
@@ -177,7 +177,7 @@ class Rows(Service):
 
     @route("GET", "/topics/{topic}/rows/{partition}/{offset}", scope="read:{topic}")
     def row(self, topic: str, partition: int, offset: int) -> RowAt:
-        """Look one row up by its place, whole, with the rows before and after it."""
+        """Look one row up by its offset, whole, with the rows before and after it."""
         about = self.log.topic(topic)
         check_partitions(about.partitions, topic, [partition])
         start, end = self.log.start_offsets(topic)[partition], self.log.end_offsets(topic)[partition]
@@ -208,10 +208,10 @@ class Rows(Service):
         behind_max: int = 10_000,
         context: int = 0,
     ) -> RowTail:
-        """Read the rows that have come since the last call, as text; at most the last `behind_max` of them.
+        """Read the rows appended since the last call, as text; at most the last `behind_max` of them.
 
-        The first call begins with the last `context` rows. Each further one gives `next` of the answer before as `after`,
-        and `topic_id`. With `limit=0` nothing is read: the answer says how many offsets are `waiting`.
+        The first call begins with the last `context` rows. Each further one passes `next` and `topic_id` of the answer
+        before, as `after` and `topic_id`. With `limit=0` nothing is read: the answer says how many offsets are `waiting`.
         """
         _check_limit(limit)
         _check_limit(context)
@@ -239,7 +239,7 @@ class Rows(Service):
 
     @route("POST", "/topics/{topic}/searches", scope="read:{topic}", audited=False)
     def search(self, topic: str, query: SearchQuery) -> SearchStep:
-        """Begin a search over the rows that are there now. The answer has its id, and no rows yet."""
+        """Begin a search over the current rows. The answer has its id, and no rows yet."""
         from headwater.services.row_search import ConditionMatcher, Scan, TextMatcher
 
         about = self.log.topic(topic)
@@ -257,7 +257,7 @@ class Rows(Service):
 
     @route("POST", "/topics/{topic}/searches/{search}", scope="read:{topic}", audited=False)
     def search_on(self, topic: str, search: str, *, seconds: float = 0.25, limit: int = 50) -> SearchStep:
-        """Search on for so many seconds, or until so many rows are found. The answer says how far the search has come."""
+        """Continue a search for so many seconds, or until so many rows are found. The answer has its progress."""
         _check_limit(limit)
         known = self._search(topic, search)
         with known.lock:
@@ -265,14 +265,14 @@ class Rows(Service):
 
     @route("DELETE", "/topics/{topic}/searches/{search}", scope="read:{topic}", audited=False)
     def stop_search(self, topic: str, search: str) -> None:
-        """End the step of a search that runs; a further one goes on where it ended."""
+        """Stop the current step of a search; the next one continues where it stopped."""
         self._search(topic, search).scan.cancel()
 
     # -- append -------------------------------------------------------------------------------------------------------
 
     @route("POST", "/topics/{topic}/produce")
     def produce(self, topic: str, draft: Draft, *, dry_run: bool = False) -> Produced:
-        """Append rows that a person has written, checked by the schema first: all of them or none."""
+        """Append rows that are given as text, checked by the schema first: all of them or none."""
         from headwater.schema.rows import to_batches
 
         self.caller.require("write", topic)
@@ -333,49 +333,26 @@ class Rows(Service):
 
     # -- as Arrow -----------------------------------------------------------------------------------------------------
 
+    # Any: further arguments of `read_page`, each of its own type.
     def batches(
         self,
         topic: str,
         *,
         start: Start,
-        stop: Start | None = None,
-        partitions: Sequence[int] | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int,
+        rows_max: int,
         bytes_max: int = BYTES_MAX,
-        archived: bool = False,
-        ordered: bool = True,
+        columns: Sequence[str] | None = None,
         cursor: str | None = None,
         topic_id: str | None = None,
+        **others: Any,
     ) -> BatchPage:
-        """Read a page of rows as Arrow batches; with `cursor`, from a place in one partition that has this name."""
+        """Read a page of rows as Arrow batches; with `cursor`, on with the cursor of this name in one partition."""
         self.caller.require("read", topic)
+        bounds: Any = {"rows_max": rows_max, "bytes_max": bytes_max, "columns": columns}
         if cursor is not None and isinstance(start, Mapping) and len(start) == 1:
             [(number, offset)] = start.items()
-            return read_on(
-                self.log,
-                self.host.cursors,
-                cursor,
-                topic,
-                number,
-                offset,
-                topic_id=topic_id,
-                columns=columns,
-                rows_max=limit,
-                bytes_max=bytes_max,
-            )
-        return read_page(
-            self.log,
-            topic,
-            start=start,
-            stop=stop,
-            partitions=partitions,
-            columns=columns,
-            rows_max=limit,
-            bytes_max=bytes_max,
-            archived=archived,
-            ordered=ordered,
-        )
+            return read_on(self.log, self.host.cursors, cursor, topic, number, offset, topic_id=topic_id, **bounds)
+        return read_page(self.log, topic, start=start, **bounds, **others)
 
     def read(
         self,
@@ -386,10 +363,10 @@ class Rows(Service):
         columns: Sequence[str] | None = None,
         wait_seconds: float | None = None,
     ) -> Iterator[pa.RecordBatch | None]:
-        """Read all rows from a place on, in the order of their appends, as Arrow batches.
+        """Read all rows from a position on, in the order of their appends, as Arrow batches.
 
-        Reading ends with the rows that are there now. With `wait_seconds` it goes on as rows come, and gives None each time
-        it begins to wait for so long.
+        Without `wait_seconds`, reading ends with the current rows. With it, reading follows the topic, and yields None
+        each time before it waits for so long.
         """
         self.caller.require("read", topic)
         positions = within(self.log, topic, resolve(self.log, topic, start, partitions))

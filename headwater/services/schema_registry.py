@@ -1,8 +1,8 @@
-"""Schemas that were registered: rows of an internal, compacted topic, so that they live and travel with the log.
+"""Registered schemas: rows of an internal, compacted topic, so that they are copied and backed up with the log.
 
 A row is one version of a subject, or the level of a subject (version 0). Identities are numbers that count up; one
-schema has one number, whatever subjects it is registered under. A change reads the topic to its end, decides, and
-appends on the condition that no other process has appended meanwhile.
+schema has one number in all subjects. A change reads the topic to its end, decides, and appends on the condition that
+no other process has appended meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """The table of registered schemas: kept in memory, and brought up to date with the topic by each call."""
+    """The table of registered schemas, in memory; each call catches up with the topic."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -62,14 +62,14 @@ class SchemaRegistry:
         self._ids: dict[str, int] = {}
         self._texts: dict[int, str] = {}
 
-    # -- asked --------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def subjects(self, *, deleted: bool = False) -> list[str]:
         with self._caught_up():
             return sorted(subject for subject in self._versions if self._live(subject, deleted))
 
     def versions(self, subject: str, *, deleted: bool = False) -> dict[int, RegisteredSchema]:
-        """The versions of a subject, oldest first; empty where there is no such subject."""
+        """The versions of a subject, oldest first; empty if there is no such subject."""
         with self._caught_up():
             return {found.version: found for found in self._live(subject, deleted)}
 
@@ -79,13 +79,13 @@ class SchemaRegistry:
             return self._texts.get(identity)
 
     def used_by(self, identity: int, *, deleted: bool = False) -> list[RegisteredSchema]:
-        """Where a schema is registered; with `deleted` also where it is hidden."""
+        """The subjects and versions of a schema; with `deleted` also those that are hidden."""
         with self._caught_up():
             every = [found for subject in sorted(self._versions) for found in self._live(subject, deleted)]
             return [found for found in every if found.id == identity]
 
     def level(self, subject: str) -> str | None:
-        """The compatibility level that was set for a subject itself."""
+        """The compatibility level that was set for the subject itself."""
         with self._caught_up():
             return self._levels.get(subject)
 
@@ -93,10 +93,10 @@ class SchemaRegistry:
         """The compatibility level of a subject: its own, that of all subjects, or the default."""
         return self.level(subject) or self.level(EVERY_SUBJECT) or DEFAULT_LEVEL
 
-    # -- changed ------------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def register(self, subject: str, schema: str, check: Callable[[list[RegisteredSchema]], None]) -> RegisteredSchema:
-        """Add a version, unless the subject has this schema already; `check` may refuse it, seeing what is there."""
+        """Add a version, unless the subject has this schema already; `check` may raise, given the current versions."""
         key = canonical(schema)
 
         def decide() -> tuple[list[dict[str, Any]], RegisteredSchema]:
@@ -114,7 +114,7 @@ class SchemaRegistry:
         return made
 
     def delete(self, subject: str, versions: list[int], *, permanent: bool) -> None:
-        """Hide versions; for good, if `permanent`, and then they must have been hidden before."""
+        """Hide versions; with `permanent`, delete versions that are hidden."""
 
         def decide() -> tuple[list[dict[str, Any]], None]:
             known = self._versions.get(subject, {})
@@ -158,7 +158,7 @@ class SchemaRegistry:
         if not self._log.topics(SCHEMAS_TOPIC, internal=True):
             return
         start, end = self._log.start_offsets(SCHEMAS_TOPIC)[0], self._log.end_offsets(SCHEMAS_TOPIC)[0]
-        # Behind the end it was removed, and made again.
+        # If the position is behind the end, the topic was deleted and made again.
         reader = self._log.read(SCHEMAS_TOPIC, start=max(self._next, start) if self._next <= end else start)
         for batch in reader.batches():
             for row in batch.rows():
@@ -202,7 +202,7 @@ class SchemaRegistry:
 
 
 def canonical(schema: str) -> str:
-    """One text for all ways to write a schema.
+    """The canonical text of a schema.
 
     >>> canonical('{"type": "string"}') == canonical('{ "type":"string" }')
     True

@@ -1,8 +1,8 @@
-"""Schemas of topics, and Avro schemas registered under subjects: their versions, and what may follow them.
+"""Schemas of topics, and Avro schemas registered under subjects: their versions, and the check of the next one.
 
 A topic's schema is columns as text, and follows the rules of `headwater.schema.evolve`. A subject's schema is Avro, and
 follows the compatibility level that was set for the subject. A draft of the next version can be checked before it is
-registered. The paths of Confluent's schema registry are in `headwater/http/registry.py`.
+registered. The paths of Confluent's schema registry are in `headwater/services/subjects.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a draft would change, and why it may not be registered; nothing in `refused` means that it may."""
+    """What a draft would change, and why it may not be registered; it may if `refused` is empty."""
 
     changes: list[Change] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Verdict:
 
 @dataclass(eq=False, kw_only=True)
 class SchemaIncompatible(Conflict):
-    """A schema was to be registered that may not follow the earlier versions of its subject."""
+    """A schema is not compatible with the earlier versions of its subject."""
 
     subject: str
     why: str
@@ -155,7 +155,7 @@ class Schemas(Service):
 
     @route("POST", "/schemas/{name}/check", audited=False)
     def check(self, name: str, draft: Draft, *, kind: Kind | None = None) -> Verdict:
-        """Say what a draft of the next version would change, and whether it may be registered."""
+        """Check what a draft of the next version would change, and whether it may be registered."""
         found = self._find(name, kind)
         try:
             return (
@@ -228,12 +228,12 @@ class Schemas(Service):
 
 
 def registry_of(host: Host) -> SchemaRegistry:
-    """The one registry of a log, which the console and the paths of the registry share."""
+    """The registry of a log, which all services share."""
     return host.share("schema registry", lambda: SchemaRegistry(host.log))
 
 
 def is_subject(name: str) -> bool:
-    """Whether a subject may have this name."""
+    """Whether a name is valid for a subject."""
     return bool(name.strip()) and len(name) <= 500 and name.isprintable() and name != EVERY_SUBJECT
 
 
@@ -250,7 +250,7 @@ def topic_of(subject: str) -> str:
 
 
 def schema_of_text(text: str) -> pa.Schema:
-    """A schema as people write it: columns as text, the stored JSON form, an Avro record, or a mapping of names to types.
+    """Parse a schema: columns as text, the stored JSON form, an Avro record, or a mapping of names to types.
 
     >>> schema_of_text("id int64,\\n at timestamp").names, schema_of_text('{"id": "int64"}').names
     (['id', 'at'], ['id'])

@@ -50,7 +50,9 @@ def main(path: str, memory_max: int) -> None:
     with open_log(path, read_only=True, config=Config(maintenance="manual")) as log:
         _warm_up(log)
         base = _data_bytes()
-        _bound_memory(base, memory_max)
+        if base:
+            most = base + memory_max + max(MARGIN_BYTES, memory_max // 4)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         # Only now: rows that are read count for the bound, and the modules that read them do not.
         threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
         # Free memory may be fragmented: the next process begins with all of it.
@@ -107,12 +109,6 @@ def _warm_up(log: Log) -> None:
     from headwater.views.sql import Sql
 
     Sql(log, files=False).query("SELECT count(*) AS n FROM range(10000)")
-
-
-def _bound_memory(base: int, memory_max: int) -> None:
-    if base:
-        most = base + memory_max + max(MARGIN_BYTES, memory_max // 4)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _data_bytes() -> int:

@@ -1,7 +1,7 @@
 """Views: listed, read, subscribed to, rebuilt and dropped; wherever their app runs.
 
-A view is maintained by this process, by another process of this machine, or by none; then its rows are those that the
-last run left. Another process is asked over its own server, with the token in the app's home. Conditions of callers may
+A view is maintained by this process, by another process of this machine, or by none; then its rows are those of the
+last run. Another process is called over its own server, with the token in the app's home. Conditions of callers may
 take any time and memory, so they run in bounded processes.
 """
 
@@ -36,7 +36,7 @@ REBUILD_SECONDS_MAX = 900.0
 
 @dataclass(frozen=True, kw_only=True)
 class ViewDescription:
-    """How a view is declared, how far it is, and whether a process maintains it."""
+    """The declaration of a view, its position, and whether a process maintains it."""
 
     name: str
     app: str
@@ -218,7 +218,7 @@ class Views(Service):
     # -- where a view is ----------------------------------------------------------------------------------------------
 
     def runner(self, app: str | None) -> Runner | None:
-        """The runner of this process, if it runs the app that is meant."""
+        """The runner of this process, if it runs the app."""
         runner = self.host.runner
         return runner if runner is not None and app in (None, runner.app.name) else None
 
@@ -254,7 +254,7 @@ class Views(Service):
         return Table(table)
 
     def bounds(self, options: ReadOptions) -> Bounds:
-        """What a statement may take for an answer in this form."""
+        """The bounds of a statement whose answer has this form."""
         bounds = self.host.settings.statement_bounds
         if self.runner(options.app) is not None:
             # The process of a statement over large views needs all of their rows, and bounds what it makes of them.

@@ -126,15 +126,18 @@ class Sources:
             sys.modules.update(known)
             raise
         finally:
-            files = {settings, self._path, *_files_in(self._path.parent), *suspects}
+            places = filter(None, map(_place, _modules_in(self._path.parent).values()))
+            own = {place for place in places if place.suffix == ".py"}
+            files = {settings, self._path, *own, *suspects}
             self._written = {path: before[path] if path in before else _time(path) for path in files}
         _send_by_value(_modules_in(self._path.parent))
         return app
 
     def saved(self) -> Path | None:
         """A file that was written since the last load. A missing file does not count: editors replace files in two steps."""
-        changed = (path for path, when in self._written.items() if _time(path) not in (when, None))
-        return next((_short(path) for path in changed), None)
+        changed = next((path for path, when in self._written.items() if _time(path) not in (when, None)), None)
+        here = Path.cwd()
+        return changed.relative_to(here) if changed is not None and changed.is_relative_to(here) else changed
 
 
 @contextlib.contextmanager
@@ -162,12 +165,6 @@ def _modules_in(folder: Path) -> dict[str, ModuleType]:
         if place is not None and _is_own(place, folder):
             found[name] = module
     return found
-
-
-def _files_in(folder: Path) -> set[Path]:
-    """The files of these modules."""
-    places = (_place(module) for module in _modules_in(folder).values())
-    return {place for place in places if place is not None and place.suffix == ".py"}
 
 
 def _place(module: ModuleType) -> Path | None:
@@ -228,8 +225,3 @@ def _time(path: Path) -> int | None:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns
     return None
-
-
-def _short(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path

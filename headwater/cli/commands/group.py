@@ -45,7 +45,13 @@ def describe(session: Session, group: Group) -> None:
     with session.services() as services:
         found = services.groups.describe(group)
     members = [
-        [one.id, str(one.pid), one.host, "yes" if one.alive else "no", _assigned(one.assignment)]
+        [
+            one.id,
+            str(one.pid),
+            one.host,
+            "yes" if one.alive else "no",
+            ", ".join(f"{topic}[{','.join(map(str, numbers))}]" for topic, numbers in one.assignment.items()) or "-",
+        ]
         for one in found.members
     ]
     table = session.table(columns("MEMBER…", ">PROCESS", "HOST…", "ALIVE", "READS…"), members)
@@ -173,7 +179,3 @@ def _offset(offset: int | None) -> str:
 
 def _age(seconds: float) -> str:
     return format_seconds(round(seconds, 1))
-
-
-def _assigned(assignment: dict[str, list[int]]) -> str:
-    return ", ".join(f"{topic}[{','.join(map(str, numbers))}]" for topic, numbers in assignment.items()) or "-"

@@ -14,7 +14,7 @@ from headwater.cli.terminal.tables import Column, columns, counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
-    from headwater.log.embedded.repair import Finding, Report
+    from headwater.log.embedded.repair import Report
 
 OneTopic = Annotated[
     str | None,
@@ -102,30 +102,12 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
 
 
 def _record(report: Report) -> Record:
-    return {
-        "ok": report.ok,
-        "topics": report.topics,
-        "partitions": report.partitions,
-        "segments": report.segments,
-        "frames": report.frames,
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "findings": [_finding(one) for one in report.findings],
-    }
-
-
-def _finding(one: Finding) -> Record:
-    return {
-        "kind": one.kind,
-        "path": one.path,
-        "topic": one.topic or None,
-        "partition": one.partition if one.partition >= 0 else None,
-        "position": one.position if one.position >= 0 else None,
-        "offset": one.offset if one.offset >= 0 else None,
-        "offset_next": one.offset_next if one.offset_next >= 0 else None,
-        "why": one.why,
-        "action": one.action or None,
-    }
+    counts = ("topics", "partitions", "segments", "frames", "rows", "bytes")
+    facts = ("kind", "path", "topic", "partition", "position", "offset", "offset_next", "why", "action")
+    findings = [
+        {name: None if (fact := getattr(one, name)) in ("", -1) else fact for name in facts} for one in report.findings
+    ]
+    return {"ok": report.ok, **{name: getattr(report, name) for name in counts}, "findings": findings}
 
 
 def _lines(session: Session, report: Report) -> list[str]:

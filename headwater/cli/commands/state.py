@@ -28,15 +28,10 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
     from headwater.engine.state_maintenance import states
 
     found = list(states(folder))
+    names = ("query", "operator", "partition", "batch", "rows", "bytes", "runs")
     records = [
         {
-            "query": one.query,
-            "operator": one.operator,
-            "partition": one.partition,
-            "batch": one.batch,
-            "rows": one.rows,
-            "bytes": one.bytes,
-            "runs": one.runs,
+            **{name: getattr(one, name) for name in names},
             "watermark": iso_time(one.watermark_us),
             "counts": one.counts,
         }

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from company.alerts import Alerts
 from company.topics import INPUTS, make_topics
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from company.check import Outcome
     from company.world import Rows
 
+    from headwater.cli.demo.display import Stage
     from headwater.log import Log
 
 LOOK_SECONDS = 0.5
@@ -51,14 +52,6 @@ class Plan:
     seed: int = 7
 
 
-class Audience(Protocol):
-    """Shows the course of the demo."""
-
-    def happened(self, text: str) -> None: ...
-    def opened(self, page: str) -> None: ...
-    def look(self, progress: Progress, *, appended: int) -> None: ...
-
-
 class EndedEarly(Exception):
     """The demo was interrupted before there is anything to check."""
 
@@ -66,9 +59,9 @@ class EndedEarly(Exception):
 class Director:
     """Leads through one run."""
 
-    def __init__(self, plan: Plan, audience: Audience) -> None:
+    def __init__(self, plan: Plan, stage: Stage) -> None:
         self._plan = plan
-        self._audience = audience
+        self._stage = stage
         self._company = Company(plan.folder / "log", port=plan.port, output=plan.folder / "spark.log")
         self._leaving = threading.Event()
         self._began = time.monotonic()
@@ -105,12 +98,12 @@ class Director:
             stack.callback(self._feeder.stop)
             self._feeder.start()
             self._alerts = Alerts(log)
-            self._audience.happened("rows come in: page views, searches, payments, temperatures, articles, tweets")
+            self._stage.happened("rows come in: page views, searches, payments, temperatures, articles, tweets")
             if self._plan.port:
-                self._audience.happened(f"http://127.0.0.1:{self._plan.port} is on its way")
+                self._stage.happened(f"http://127.0.0.1:{self._plan.port} is on its way")
             self._live()
             if not self._plan.check:
-                self._audience.happened("stopping after the batches at work")
+                self._stage.happened("stopping after the batches at work")
                 return []
             self._catch_up()
             return self._checked()
@@ -134,18 +127,18 @@ class Director:
         self._wait(self._is_held_in_a_batch, "a query to begin a batch", START_SECONDS_MAX)
         pid = self._company.kill()
         cut = ", ".join(self._follower.in_a_batch(self._queries))
-        self._audience.happened(f"kill -9 {pid}: the company and its Spark are gone, in the middle of a batch of {cut}")
+        self._stage.happened(f"kill -9 {pid}: the company and its Spark are gone, in the middle of a batch of {cut}")
         before = {one: self._follower.batches(one) for one in self._queries}
         self._told = set()
         pid = self._company.start()
-        self._audience.happened(f"started again as {pid}; rows have come all the time")
+        self._stage.happened(f"started again as {pid}; rows have come all the time")
         self._wait(
             lambda: all(self._follower.batches(one) > count for one, count in before.items()),
             "every query to go on after the crash",
             START_SECONDS_MAX,
         )
         rows = self._feeder.appended - appended
-        self._audience.happened(f"all queries go on, {self.seconds - began:.0f} s and {rows:,} rows after the crash")
+        self._stage.happened(f"all queries go on, {self.seconds - began:.0f} s and {rows:,} rows after the crash")
 
     def _is_held_in_a_batch(self) -> bool:
         """Suspend the company; keep it suspended if some query has begun a batch and not committed it.
@@ -163,7 +156,7 @@ class Director:
 
     def _catch_up(self) -> None:
         self._feeder.stop()
-        self._audience.happened("no more rows; every query reads to the end of its topics, and the day is closed")
+        self._stage.happened("no more rows; every query reads to the end of its topics, and the day is closed")
         for _ in range(CLOSINGS):
             self._feeder.close_the_day()
             self._wait(
@@ -175,7 +168,7 @@ class Director:
 
         views = [name for name, output in EXPECTED.items() if output.kind == "view"]
         self._wait(lambda: self._follower.views_are_fresh(views), "the views", CATCH_UP_SECONDS_MAX)
-        self._audience.happened("recomputing every output from the input topics alone, with DuckDB")
+        self._stage.happened("recomputing every output from the input topics alone, with DuckDB")
         inputs = {name: self._follower.rows(name) for name in INPUTS}
         outputs = {name: self._follower.output(name, output.kind) for name, output in EXPECTED.items()}
         late = {name: self._follower.rows(f"{name}.late") for name in LATE}
@@ -190,7 +183,7 @@ class Director:
             return bool(self._queries) and all(self._follower.batches(one) >= 2 for one in self._queries)
 
         self._wait(all_work, "every query to begin", START_SECONDS_MAX)
-        self._audience.happened(f"all {len(self._queries)} queries are at work, {self.seconds:.0f} s after the start")
+        self._stage.happened(f"all {len(self._queries)} queries are at work, {self.seconds:.0f} s after the start")
 
     def _wait(self, holds: Callable[[], bool], what: str, seconds_max: float) -> None:
         deadline = time.monotonic() + seconds_max
@@ -219,21 +212,21 @@ class Director:
         self.appended = self._feeder.appended
         self._alerts.set_for(one.name for one in progress.statuses if one.batch is not None)
         self._tell(progress)
-        self._audience.look(progress, appended=self.appended)
+        self._stage.look(progress, appended=self.appended)
 
     def _tell(self, progress: Progress) -> None:
         """Report each start once."""
         if progress.address is not None and "page" not in self._told:
             self._told.add("page")
-            self._audience.opened(f"{progress.address}{PATH}")
-            self._audience.happened("Spark starts meanwhile")
+            self._stage.opened(f"{progress.address}{PATH}")
+            self._stage.happened("Spark starts meanwhile")
         if progress.spark and "spark" not in self._told:
             self._told.add("spark")
-            self._audience.happened("Spark is up; queries are planned, and start one after the other")
+            self._stage.happened("Spark is up; queries are planned, and start one after the other")
         for one in progress.statuses:
             if one.batch is not None and one.name not in self._told:
                 self._told.add(one.name)
-                self._audience.happened(f"{one.name} has its first results")
+                self._stage.happened(f"{one.name} has its first results")
 
     @property
     def _queries(self) -> list[str]:

@@ -1,6 +1,6 @@
 """The company of the demo as a process: started, killed, started again, stopped in order, and observed from outside.
 
-`python -m headwater.cli.demo.company FOLDER PORT` runs the app. It is a process of its own, so that it can be killed
+`python -m headwater.cli.demo.process FOLDER PORT` runs the app. It is a process of its own, so that it can be killed
 while rows go on. The server is up before Spark is. The process ends on SIGTERM, and when its parent process is gone.
 """
 
@@ -16,7 +16,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import headwater
@@ -181,12 +180,8 @@ class Follower:
 
     def output(self, name: str, kind: str) -> pa.Table:
         """Return the output of a query, or the dead letters of a topic."""
-        if kind == "view":
-            return self._view(name)
-        return self.rows(name if kind == "topic" else f"{name}.dlq")
-
-    def _view(self, name: str) -> pa.Table:
-        """All rows of a view, as it is served."""
+        if kind != "view":
+            return self.rows(name if kind == "topic" else f"{name}.dlq")
         with (
             app_services(self._home, seconds_max=ANSWER_SECONDS_MAX) as services,
             services.views.open(name, app=APP) as view,
@@ -221,15 +216,12 @@ def run(folder: str, port: int) -> None:
 def _end_with(runner: Runner, parent: int) -> None:
     """Stop between two batches on SIGTERM, and when the parent process is gone."""
 
-    def asked(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        runner.request_stop()
-
     def watch() -> None:
         while not runner.wait_for_stop(LOOK_SECONDS):
             if os.getppid() != parent:
                 runner.request_stop()
 
-    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGTERM, lambda *_: runner.request_stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that directs; it tells us
     threading.Thread(target=watch, name="demo-parent", daemon=True).start()
 

@@ -37,6 +37,8 @@ STATES = {
     "failed": ("✗", "bold red"),
 }
 COLUMNS = columns("QUERY…", "STATE", ">ROWS/S", ">LAG", ">WATERMARK", ">KEPT", ">LATE", ">ERRORS")
+#: The style of a query's line, where it is not plain.
+STYLES = {"failed": "red", "restarting": "yellow", "stopped": "dim", "waiting": "dim"}
 #: Columns that a narrow terminal leaves out, the first of them first.
 _SPARE = ("KEPT", "WATERMARK", "LATE", "ERRORS")
 #: Names are cut to this width before a column is left out; bars are drawn only where this many fit.
@@ -151,7 +153,8 @@ def rows(
             app = apps.get(one.name)
             lines.append(Text(cut(str(app), width), style="bold"))
         dot, style = STATES[one.state]
-        text = Text(no_wrap=True).append(f"{dot} ", style=style).append(line(row, columns, sizes), style=_style(one))
+        text = Text(no_wrap=True).append(f"{dot} ", style=style)
+        text.append(line(row, columns, sizes), style=STYLES.get(one.state, ""))
         bars = sparkline((rates or {}).get(one.name, ()), min(room, SPARK_WIDTH_MAX))
         if bars:
             text.append(" " * (begin - text.cell_len) + bars, style="cyan")
@@ -177,10 +180,6 @@ def _width_min(columns: list[Column], cells: list[list[str]]) -> int:
     """The least width of a table, with its names cut."""
     name, *others = widths(columns, cells, width=10_000)
     return min(name, NAME_WIDTH_MIN) + sum(others) + 2 * len(others)
-
-
-def _style(one: QueryStatus) -> str:
-    return {"failed": "red", "restarting": "yellow", "stopped": "dim", "waiting": "dim"}.get(one.state, "")
 
 
 def _one_line(text: str) -> str:

@@ -90,16 +90,12 @@ def blocks_of_bytes(descriptor: int) -> Iterator[bytes]:
 
 def _available(descriptor: int) -> bytes:
     data = os.read(descriptor, BLOCK_BYTES)
-    while data and len(data) < BLOCK_BYTES and _is_ready(descriptor):
+    while data and len(data) < BLOCK_BYTES and select.select([descriptor], [], [], 0)[0]:
         more = os.read(descriptor, BLOCK_BYTES - len(data))
         if not more:
             break
         data += more
     return data
-
-
-def _is_ready(descriptor: int) -> bool:
-    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _numbered(blocks: Iterator[bytes]) -> Iterator[tuple[list[tuple[int, bytes]], int]]:
