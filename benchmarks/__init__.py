@@ -1,1 +1,1 @@
-"""Measurements, ours beside limits and peers, in one run: `make bench NAME=log`."""
+"""Benchmarks of Headwater, of the hardware's limits and of peers, in one run: `make bench NAME=log`."""

@@ -1,4 +1,4 @@
-"""What every benchmark shares: interleaved rounds, medians, CPU time, a table for people and one JSON line for machines.
+"""The harness of all benchmarks: interleaved rounds, medians, CPU time, a table for people and one JSON line for programs.
 
 Rules that all of them follow:
 
@@ -36,7 +36,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """What a figure must reach to count as good enough."""
+    """The target of a figure."""
 
     figure: Figure
     least: float | None = None
@@ -132,7 +132,7 @@ class Stopwatch:
 
 
 def cpu_seconds_of(process: int) -> float:
-    """How much CPU another process has used so far, user and system."""
+    """The CPU time of another process so far, user and system."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
@@ -142,7 +142,7 @@ def median_rate(samples: Sequence[Sample]) -> float:
 
 
 def median_cpu_rate(samples: Sequence[Sample]) -> float:
-    """How much was done per second of CPU."""
+    """The work per second of CPU time."""
     return statistics.median(sample.count / max(sample.cpu_seconds, 1e-9) for sample in samples)
 
 
@@ -157,7 +157,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def shown(value: float | None) -> str:
-    """A number as people read it.
+    """A number as text.
 
     >>> shown(12_345_678), shown(0.4567), shown(3.14159), shown(None)
     ('12.3 M', '0.457', '3.14', '-')
@@ -171,7 +171,7 @@ def shown(value: float | None) -> str:
 
 
 class Bench:
-    """One run of a benchmark: its folder, its sizes, and where it says how far it is."""
+    """One run of a benchmark: its folder, its sizes, and its progress."""
 
     def __init__(self, folder: Path, *, quick: bool) -> None:
         self.folder = folder
@@ -275,7 +275,7 @@ def main(benchmark: str, parts: Mapping[str, Part], arguments: Sequence[str] | N
 
 
 def machine(folder: Path) -> str:
-    """The machine in a line, and how busy it is."""
+    """The machine and its load, in one line."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     free = shutil.disk_usage(folder).free / 1e9
     load = os.getloadavg()[0]

@@ -23,7 +23,7 @@ START_SECONDS_MAX = 20.0
 
 
 class PeerUnavailable(Exception):
-    """A peer cannot be measured on this machine; the text says why in one line."""
+    """A peer cannot be measured on this machine; the text is the reason, in one line."""
 
 
 @contextlib.contextmanager

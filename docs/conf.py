@@ -1,4 +1,4 @@
-"""How the documentation is built: Markdown by MyST, in the furo theme. `make docs` treats warnings as errors."""
+"""Settings of Sphinx: Markdown by MyST, in the theme furo. `make docs` treats warnings as errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ html_theme = "furo"
 html_title = f"Headwater {version}"
 html_show_sphinx = False
 html_copy_source = False
-# The signatures of the reference are quoted as `py`; the first block of a page decides nothing.
+# Blocks without a language are plain text.
 highlight_language = "text"
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

@@ -12,14 +12,15 @@ import headwater as hw
 from headwater.operators import Dedupe
 
 app = hw.App("clicks", log="./data")
+AT = hw.EventTime("at", delay="5 minutes")
 app.input("impressions", {"id": "string", "ad": "string", "at": "timestamp"}, key="ad", time="at", partitions=2)
-app.input("clicks", {"impression": "string", "ad": "string", "at": "timestamp"}, key="ad", time="at", partitions=2)
+app.input("clicks", {"impression": "string", "ad": "string", "at": "timestamp"}, key="ad", time=AT, partitions=2)
 
 
 @app.topic(key="ad")
 def clicked(clicks: DataFrame) -> DataFrame:
     """People click twice; an impression counts once."""
-    return clicks.transform(Dedupe(by="impression", on="at", within="1 hour", late_by="5 minutes"))
+    return clicks.transform(Dedupe(by="impression", within="1 hour"))
 
 
 @app.view(key="ad")

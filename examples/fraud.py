@@ -19,15 +19,15 @@ app.input(
     "payments",
     {"id": "int64", "card": "int64", "country": "string", "amount": "float64", "at": "timestamp"},
     key="card",
-    time="at",
+    time=hw.EventTime("at", delay="10 minutes"),
     partitions=2,
 )
 
 
-@app.topic(key="card")
+@app.topic(key="card", time=hw.EventTime("at", delay="10 minutes"))
 def paid(payments: DataFrame) -> DataFrame:
     """Payments, each once: terminals repeat themselves when a network is slow."""
-    return payments.transform(Dedupe(by="id", on="at", within="1 hour", late_by="10 minutes"))
+    return payments.transform(Dedupe(by="id", within="1 hour"))
 
 
 @app.view(key="card")
@@ -64,9 +64,6 @@ def stolen(paid: DataFrame) -> DataFrame:
         Process(
             step=after_small_ones,
             by="card",
-            on="at",
-            late_by="10 minutes",
-            late="side_output",
             state={"small": "int64"},
             output={"card": "int64", "id": "int64", "amount": "float64", "at": "timestamp"},
         )

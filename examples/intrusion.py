@@ -13,14 +13,13 @@ import headwater as hw
 from headwater.operators import Hopping, SeenBefore, agg
 
 app = hw.App("intrusion", log="./data")
-app.input(
-    "connections", {"source": "string", "port": "int32", "at": "timestamp"}, key="source", time="at", partitions=2
-)
+AT = hw.EventTime("at", delay="30 seconds")
+app.input("connections", {"source": "string", "port": "int32", "at": "timestamp"}, key="source", time=AT, partitions=2)
 app.input(
     "logins",
     {"user": "string", "source": "string", "accepted": "bool", "at": "timestamp"},
     key="user",
-    time="at",
+    time=AT,
     partitions=2,
 )
 
@@ -29,7 +28,7 @@ app.input(
 def scans(connections: DataFrame) -> DataFrame:
     """Sources that tried more than a hundred ports in five minutes: surely, and not perhaps."""
     compute = {"ports": agg.approx_count_distinct("port", error=0.02), "some": agg.sample("port", 5)}
-    sliding = Hopping(size="5 minutes", every="1 minute", on="at", by="source", compute=compute, late_by="30 seconds")
+    sliding = Hopping(size="5 minutes", every="1 minute", by="source", compute=compute)
     return connections.transform(sliding).where("ports.lower > 100")
 
 
@@ -40,12 +39,12 @@ def guessing(logins: DataFrame) -> DataFrame:
         "failures": agg.decayed_count(F.when(~F.col("accepted"), 1), half_life="1 minute"),
         "users": agg.approx_top_k("user", n=3),
     }
-    sliding = Hopping(size="10 minutes", every="1 minute", on="at", by="source", compute=compute, late_by="30 seconds")
+    sliding = Hopping(size="10 minutes", every="1 minute", by="source", compute=compute)
     return logins.transform(sliding).where("failures >= 10")
 
 
 @app.topic(key="user")
 def strangers(logins: DataFrame) -> DataFrame:
     """Log-ins from a machine that this user has not come from for thirty days."""
-    before = SeenBefore(by="user", of="source", on="at", period="30 days", capacity=100_000, late_by="30 seconds")
+    before = SeenBefore(by="user", of="source", period="30 days", capacity=100_000)
     return logins.where("accepted").transform(before).where("not seen")

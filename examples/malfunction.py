@@ -27,7 +27,7 @@ app.input(
 def shaking(machines: DataFrame) -> DataFrame:
     """Readings far above what has been usual for their machine, whatever that is."""
     judged = machines.transform(
-        Anomaly(of="vibration", on="at", by="machine", warm_up=10, threshold=6.0, side="above", deviation_min=0.01)
+        Anomaly(of="vibration", by="machine", warm_up=10, threshold=6.0, side="above", deviation_min=0.01)
     )
     return judged.where("anomaly").select("machine", "vibration", "expected", "upper", "score", "at")
 
@@ -35,7 +35,7 @@ def shaking(machines: DataFrame) -> DataFrame:
 @app.view(key="machine")
 def heating(machines: DataFrame) -> DataFrame:
     """Where each machine's temperature is going, and whether that is too hot in half an hour."""
-    trend = Trend(of="celsius", on="at", by="machine", period="15 minutes", per="1 minute", horizon="30 minutes")
+    trend = Trend(of="celsius", by="machine", period="15 minutes", per="1 minute", horizon="30 minutes")
     return machines.transform(trend).selectExpr(
         "machine", "celsius", "slope", "forecast", f"direction = 'up' AND forecast > {CELSIUS_MAX} AS too_hot", "since"
     )

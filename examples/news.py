@@ -33,7 +33,6 @@ def mentioned(articles: DataFrame, topics: hw.Table) -> DataFrame:
             queries=topics,
             fields={"title": english, "body": english},
             columns=("url", "title", "published"),
-            on="published",
             name="topics",
         )
     )

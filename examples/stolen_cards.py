@@ -17,7 +17,7 @@ app.input(
     "card_payments",
     {"id": "int64", "card": "int64", "amount": "float64", "at": "timestamp"},
     key="card",
-    time="at",
+    time=hw.EventTime("at", delay="5 seconds"),
     partitions=2,
 )
 
@@ -31,10 +31,10 @@ TRIED_OUT = """
 """
 
 
-@app.view(key="card", sides={"timed_out": "tried"})
+@app.view(key="card", side_outputs={"timed_out": "tried"})
 def blocked(card_payments: DataFrame) -> DataFrame:
     """Cards that were tried out and then used; those that were only tried go to the topic `tried`."""
-    return card_payments.transform(Match(TRIED_OUT, late_by="5 seconds", timed_out="side"))
+    return card_payments.transform(Match(TRIED_OUT))
 
 
 @app.topic(key="card")

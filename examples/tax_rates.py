@@ -13,17 +13,25 @@ import headwater as hw
 from headwater.operators import Enrich
 
 app = hw.App("tax", log="./data")
-app.input("sales", {"country": "string", "net": "float64", "sold_at": "timestamp"}, key="country", time="sold_at")
+app.input(
+    "sales",
+    {"country": "string", "net": "float64", "sold_at": "timestamp"},
+    key="country",
+    time=hw.EventTime("sold_at", delay="10 minutes"),
+)
 # Not compacted: the rates of the past are asked for, too.
-app.input("rates", {"country": "string", "percent": "float64", "since": "timestamp"}, key="country", time="since")
+app.input(
+    "rates",
+    {"country": "string", "percent": "float64", "since": "timestamp"},
+    key="country",
+    time=hw.EventTime("since", delay="10 minutes"),
+)
 
 
 @app.topic(key="country")
 def taxed(sales: DataFrame, rates: hw.Table) -> DataFrame:
     """A sale waits up to an hour for rates that come late, and is taxed by what held when it was made."""
-    found = sales.transform(
-        Enrich(rates, on="country", as_of="sold_at", allowed_lateness="1 hour", late_by="10 minutes")
-    )
+    found = sales.transform(Enrich(rates, on="country", as_of="sold_at", allowed_lateness="1 hour"))
     return found.withColumn("tax", F.round(F.col("net") * F.col("percent") / 100, 2))
 
 

@@ -27,11 +27,9 @@ def temperatures(readings: DataFrame) -> DataFrame:
     """Shown at once, with how much of the minute has come; corrected for an hour; later rows are a side output."""
     minutes = Tumbling(
         size="1 minute",
-        on="at",
         by="machine",
         compute={"mean": agg.mean("celsius"), "highest": agg.max("celsius"), "readings": agg.count()},
         allowed_lateness="1 hour",
-        late="side_output",
         emit="changes",
         completeness=True,
     )

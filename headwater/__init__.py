@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from headwater.apps.declaration import Table
     from headwater.config import Config
     from headwater.log import Log, Retention, open
+    from headwater.schema.event_time import EventTime
     from headwater.spark.session import session
 
     __version__: str
 
-__all__ = ["App", "Config", "Log", "Retention", "Table", "__version__", "open", "session"]
+__all__ = ["App", "Config", "EventTime", "Log", "Retention", "Table", "__version__", "open", "session"]
 
 _HOMES = {
     "App": "headwater.apps",
     "Config": "headwater.config",
+    "EventTime": "headwater.schema",
     "Log": "headwater.log",
     "Retention": "headwater.log",
     "Table": "headwater.apps",

@@ -22,7 +22,7 @@ from headwater.units import KIB, MIB, format_bytes, format_seconds, parse_bytes,
 Durability = Literal["fsync", "os", "memory"]
 Codec = Literal["none", "lz4", "zstd"]
 Color = Literal["auto", "always", "never"]
-Upkeep = Literal["auto", "manual"]
+Maintenance = Literal["auto", "manual"]
 Output = Literal["table", "json", "jsonl", "csv"]
 
 FILE_NAME = "headwater.toml"
@@ -195,9 +195,9 @@ _RULES = {
     "archive_dir": _Rule(
         help="Where archived segments go; none is the folder `archive` inside the log.", parse=_optional(_path)
     ),
-    "upkeep": _Rule(
-        help="Whether sealed segments are looked after behind appends (auto) or only when asked (manual).",
-        parse=_one_of(get_args(Upkeep)),
+    "maintenance": _Rule(
+        help="Whether retention, coalescing and compaction run in the background after appends (auto), or only on request (manual).",
+        parse=_one_of(get_args(Maintenance)),
     ),
     "alert_webhook_secret": _Rule(
         help="What webhooks of alerts are signed with; none leaves them without a signature.",
@@ -246,7 +246,7 @@ class Config:
     open_partitions_max: int = 256
     lock_seconds_max: float = 30.0
     archive_dir: Path | None = None
-    upkeep: Upkeep = "auto"
+    maintenance: Maintenance = "auto"
     alert_webhook_secret: str | None = field(default=None, repr=False)
     alert_mail_server: str | None = field(default=None, repr=False)
     alert_mail_sender: str = "headwater@localhost"

@@ -6,7 +6,7 @@
     ├── NotAllowed            the caller may not do this: use a token that may, or another place
     ├── Conflict              another process or caller was first: read again, then decide again
     ├── LogError              the log cannot serve this now
-    ├── QueryError            a streaming query cannot go on as it is: correct the code or the state, and restart it
+    ├── QueryError            a streaming query cannot continue as it is: correct the code or the state, and restart it
     └── StorageError          the machine or the bytes are at fault: repair, free space, or restore
 
 Each class has typed facts, a `problem` and a `remedy`; both are format strings over the facts. A class lives beside what
@@ -20,13 +20,13 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
-#: All classes of the package, by name: over HTTP an error is told by the name of its class.
+#: All classes of the package, by name: over HTTP an error has the name of its class.
 _KINDS: dict[str, type[HeadwaterError]] = {}
 
 
 @dataclass(eq=False, kw_only=True)
 class HeadwaterError(Exception):
-    """Something Headwater was asked for could not be done."""
+    """The base of all errors of Headwater."""
 
     problem: ClassVar[str] = "Headwater could not do what it was asked."
     remedy: ClassVar[str] = "Read the facts of the error, and try again."
@@ -42,7 +42,7 @@ class HeadwaterError(Exception):
         super().__init__(str(self))
 
     def facts(self) -> dict[str, Any]:
-        """What is known of this failure, by name."""
+        """The facts of this error, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def branch(self) -> str:
@@ -56,7 +56,7 @@ class HeadwaterError(Exception):
         return f"{self.problem.format(**facts)} {self.remedy.format(**facts)}".strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions cross process borders (Spark workers, pools); keyword-only fields need help with that.
+        # Exceptions are pickled between processes (Spark workers, pools), which keyword-only fields do not support.
         return (_rebuild, (type(self), self.facts()))
 
 
@@ -65,21 +65,21 @@ def _rebuild(kind: type[HeadwaterError], facts: dict[str, Any]) -> HeadwaterErro
 
 
 def kind_of(name: str) -> type[HeadwaterError] | None:
-    """The class of this name, if a module that is loaded has it."""
+    """The class of this name, if its module has been imported."""
     return _KINDS.get(name)
 
 
-# Any: JSON, of another process.
-def error_of(told: Any) -> HeadwaterError | None:
-    """The error that another process has told as `error`, `branch`, `facts` and `message`, as the class it was raised as.
+# Any: JSON from another process.
+def error_of(body: Any) -> HeadwaterError | None:
+    """Rebuild an error of another process from its `error`, `branch`, `facts` and `message`.
 
-    For a class whose module is not loaded here it is an error of the class's branch; None if not even that is known.
+    If the module of its class has not been imported, it is an error of the class's branch; None if that is unknown too.
     """
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         return None
-    kind, branch = kind_of(str(told.get("error"))), kind_of(str(told.get("branch")))
-    facts, text = told.get("facts", {}), str(told.get("message") or told.get("error"))
-    for make in (kind, branch and partial(_told, branch, text)):
+    kind, branch = kind_of(str(body.get("error"))), kind_of(str(body.get("branch")))
+    facts, text = body.get("facts", {}), str(body.get("message") or body.get("error"))
+    for make in (kind, branch and partial(_branch_error, branch, text)):
         try:
             if make is not None:
                 return make(**facts)
@@ -88,13 +88,13 @@ def error_of(told: Any) -> HeadwaterError | None:
     return None
 
 
-def _told(branch: type[HeadwaterError], text: str, **facts: Any) -> HeadwaterError:
-    """An error of a branch, in the words of the process that raised it."""
+def _branch_error(branch: type[HeadwaterError], text: str, **facts: Any) -> HeadwaterError:
+    """An error of a branch, with the message of the process that raised it."""
     known = {field.name: facts[field.name] for field in fields(branch) if field.name in facts}
     made = {
         "__str__": lambda _: text,
-        "__reduce__": lambda _: (partial(_told, branch, text, **known), ()),
-        "__module__": "elsewhere",  # so that it is not taken for the branch itself
+        "__reduce__": lambda _: (partial(_branch_error, branch, text, **known), ()),
+        "__module__": "elsewhere",  # so that it does not replace the branch itself in `_KINDS`
     }
     error: HeadwaterError = type(branch.__name__, (branch,), made)(**known)
     return error
@@ -113,7 +113,7 @@ class UsageError(HeadwaterError, ValueError):
 
 @dataclass(eq=False, kw_only=True)
 class ArgumentInvalid(UsageError):
-    """An argument has a value that cannot be meant."""
+    """An argument has an invalid value."""
 
     name: str
     value: Any
@@ -124,7 +124,7 @@ class ArgumentInvalid(UsageError):
 
 @dataclass(eq=False, kw_only=True)
 class NotPossible(UsageError):
-    """What is asked for cannot be done as it stands."""
+    """The request cannot be done in this form."""
 
     why: str
     instead: str
@@ -146,7 +146,7 @@ class RowInvalid(UsageError):
 
 @dataclass(eq=False, kw_only=True)
 class SchemaInvalid(UsageError):
-    """A schema cannot be understood."""
+    """A schema is not valid."""
 
     schema: str
     why: str
@@ -156,13 +156,13 @@ class SchemaInvalid(UsageError):
 
 @dataclass(eq=False, kw_only=True)
 class SchemaConflict(UsageError):
-    """A new schema would make rows already written unreadable, or lose a column."""
+    """A new schema would make existing rows unreadable, or lose a column."""
 
     topic: str
     column: str
     why: str
     problem = "The schema of topic {topic!r} cannot change so: column {column!r} {why}."
-    remedy = "Add nullable columns or widen types; to drop a column, say `force=True`; otherwise make a new topic."
+    remedy = "Add nullable columns or widen types; to drop a column, use `force=True`; otherwise create a new topic."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -178,7 +178,7 @@ class ColumnUnknown(UsageError):
 
 @dataclass(eq=False, kw_only=True)
 class ColumnMisfit(UsageError):
-    """A DataFrame's column cannot be written to the topic or the sink that it is meant for."""
+    """A column of a DataFrame cannot be written to its topic or sink."""
 
     target: str
     column: str
@@ -189,7 +189,7 @@ class ColumnMisfit(UsageError):
 
 @dataclass(eq=False, kw_only=True)
 class EncodingInvalid(UsageError):
-    """Bytes from outside are not what their encoding says."""
+    """Input bytes are not valid in their encoding."""
 
     encoding: str
     position: str
@@ -208,12 +208,12 @@ class NotFound(HeadwaterError, LookupError):
     #: A topic, a consumer group, a view: the noun.
     kind: str
     name: str
-    #: What else is known, as a sentence: " Did you mean 'orders'?".
+    #: A further sentence: " Did you mean 'orders'?".
     near: str = ""
     exit_code: ClassVar[int] = 3
     http_status: ClassVar[int] = 404
     problem = "There is no {kind} {name!r}.{near}"
-    remedy = "Correct the name, or make it first."
+    remedy = "Correct the name, or create it first."
 
     def __str__(self) -> str:
         facts = self.facts()
@@ -221,14 +221,14 @@ class NotFound(HeadwaterError, LookupError):
         return f"{self.problem.format(**facts)} {remedy.format(**facts)}".strip()
 
 
-#: What to do where a thing of a kind is not found.
+#: The remedy where a thing of a kind is not found.
 _REMEDIES = {
     "alert rule": "List the rules with `headwater alert list`, or add one with `headwater alert set`.",
     "consumer group": "List the groups with `headwater group list`; a group exists from its first member or commit on.",
     "index": "Correct the path, or let a query write its first batch there.",
-    "log": "Correct the path, or open it without `create=False` to make a new log there.",
+    "log": "Correct the path, or open it without `create=False` to create a new log there.",
     "partition": "Use a partition that exists, or add some with `headwater topic alter TOPIC --partitions N`.",
-    "path": "See /api/openapi.json for what there is.",
+    "path": "See /api/openapi.json for the paths that exist.",
     "prepared transaction": "List what is prepared with `Log.prepared()`; it may have been committed or rolled back already.",
     "query": "List the queries with `headwater query list`.",
     "search": "Begin the search again: one that is not used for ten minutes is forgotten.",
@@ -239,7 +239,7 @@ _REMEDIES = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What to say of the name that is nearest to one that does not exist; nothing where none is near.
+    """A sentence with the most similar known name; empty if none is similar.
 
     >>> did_you_mean("order", ["orders", "cards"])
     " Did you mean 'orders'?"
@@ -293,7 +293,7 @@ class LogError(HeadwaterError):
 
 @dataclass(eq=False, kw_only=True)
 class Overdue(LogError):
-    """Something took longer than the caller would wait."""
+    """An operation took longer than the caller would wait."""
 
     what: str
     seconds: float
@@ -330,8 +330,8 @@ class Locked(StorageError):
     http_status: ClassVar[int] = 503
     problem = "{what} was held by {holder} for {waited:.1f} s."
     remedy = (
-        "Try again; if it stays so, let a stopped process go on with `kill -CONT`, or end it: a dead process holds no"
-        " lock. Calls wait as long as `lock_seconds_max` says."
+        "Try again; if it is still held, continue a stopped process with `kill -CONT`, or end it: a dead process holds"
+        " no lock. Calls wait for `lock_seconds_max` at most."
     )
 
 
@@ -341,13 +341,13 @@ class FilesExhausted(StorageError):
 
     path: str
     limit: int
-    problem = "{path} cannot be opened: this process may have {limit} files open, and has them."
+    problem = "{path} cannot be opened: this process has reached its limit of {limit} open files."
     remedy = "Raise the limit with `ulimit -n`, lower `open_partitions_max`, or use fewer topics in one process."
 
 
-# -- a query cannot go on ---------------------------------------------------------------------------------------------
+# -- a query cannot continue ------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, kw_only=True)
 class QueryError(HeadwaterError):
-    """A streaming query cannot go on as it is."""
+    """A streaming query cannot continue as it is."""

@@ -1,15 +1,52 @@
-"""Named crash points: every durable step passes one, so that a test can end a process exactly there.
+"""Named crash points: every durable step passes one, so that a test can kill a process exactly there.
 
-In production `reach` is one global look-up. A test installs a hook (see `headwater.testing`) that may kill a process,
-raise, or count. The log lists its own points; those of a streaming query's batch outside of the log stand here. The
-names are the contract: a test proves that each one is reached.
+In production `reach` is one global look-up. A test installs a hook (see `headwater.testing`) that kills the process,
+raises, or counts. The names are the contract: a test proves that each one is reached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: In the order in which a batch passes them.
+#: Points of the log.
+CRASH_POINTS = (
+    "append.locked",
+    "append.half",
+    "append.written",
+    "append.published",
+    "sync.before",
+    "sync.synced",
+    "sync.published",
+    "roll.synced",
+    "roll.created",
+    "roll.published",
+    "retention.recorded",
+    "retention.marked",
+    "retention.unlinked",
+    "compaction.written",
+    "compaction.published",
+    "compaction.unlinked",
+    "prepare.written",
+    "prepare.published",
+    "commit.written",
+    "commit.synced",
+    "commit.recording",
+    "commit.durable",
+    "commit.copied",
+    "commit.recorded",
+    "commit.flipped",
+    "commit.finished",
+    "offsets.appended",
+    "topic.made",
+    "topic.published",
+    "topic.marked",
+    "topic.buried",
+)
+
+#: Points of a batch of the topic sink, in its tasks and its driver.
+SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
+
+#: Points of a batch of a streaming query, in order.
 QUERY_CRASH_POINTS = (
     "source.planned",
     "source.timed",
@@ -24,10 +61,10 @@ QUERY_CRASH_POINTS = (
     "engine.saved",
 )
 
-#: Those of putting dead letters back; the transaction between the last two passes the log's own.
+#: Points of a redrive of dead letters; the transaction between the last two passes those of the log.
 LETTER_CRASH_POINTS = ("letters.chosen", "letters.before_commit", "letters.committed")
 
-#: Those of a batch on its way into a sink other than a topic; each sink passes the ones that it has.
+#: Points of a batch of a sink other than a topic; each sink passes some of them.
 DELIVERY_CRASH_POINTS = (
     "delivery.before",
     "delivery.written",
@@ -42,33 +79,33 @@ DELIVERY_CRASH_POINTS = (
     "parquet.published",
 )
 
-#: Those of a view's transaction in its store.
+#: Points of a view's transaction in its store.
 VIEW_CRASH_POINTS = ("view.deleted", "view.before_commit", "view.committed", "view.before_switch")
 
-#: Those of a batch of an App: before it, with its topic written, and with its sinks written.
+#: Points of a batch of an app: before it, after its topic was written, and after its sinks were written.
 APP_CRASH_POINTS = ("app.batch", "app.topic_written", "app.sinks_written")
 
-#: Those of a switch from one version of a query to the next.
+#: Points of a switch from one version of a query to the next.
 REPLAY_CRASH_POINTS = ("replay.stopped", "replay.met", "replay.switching", "replay.corrected", "replay.switched")
 
-#: Those of a look at alert rules, and of telling somebody.
+#: Points of an evaluation of alert rules, and of sending a notification.
 ALERT_CRASH_POINTS = ("alerts.decided", "alerts.written", "alerts.sent")
 
 _hook: Callable[[str], None] | None = None
 
 
 def reach(point: str) -> None:
-    """Say that this process has come to `point`."""
+    """Call the hook, if there is one: this process has reached `point`."""
     if _hook is not None:
         _hook(point)
 
 
 def install(hook: Callable[[str], None] | None) -> None:
-    """Let `hook` see every point from now on; None takes it away."""
+    """Call `hook` at every point from now on; None removes it."""
     global _hook
     _hook = hook
 
 
 def watched() -> bool:
-    """Whether a hook is installed: writers then go in two halves, so that a torn frame can be provoked."""
+    """Whether a hook is installed: writers then write in two halves, so that a crash can tear a frame."""
     return _hook is not None

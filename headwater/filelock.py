@@ -1,7 +1,7 @@
 """File locks between threads and processes. A process that dies, even by `kill -9`, holds none of them.
 
-A process that is stopped (`SIGSTOP`, a debugger) keeps its locks. So calls on the log wait with a bound: after
-`seconds_max` they raise `Locked`, which names the holder. A `LeaderLock` is held for the life of a process instead.
+A process that is stopped (`SIGSTOP`, a debugger) keeps its locks. So calls of the log wait for `seconds_max` at most, and
+then raise `Locked`, which names the holder. A `LeaderLock` is held for the life of a process instead.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from headwater.errors import FilesExhausted, Locked
 
 #: How long a call waits for a lock unless a setting says otherwise.
 SECONDS_MAX = 30.0
-#: Pauses grow with the time waited so far, so that a short wait stays short and a long one costs nothing.
+#: Pauses grow with the time waited so far, so that a short wait stays short and a long one needs no CPU.
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.000_02, 0.005
 
 
 class _LockFile:
-    """An open file that is closed when its last user lets go: never while another thread holds its lock."""
+    """An open file that is closed with its last reference, so never while another thread holds its lock."""
 
     __slots__ = ("descriptor",)
 
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
         try:
-            mode = os.stat(path.parent).st_mode & 0o666  # that of the folder, as for all files of a log
+            mode = os.stat(path.parent).st_mode & 0o666  # as all files of a log: that of the folder
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -81,7 +81,7 @@ class FileLock:
         self.release()
 
     def release(self) -> None:
-        """Let go of the lock. Only for the thread that holds it."""
+        """Release the lock. Only the thread that holds it may call this."""
         self._depth -= 1
         if self._depth == 0 and self._file is not None:
             fcntl.flock(self._file.descriptor, fcntl.LOCK_UN)
@@ -103,16 +103,16 @@ class FileLock:
         return True
 
     def held(self, waited: float) -> Locked:
-        """The error that says who holds the lock."""
+        """The error that names the holder of the lock."""
         return Locked(what=str(self._path), waited=waited, holder=holder_of(self._path))
 
     def close(self) -> None:
-        """Let go of the file; the next use opens it again."""
-        with self._thread:  # not while another thread holds the lock: closing the file would let others in
+        """Close the file; the next use opens it again."""
+        with self._thread:  # not while another thread holds the lock: closing the file would release it
             self._file = None
 
-    def rest(self) -> None:
-        """Let go of the file as `close` does, unless the lock is held just now; never waits."""
+    def release_file(self) -> None:
+        """Close the file unless the lock is held; never waits."""
         if self._thread.acquire(blocking=False):
             try:
                 if self._depth == 0:
@@ -121,16 +121,16 @@ class FileLock:
                 self._thread.release()
 
     def abandon(self) -> None:
-        """In a forked child: forget that the parent may hold the lock. The parent keeps it."""
+        """In a forked child: close the file without releasing the parent's lock."""
         self._thread = threading.RLock()
         self._file = None
         self._depth = 0
 
 
 class LeaderLock:
-    """A lock that one process of many holds for as long as it does their common work, such as running an app.
+    """A lock that one of several processes holds while it does their common work, such as running an app.
 
-    It belongs to no thread, and its file is for its owner alone.
+    It is not bound to a thread, and only its owner may read its file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "leader.lock"
@@ -148,7 +148,7 @@ class LeaderLock:
         return self._descriptor is not None
 
     def acquire(self, *, wait: bool = False) -> bool:
-        """Take the lock if it is free, or wait for it without a bound; it stays taken until it is released."""
+        """Take the lock if it is free, or wait for it without a limit (`wait`); return whether it is held."""
         if self._descriptor is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -169,7 +169,7 @@ class LeaderLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the lock, and hold it in the block."""
+        """Wait for the lock, and hold it while the block runs."""
         self.acquire(wait=True)
         try:
             yield
@@ -203,9 +203,9 @@ def unlock(descriptor: int) -> None:
 
 
 def wait_for_lock(descriptor: int, path: Path, *, seconds_max: float = SECONDS_MAX, shared: bool = False) -> None:
-    """Lock an open file, or raise `Locked` when its holder has kept it for too long.
+    """Lock an open file, or raise `Locked` after `seconds_max`.
 
-    The kernel cannot wait for such a lock with a limit, and a signal would only reach the main thread: hence the pauses.
+    `flock` has no timeout, and a signal would only reach the main thread, so it is called repeatedly with pauses.
     """
     began, mode = time.monotonic(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
@@ -221,20 +221,20 @@ def wait_for_lock(descriptor: int, path: Path, *, seconds_max: float = SECONDS_M
 
 
 def holder_of(path: Path) -> str:
-    """The process that holds the lock of a file, in words; "another process" where the system does not tell."""
+    """A description of the process that holds the lock of a file; "another process" if it is not known."""
     try:
         place = os.stat(path)
         held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
         return "another process"
     device = f"{os.major(place.st_dev):02x}:{os.minor(place.st_dev):02x}"
-    # number: FLOCK ADVISORY WRITE process major:minor:inode start end; a line with an arrow is one that waits.
+    # Columns: number: FLOCK ADVISORY WRITE process major:minor:inode start end; an arrow marks a process that waits.
     found = [
         (int(words[4]), words[5].startswith(f"{device}:"))
         for words in held
         if len(words) >= 6 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(place.st_ino)
     ]
-    # Some file systems show another device here than they tell of their files: then the inode alone must do.
+    # Some file systems have another device here than in `stat`: then the inode alone must match.
     processes = [process for process, exact in found if exact] or [process for process, _ in found]
     return _described(processes[0]) if processes and processes[0] > 0 else "another process"
 

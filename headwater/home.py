@@ -1,6 +1,6 @@
-"""The folder where this machine keeps what belongs to a log but is no row of it: homes of apps, tokens, locks, views.
+"""The folder on this machine for files that belong to a log but are not rows of it: homes of apps, tokens, locks, views.
 
-For a log in a folder it is that folder. For a log behind a server it is a folder of the user, named by the log's address.
+For a log in a folder it is that folder. For a remote log it is a folder of the user, named after the log's address.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def is_remote(address: str | Path) -> bool:
-    """Whether an address is that of a server, and not a folder."""
+    """Whether an address is that of a server, not a folder."""
     return "://" in str(address)
 
 
 def home_of(address: str | Path) -> Path:
-    """The folder beside a log, or that of this user for a log elsewhere.
+    """The folder of a local log, or a folder of this user for a remote log.
 
     >>> home_of("data").name
     'data'

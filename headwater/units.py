@@ -11,6 +11,9 @@ from datetime import timedelta
 
 from headwater.errors import ArgumentInvalid
 
+#: A duration as users write it: "30 seconds", a number of seconds, or a timedelta.
+Duration = str | float | timedelta
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
@@ -56,7 +59,7 @@ def parse_bytes(value: int | str, *, name: str = "size") -> int:
     return int(number) * scale if number.isdigit() else round(float(number) * scale)
 
 
-def parse_seconds(value: float | str | timedelta, *, name: str = "duration") -> float:
+def parse_seconds(value: Duration, *, name: str = "duration") -> float:
     """How many seconds `value` means; terms add up, and a bare number is seconds.
 
     >>> parse_seconds("7 days"), parse_seconds("500 ms"), parse_seconds("1 h 30 min"), parse_seconds(2)

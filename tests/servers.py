@@ -166,10 +166,11 @@ def _find_postgres() -> Path | None:
 
 
 def _account_without_rights() -> pwd.struct_passwd:
-    for name in ("postgres", "nobody"):
+    names = ("postgres", "nobody")
+    for name in names:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise PeerUnavailable("PostgreSQL does not run as root, and there is neither an account `postgres` nor `nobody`")
+    raise PeerUnavailable(f"PostgreSQL does not run as root, and this machine has no account {' or '.join(names)}")
 
 
 # -- Redis ------------------------------------------------------------------------------------------------------------
@@ -402,11 +403,11 @@ def _or_skip(manager: contextlib.AbstractContextManager[T]) -> Iterator[T]:
 
 
 def wait_for_port(port: int, *, seconds: float = 20.0) -> None:
-    """Wait until somebody listens there."""
+    """Wait until a process listens on the port."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody listens on port {port}")
+            raise TimeoutError(f"no process listens on port {port}")
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Tests that look into the package's own source."""
+"""The source of the package, for tests that check it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def modules() -> dict[Path, str]:
 
 @functools.cache
 def crash_points() -> list[tuple[Path, str]]:
-    """Each name that the package gives to `reach`, or hands on as a `point`, with its module."""
+    """Each crash point that the package passes to `reach`, or as an argument `point`, with its module."""
     found: list[tuple[Path, str]] = []
     for path, text in modules().items():
         if "reach(" not in text and "point=" not in text:  # parsing all modules takes seconds

@@ -1,14 +1,14 @@
-"""What the documentation shows is what happens: its Python and its commands run, page by page.
+"""Run the Python and the commands of the documentation, page by page, and compare their output.
 
-Every page is one test. Its blocks run from top to bottom in an empty folder, with one namespace:
+Each page is one test. Its blocks run from top to bottom in an empty folder, with one namespace:
 
-- ```` ```python ````: run as a script, or as an interactive session where the block begins with `>>>`;
+- ```` ```python ````: run as a script, or as an interactive session if the block begins with `>>>`;
 - ```` ```console ````: lines that begin with `$ ` and call `headwater` run and must succeed.
-  If output is shown it must match; `…` stands for any text in a line, and alone on a line for any lines.
+  If the page shows output, it must match; `…` stands for any text in a line, and alone on a line for any lines.
 
 Blocks in other languages (`text`, `py`, `pycon`, `sh`) are only shown.
 
-A command without a feature of the shell runs in this process; one that needs the shell, or runs an app, is a real one.
+A command that needs no shell runs in this process. A command that needs a shell, or runs an app, is a child process.
 Pages that need Spark use the session that all tests share.
 """
 
@@ -34,13 +34,13 @@ from tests.shared_session import left_as_it_was
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECONDS_MAX = 240
-#: Pages that a newcomer reads first, and one for each thing that a page can start: run by `make test`.
+#: Pages that `make test` runs: the first pages of a newcomer, and one for each thing that a page can start.
 CORE = (
     "README.md",
     "docs/how-to/read-topics-with-spark.md",
     "docs/how-to/verify-and-repair.md",
 )
-#: What needs Spark, in Python; and commands that run an app: they own their session, and end it.
+#: Python that needs Spark; and commands that run an app in a session of their own.
 SPARK = re.compile(r"\bsession\(|\bAppTest\(")
 APP = re.compile(r"\bheadwater (?:run|dev)\b")
 
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command as it is shown, with the output shown below it."""
+    """A command of a page, with the output that the page shows below it."""
 
     line: int
     shell: str
@@ -76,7 +76,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a console block; a backslash at the end of a line carries it on.
+    """The commands of a console block; a backslash at the end of a line continues it.
 
     >>> [(c.shell, c.output) for c in commands(Block(language="console", text="$ a\\nx\\n\\n$ b \\\\\\n  c\\n", line=1))]
     [('a', ['x']), ('b \\\\\\n  c', [])]
@@ -94,19 +94,19 @@ def commands(block: Block) -> Iterator[Command]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:
-    """A command that needs no shell: its words after `headwater`, and what a pipe brings it."""
+    """A command that needs no shell: its words after `headwater`, and its standard input."""
 
     words: list[str]
     stdin: str
 
 
-# A word without variables, patterns or escapes. Whatever else a line has makes it one for the shell.
+# A word without variables, patterns or escapes. A line with anything else needs a shell.
 _WORD = r"""(?:[\w./:=,@%+-]|'[^']*'|"[^"$`\\!]*")+"""
 _PLAIN = re.compile(rf"(?:(?P<source>(?:echo|printf) +{_WORD}) *\| *)?headwater(?P<words>(?: +{_WORD})*) *")
 
 
 def plain(shell: str) -> Plain | None:
-    """The command without a shell; `None` if it needs one.
+    """Parse a command that needs no shell; return `None` if it needs one.
 
     >>> plain("echo '{}' | headwater produce orders -q")
     Plain(words=['produce', 'orders', '-q'], stdin='{}\\n')
@@ -127,27 +127,27 @@ def plain(shell: str) -> Plain | None:
 
 
 def is_ours(command: Command) -> bool:
-    """Whether a command is run; others are only shown."""
+    """Whether a command is run. Commands of other programs are only shown."""
     return re.search(r"(?:^|\| *)headwater ", command.shell, re.MULTILINE) is not None
 
 
 def matches(shown: list[str], actual: list[str]) -> bool:
-    """Whether output is what was shown.
+    """Whether the output is the one that the page shows.
 
     >>> matches(["a … z", "…", "end"], ["a b z", "1", "2", "end"]), matches(["a"], ["a", "b"])
     (True, False)
     """
-    # The blanks after a wildcard only keep columns in line, so they belong to it.
+    # The blanks after a wildcard only align columns, so they belong to the wildcard.
     patterns = [r"(?:.*\n)*" if line == "…" else re.sub(r"…(?:\\ )*", ".*", re.escape(line)) + r"\n" for line in shown]
     return re.fullmatch("".join(patterns), "".join(f"{line.rstrip()}\n" for line in actual)) is not None
 
 
-# Any: the namespace of a page holds whatever its author put there.
+# Any: the namespace of a page may have values of any type.
 def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> None:
     if block.text.startswith(">>>"):
         run_session(block, page, namespace)
         return
-    # Empty lines in front make a traceback point to the line of the page.
+    # Empty lines before the code make a traceback point to the line of the page.
     exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
 
 
@@ -155,7 +155,7 @@ def run_session(block: Block, page: Path, namespace: dict[str, Any]) -> None:
     name = str(page.relative_to(ROOT))
     text = block.text.replace("…", "...")
     test = doctest.DocTestParser().get_doctest(text, namespace, name, str(page), block.line - 1)
-    test.globs = namespace  # the parser copies it, and later blocks need what this one defines
+    test.globs = namespace  # the parser copies it, but later blocks need the names that this one defines
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append, clear_globs=False)
     assert result.failed == 0, "".join(report)
@@ -172,11 +172,11 @@ def run_console(block: Block, page: Path, folder: Path) -> None:
 
 
 def run_here(command: Plain, folder: Path) -> tuple[int, str]:
-    """Run a command in this process: its exit code, and its output in the order in which a file would get it."""
+    """Run a command in this process: its exit code, and its output in the order in which a process would write it."""
     given, taken = folder.with_name("stdin"), folder.with_name("output")
     given.write_text(command.stdin, encoding="utf-8")
     taken.write_bytes(b"")
-    # Two descriptors of one file, buffered as Python does for a process: a whole stdout, each line of stderr.
+    # Two descriptors of one file, buffered as Python does for a process: stdout by blocks, stderr by lines.
     with (
         given.open(encoding="utf-8") as stdin,
         taken.open("a", encoding="utf-8") as stdout,
@@ -199,7 +199,7 @@ def run_shell(shell: str, folder: Path) -> tuple[int, str]:
 
 
 def marks_of(page: Path, number: int) -> list[pytest.MarkDecorator]:
-    """What the blocks of a page start, and whether `make test` runs it although they do."""
+    """Marks for what the blocks of a page start, and for pages that `make test` runs in spite of it."""
     marks = [pytest.mark.core] if page.relative_to(ROOT).as_posix() in CORE else []
     of_page = list(blocks(page.read_text(encoding="utf-8")))
     consoles = [block for block in of_page if block.language == "console"]
@@ -212,12 +212,12 @@ def marks_of(page: Path, number: int) -> list[pytest.MarkDecorator]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, whatever the user's settings are; and the same look on every machine."""
+    """An empty folder to work in, without the settings of the user; and the same output on every machine."""
     for name in [name for name in os.environ if name.startswith("HEADWATER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # a page that loads an app adds to it
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # a page that loads an app changes it
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -232,7 +232,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def session_of_page(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The shared session for a page that asks for one, left as it was."""
+    """The shared session, for a page that needs it; its settings are restored afterwards."""
     if request.node.get_closest_marker("spark") is None:
         yield
         return
@@ -259,6 +259,12 @@ def test_what_a_page_shows_is_what_happens(page: Path, folder: Path) -> None:
 
 def test_the_core_pages_are_there() -> None:
     assert set(CORE) <= {page.relative_to(ROOT).as_posix() for page in PAGES}
+
+
+def test_the_index_of_decisions_lists_every_decision() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\((0.+)\)$", (decisions / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == sorted(path.name for path in decisions.glob("0*.md"))
 
 
 def relative_links(page: Path) -> list[str]:

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tools.timelines.drawing import FOLDER, pictures
+from tools.timelines.pictures import FOLDER, pictures
 
 PICTURES = pictures()
 

@@ -9,7 +9,7 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -58,55 +58,6 @@ WORDS = {
 _STRINGS = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
 _WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 
-#: Rooms that are not rebuilt yet. A room leaves the list when it is, and the list must end up empty.
-LATER = (
-    "ARCHITECTURE.md",
-    "README.md",
-    "benchmarks",
-    "docs",
-    "headwater/console",
-    "headwater/errors.py",
-    "headwater/faults.py",
-    "headwater/filelock.py",
-    "headwater/home.py",
-    "headwater/log",
-    "headwater/server",
-    "headwater/spark",
-    "headwater/testing",
-    "headwater/views/http.py",
-    "headwater/views/remote.py",
-    "tests/chaos",
-    "tests/console",
-    "tests/crash",
-    "tests/log",
-    "tests/server",
-    "tests/servers.py",
-    "tests/source.py",
-    "tests/waiting.py",
-    "tools",
-    "tests/views/serving.py",
-)
-#: Parts of those rooms that are rebuilt.
-REBUILT = (
-    "docs/decisions/0010-the-server.md",
-    "docs/how-to/handle-dead-letters.md",
-    "docs/reference/cli.md",
-    "docs/reference/glossary.md",
-    "docs/reference/http-api.md",
-    "docs/reference/operators/match-language.md",
-    "docs/reference/operators/match.md",
-    "docs/reference/operators/percolate-queries.md",
-    "docs/reference/operators/percolate.md",
-    "docs/reference/operators/sketches.md",
-    "headwater/operators/match",
-    "headwater/operators/percolate",
-    "headwater/operators/sketches",
-    "tests/operators/match",
-    "tests/operators/percolate",
-    "tests/operators/sketches",
-    "tools/cli_reference.py",
-)
-
 
 def test_modules_and_folders_are_named_by_nouns() -> None:
     assert _left(_bad_names()) == []
@@ -117,7 +68,7 @@ def test_no_two_modules_of_a_folder_are_named_alike() -> None:
 
 
 def test_prose_uses_the_words_of_the_glossary() -> None:
-    assert _left(_bad_words(_is_later)) == []
+    assert _left(_bad_words()) == []
 
 
 def test_the_glossary_explains_its_terms_in_order() -> None:
@@ -128,15 +79,7 @@ def test_the_glossary_explains_its_terms_in_order() -> None:
 
 
 def _left(found: Iterator[tuple[str, str]]) -> list[str]:
-    """What was found outside of the rooms that are rebuilt later."""
-    return [f"{path}: {why}" for path, why in found if not _is_later(path)]
-
-
-def _is_later(path: str) -> bool:
-    def is_in(rooms: tuple[str, ...]) -> bool:
-        return any(path == room or path.startswith(f"{room}/") for room in rooms)
-
-    return is_in(LATER) and not is_in(REBUILT)
+    return [f"{path}: {why}" for path, why in found]
 
 
 def _modules() -> Iterator[Path]:
@@ -178,12 +121,12 @@ def _stem(name: str) -> str:
     return name if ending is None else _stem(name[: ending.start()])
 
 
-def _bad_words(skips: Callable[[str], bool] | None = None) -> Iterator[tuple[str, str]]:
+def _bad_words() -> Iterator[tuple[str, str]]:
     pages = [page for place in PAGES for page in ([ROOT / place] if "." in place else (ROOT / place).rglob("*.md"))]
     files = [path for source in SOURCES for path in (ROOT / source).rglob("*.py")]
     for path in sorted({*pages, *files} - {Path(__file__)}):
         place = str(path.relative_to(ROOT))
-        text = "" if skips is not None and skips(place) else path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         if _WORD.search(text):  # most files have none, and reading their tokens takes long
             lines = _prose(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1)
             for number, line in lines:

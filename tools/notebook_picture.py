@@ -1,4 +1,4 @@
-"""Draw what a notebook shows, by day and by night, into docs/images: the cards themselves, photographed by Chromium.
+"""Draw the cards of a notebook, for light and dark screens, into docs/images: screenshots by Chromium.
 
 python tools/notebook_picture.py
 """
@@ -29,7 +29,7 @@ LOOKS = {"light": ("#ffffff", "#1c2733", "#f4f6f8"), "dark": ("#111418", "#e6ebf
 
 
 def cards(folder: Path) -> list[tuple[str, str]]:
-    """Lines as people type them, and what comes out."""
+    """Lines of code as a user types them, each with the card that it shows."""
     app = hw.App("shop", log=folder / "log")
 
     @app.topic(key="user")
@@ -57,7 +57,7 @@ def cards(folder: Path) -> list[tuple[str, str]]:
         view = keeper.add(ViewSpec(name="revenue", topic="revenue", key=("minute",), schema=schema))
         keeper.catch_up()
         shown = [
-            # An app says where its queries are declared; here that is this tool, and no app.
+            # The card of an app names the file that declares its queries. Here that file is this tool, so replace its name.
             ("app", app._repr_html_().replace(Path(__file__).name, "shop.py")),
             ('log.topic("orders")', log.topic("orders")._repr_html_()),
             (

@@ -3,7 +3,8 @@
     python tools/reference.py            write the pages
     python tools/reference.py --check    exit with 1 if a page is not what the source says
 
-Packages are read, not imported, and signatures are quoted as they stand, so that every Python writes the same pages.
+The tool parses packages instead of importing them, and quotes signatures as they are written, so that every Python
+version writes the same pages.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign
 
 
 class Module:
-    """One source file: its text, its tree, and what its names stand for."""
+    """One source file: its text, its syntax tree and the definitions of its names."""
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
         self.doc = ast.get_docstring(self.tree) or ""
-        # What stands under `if TYPE_CHECKING:` is what a lazy door offers.
+        # A package that imports lazily lists its public names under `if TYPE_CHECKING:`.
         self.nodes = [
             *self.tree.body,
             *(node for top in self.tree.body if isinstance(top, ast.If) for node in top.body),
         ]
 
     def listed(self) -> list[str]:
-        """What `__all__` says."""
+        """The names in `__all__`."""
         for node in self.nodes:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 names: list[str] = ast.literal_eval(node.value)
@@ -52,14 +53,14 @@ class Module:
         return []
 
     def public(self) -> list[str]:
-        """What `__all__` says or, in a module without one, whatever is defined here and not private."""
+        """The names in `__all__`; in a module without it, every class and function that is not private."""
         defined = [node.name for node in self.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)]
         return self.listed() or [name for name in defined if not name.startswith("_")]
 
     def find(self, name: str) -> tuple[Module, Definition | None]:
-        """Where a name is defined, following imports inside the package; a module by itself has no definition."""
+        """Find the definition of a name, through imports inside the package; a module itself has no definition."""
         for node in self.nodes:
-            names = {one.asname or one.name: one.name for one in getattr(node, "names", ())}
+            names = {alias.asname or alias.name: alias.name for alias in getattr(node, "names", ())}
             if isinstance(node, ast.ImportFrom) and name in names:
                 submodule = source_of(f"{node.module}.{names[name]}")
                 if submodule.exists():
@@ -74,7 +75,7 @@ class Module:
         raise LookupError(f"{name} is listed in __all__ but not defined")
 
     def quote(self, start: int, stop_line: int, stop_column: int) -> str:
-        """The source from a line to a position, without its indentation and its comments."""
+        """Quote the source from a line to a position, without its indentation and its comments."""
         lines = self.text.splitlines()[start - 1 : stop_line]
         lines[-1] = lines[-1].encode()[:stop_column].decode()
         return textwrap.dedent("\n".join(line for line in lines if not line.lstrip().startswith("#"))).rstrip()
@@ -95,7 +96,7 @@ def signature(module: Module, node: ast.FunctionDef) -> str:
 
 
 def outline(module: Module, node: ast.ClassDef) -> str:
-    """A class with its fields, as its author wrote them."""
+    """A class with its public fields, as the source has them."""
     first = node.body[0]
     decorators = [f"@{ast.unparse(decorator)}" for decorator in node.decorator_list]
     head = module.quote(node.lineno, first.lineno, first.col_offset)
@@ -108,7 +109,7 @@ def outline(module: Module, node: ast.ClassDef) -> str:
 
 
 def markdown(doc: str) -> str:
-    """A docstring as Markdown: examples become blocks of their own (the test suite runs them where they stand)."""
+    """A docstring as Markdown: examples become code blocks. The test suite runs them in the source."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(
         f"```pycon\n{paragraph}\n```" if paragraph.startswith(">>>") else paragraph for paragraph in paragraphs
@@ -120,7 +121,7 @@ def code(text: str) -> str:
 
 
 def entry(door: Module, name: str, *, level: int = 2, inside: str = "") -> Iterator[str]:
-    """The paragraphs about one public name, and about what it has inside."""
+    """The paragraphs about one public name, its methods and its inner names."""
     module, node = door.find(name)
     yield f"{'#' * level} {inside}{name}"
     if node is None:
@@ -147,7 +148,7 @@ def function_entry(module: Module, node: ast.FunctionDef) -> Iterator[str]:
 
 
 def constant_doc(module: Module, node: ast.stmt) -> str:
-    """The text just below a constant."""
+    """The docstring just below a constant."""
     position = module.nodes.index(node)
     after = module.nodes[position + 1] if position + 1 < len(module.nodes) else None
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
@@ -177,7 +178,9 @@ def _errors() -> Iterator[str]:
     drawing = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
     yield "```text\n" + textwrap.dedent(drawing) + "\n```"
     for path in sorted(source_of("headwater").parent.rglob("*.py")):
-        if "@dataclass(eq=False, kw_only=True)" in path.read_text(encoding="utf-8"):  # else its errors are in no tree
+        if "@dataclass(eq=False, kw_only=True)" in path.read_text(
+            encoding="utf-8"
+        ):  # a module without this line defines no error
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for branch in HeadwaterError.__subclasses__():
         yield f"## {branch.__name__}"
@@ -195,7 +198,7 @@ def _errors() -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A format string as prose: its facts in italics, or in capitals where they stand inside code."""
+    """A format string as prose: its facts in italics, or in capitals inside code."""
     parts = re.split(r"(`[^`]*`)", text)
     words = [
         re.sub(r"\{(\w+)\}", lambda fact: fact[1].upper(), part)
@@ -238,7 +241,7 @@ def pages() -> dict[Path, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write docs/reference from the source.")
-    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    parser.add_argument("--check", action="store_true", help="only name the pages that are out of date")
     check = parser.parse_args().check
     made = pages()
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]

@@ -22,7 +22,8 @@ def rolling(bench: Bench) -> list[Result]:
         "rolling.quantile": {"median": agg.percentile("amount", 0.5)},
     }
     subjects: dict[str, Operator] = {
-        name: Rolling(period=PERIOD_SECONDS, on="at", by="user", compute=one, name=name) for name, one in found.items()
+        name: Rolling(period=PERIOD_SECONDS, time="at", by="user", compute=one, name=name)
+        for name, one in found.items()
     }
     return beside_native(bench, "rolling", subjects)
 
@@ -30,23 +31,25 @@ def rolling(bench: Bench) -> list[Result]:
 def rate(bench: Bench) -> list[Result]:
     """Over a period, and with a half-life, of which a key remembers one number."""
     subjects: dict[str, Operator] = {
-        "rate.period": Rate(on="at", by="user", of="amount", period=PERIOD_SECONDS, name="rate.period"),
-        "rate.half_life": Rate(on="at", by="user", of="amount", half_life=PERIOD_SECONDS, name="rate.half_life"),
+        "rate.period": Rate(time="at", by="user", of="amount", period=PERIOD_SECONDS, name="rate.period"),
+        "rate.half_life": Rate(time="at", by="user", of="amount", half_life=PERIOD_SECONDS, name="rate.half_life"),
     }
     return beside_native(bench, "rate", subjects)
 
 
 def trend(bench: Bench) -> list[Result]:
     """The line through the five values of a period."""
-    operator = Trend(of="amount", on="at", by="user", period=PERIOD_SECONDS, horizon=PERIOD_SECONDS, name="trend")
+    operator = Trend(of="amount", time="at", by="user", period=PERIOD_SECONDS, horizon=PERIOD_SECONDS, name="trend")
     return beside_native(bench, "trend", {"trend": operator})
 
 
 def anomaly(bench: Bench) -> list[Result]:
     """Each value beside the twenty before it, and beside as many as a user has, a hundred at most."""
     subjects: dict[str, Operator] = {
-        "anomaly.memory_20": Anomaly(of="amount", on="at", by="user", memory=20, warm_up=10, name="anomaly.memory_20"),
-        "anomaly.memory_100": Anomaly(of="amount", on="at", by="user", name="anomaly.memory_100"),
+        "anomaly.memory_20": Anomaly(
+            of="amount", time="at", by="user", memory=20, warm_up=10, name="anomaly.memory_20"
+        ),
+        "anomaly.memory_100": Anomaly(of="amount", time="at", by="user", name="anomaly.memory_100"),
     }
     return beside_native(bench, "anomaly", subjects)
 
@@ -54,6 +57,6 @@ def anomaly(bench: Bench) -> list[Result]:
 def compared_to(bench: Bench) -> list[Result]:
     """Sums of ten seconds beside those of twenty, forty and sixty seconds earlier: two operators, one behind the other."""
     operator = ComparedTo(
-        every=PERIOD_SECONDS, period=20, periods=3, on="at", by="user", compute=compute(), name="compared_to"
+        every=PERIOD_SECONDS, period=20, periods=3, time="at", by="user", compute=compute(), name="compared_to"
     )
     return beside_native(bench, "compared_to", {"compared_to": operator})

@@ -1,1 +1,1 @@
-"""The app measured as a whole: its queries, views and sinks, beside bare Spark and other limits."""
+"""An app as a whole: its queries, views and sinks, compared with plain Spark and other limits."""

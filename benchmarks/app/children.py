@@ -1,4 +1,4 @@
-"""What runs in a process of its own: `python -m benchmarks.app.children ACT …`."""
+"""Child processes: `python -m benchmarks.app.children ACT …`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app adds to a query: a windowed aggregation declared in an app, beside the same one written by hand."""
+"""The overhead of an app: a windowed aggregation declared in an app, compared with the same one written by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import headwater as hw
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
-from benchmarks.spark.keyed import fill, native_windows
+from benchmarks.spark.keyed_state import fill, native_windows
 from benchmarks.spark.workbench import Workbench, cpu_result, tree_cpu_seconds, warm_up, workbench
 from headwater.apps.runner import Runner
 

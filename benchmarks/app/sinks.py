@@ -1,4 +1,4 @@
-"""How fast a stream is written to PostgreSQL, beside Spark's own JDBC writer and a bare COPY of the same rows."""
+"""Throughput of the PostgreSQL sink, compared with Spark's own JDBC writer and a plain COPY of the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views: how fast rows come into a store of a million keys, and how soon readers have them while rows arrive."""
+"""Views: throughput of a store with a million keys, and latency of readers while rows arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import headwater.log as hwlog
 from benchmarks.app.children import UPDATES_PER_SECOND
-from benchmarks.app.serving import served_views
+from benchmarks.app.view_server import served_views
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_rate, percentile
 from headwater.log import Log
 from headwater.views import DuckStore, View, ViewKeeper, ViewSpec
@@ -163,7 +163,7 @@ def _looked_up(view: View, keys: int, seconds: float) -> list[float]:
 
 
 def subscribe(bench: Bench) -> list[Result]:
-    """From the append in another process to the change in a subscriber's hands."""
+    """Latency from the append in another process to the change in a subscriber."""
     seconds = bench.size(15, 2)
     latencies: list[float] = []
     with bench.scratch("view.subscribe") as folder, hwlog.open(folder / "log") as log:

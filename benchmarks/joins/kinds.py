@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import headwater.log as hwlog
 from benchmarks.harness import Bench, Result, Sample
-from benchmarks.spark.keyed import BATCHES, fill, native_windows
+from benchmarks.spark.keyed_state import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import CORES, Workbench, rate_result, warm_up, workbench
 from headwater.operators import Enrich, IntervalJoin, TableJoin
 

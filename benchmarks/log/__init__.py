@@ -1,1 +1,1 @@
-"""The log beside its limits and its peers."""
+"""The log, compared with the limits of the hardware and with its peers."""

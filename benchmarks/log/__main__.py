@@ -6,7 +6,7 @@ from benchmarks.harness import main
 from benchmarks.log.appends import append_dicts, append_events, append_os
 from benchmarks.log.many import open_log, start_cli, topics
 from benchmarks.log.reads import read_backlog, read_scan, reader_memory
-from benchmarks.log.synced import ack_single, append_fsync
+from benchmarks.log.sync import ack_single, append_fsync
 from benchmarks.log.tails import tail_local
 
 PARTS = {

@@ -1,4 +1,4 @@
-"""How fast rows go in, unsynced, beside Redis and NATS."""
+"""Throughput of appends without sync, compared with Redis and NATS."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def append_events(bench: Bench) -> list[Result]:
 
 @contextmanager
 def fresh_topic(log: hwlog.Log, name: str, **settings: Any) -> Iterator[str]:
-    """A topic that is gone afterwards, so that rounds neither fill the disk nor differ."""
+    """A topic that is deleted afterwards, so that rounds neither fill the disk nor differ."""
     log.create(name, SCHEMA, **settings)
     try:
         yield name
@@ -126,7 +126,7 @@ def _two_processes(log: hwlog.Log, count: int) -> Sample:
 
 
 def _let_go(writers: list[subprocess.Popen[str]]) -> list[str]:
-    """Let all begin at once, and return what they printed in the end."""
+    """Start all processes at once, and return their output."""
     for writer in writers:
         if writer.stdin is not None:
             writer.stdin.write("go\n")
@@ -154,7 +154,7 @@ def _add_peers(
     redis: Callable[[Server], Measure] | None = None,
     nats: Callable[[Server], Measure] | None = None,
 ) -> dict[str, Any]:
-    """Start the peers; one that cannot be had leaves a note instead."""
+    """Start the peers; one that is not available adds a note instead."""
     notes: dict[str, Any] = {}
     for name, measure in (("redis", redis), ("nats", nats)):
         if measure is None:

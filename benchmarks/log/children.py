@@ -1,4 +1,4 @@
-"""What is measured in a process of its own: `python -m benchmarks.log.children ACT …` prints one JSON object."""
+"""Measurements in a child process: `python -m benchmarks.log.children ACT …` prints one JSON object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.harness import percentile
 
 
 def scan(folder: str, topic: str) -> dict[str, Any]:
-    """Read a whole topic; say how much memory this process held at most."""
+    """Read a whole topic; return the peak memory of this process."""
     import headwater.log as hwlog
     from benchmarks.log import reads
 
@@ -68,7 +68,7 @@ def open_log(folder: str) -> dict[str, Any]:
 
 
 def append(folder: str, partition: str, count: str) -> dict[str, Any]:
-    """Append batches to one partition; say when ready, and begin when told."""
+    """Append batches to one partition; print when ready, and start on a signal."""
     import headwater.log as hwlog
     from benchmarks.log.rows import batches
 

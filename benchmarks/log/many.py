@@ -1,4 +1,4 @@
-"""Many segments, many topics, and how long it takes to begin."""
+"""Many segments, many topics, and the time to start."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def topics(bench: Bench) -> list[Result]:
     with bench.scratch("topics") as folder:
         with hwlog.open(folder / "ours") as log:
             rates = {"create": _rate(bench, "create", count, lambda: _each(names, lambda name: _create(log, name)))}
-        with hwlog.open(folder / "ours") as log:  # opened anew: nothing is in memory yet
+        with hwlog.open(folder / "ours") as log:  # opened again: nothing is cached
             rates["list"] = _rate(bench, "list", count, lambda: _check(len(log.topics()) == count))
             rates["append"] = _rate(bench, "append", count, lambda: _each(chosen, lambda name: log.append(name, row)))
             rates["read"] = _rate(bench, "read", count, lambda: _each(chosen, lambda name: log.read(name).table()))

@@ -1,4 +1,4 @@
-"""How fast rows come out, whatever lies behind them, and how much memory that takes."""
+"""Throughput and memory of reads, with small and large topics."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def read_backlog(bench: Bench) -> list[Result]:
 
 
 def reader_memory(bench: Bench) -> list[Result]:
-    """The most memory that a fresh process ever held while it read 5 GB."""
+    """The peak memory of a new process that reads 5 GB."""
     size = bench.size(5_000_000_000, 50_000_000)
     with bench.scratch("reader.memory") as folder:
         with hwlog.open(folder / "ours") as log:

@@ -1,4 +1,4 @@
-"""How soon a reader that waits in one process has a row that another process appends."""
+"""Latency from an append in one process to a waiting reader in another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = {"sent_ns": "int64", "text": "string"}
 
 
 def tail_local(bench: Bench) -> list[Result]:
-    """From just before the append to the row in the reader's hands, for topics of both durabilities."""
+    """Latency from before the append to the row in the reader, for topics of both durabilities."""
     return [_tail(bench, "tail.local", "os"), _tail(bench, "tail.local.fsync", "fsync")]
 
 

@@ -25,6 +25,7 @@ from benchmarks.harness import Bar, Bench, Result, Sample, median_rate, shown
 from benchmarks.match.events import LATE_BY, PATTERNS, fill, frames
 from benchmarks.peers import PeerUnavailable
 from benchmarks.spark.workbench import CORES, Workbench, workbench
+from headwater import EventTime
 from headwater.operators import Match
 from headwater.spark.java import find_java
 
@@ -123,7 +124,7 @@ def _ours(bench_spark: Workbench, folder: Path, pattern: str, rows: int) -> Samp
 
 
 def _match(pattern: str) -> Match:
-    return Match(PAIRS[pattern].ours, on="at", by="user", late_by=LATE_BY, flink=True, name=pattern)
+    return Match(PAIRS[pattern].ours, time=EventTime("at", delay=LATE_BY), by="user", flink=True, name=pattern)
 
 
 def check_same(bench_spark: Workbench, flink: Flink, folder: Path, pattern: str) -> int:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.match.events import LATE_BY, PATTERNS, fill
-from benchmarks.spark.keyed import native_windows
+from benchmarks.spark.keyed_state import native_windows
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
+from headwater import EventTime
 from headwater.operators import Match
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def beside_native(
 
 
 def matching(pattern: str) -> Match:
-    return Match(PATTERNS[pattern], on="at", by="user", late_by=LATE_BY, name=pattern)
+    return Match(PATTERNS[pattern], time=EventTime("at", delay=LATE_BY), by="user", name=pattern)
 
 
 def _subject(

@@ -9,6 +9,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.match.events import KINDS, LATE_BY, fill
 from benchmarks.spark.workbench import Workbench, rate_result, workbench
+from headwater import EventTime
 from headwater.engine.contract import Broadcast
 from headwater.operators import MatchRules
 
@@ -56,7 +57,7 @@ def _subject(bench_spark: Workbench, folder: Path, topic: str, rows: int) -> Cal
 
     def measure() -> Sample:
         source = bench_spark.topic(folder / "log", "events", rows_max=-(-rows // BATCHES))
-        operator = MatchRules(rules=table, on="at", by="user", late_by=LATE_BY, name=topic)
+        operator = MatchRules(rules=table, time=EventTime("at", delay=LATE_BY), by="user", name=topic)
         return bench_spark.run(operator(source), rows=rows).sample()
 
     return measure

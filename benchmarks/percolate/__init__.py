@@ -1,1 +1,1 @@
-"""What it costs to match documents against stored queries."""
+"""The cost of matching documents against stored queries."""

@@ -109,7 +109,7 @@ def grammar(bench: Bench) -> list[Result]:
 def _measured(bench: Bench, name: str, count: int, *, documents_count: int, least: float | None = None) -> list[Result]:
     bench_spark = workbench(bench)
     bench.say(f"{name}: building the index")
-    built = run_child("benchmarks.percolate.building", count)
+    built = run_child("benchmarks.percolate.index_build", count)
     with bench.scratch(name) as folder:
         _fill(folder / "log", count, documents_count=documents_count)
         rates = [_rate(bench_spark, folder, documents_count) for _ in range(bench.size(3, 1))]
@@ -133,7 +133,7 @@ def _operator(folder: Path) -> Percolate:
         log=str(folder / "log"),
         fields=KINDS,
         default_fields=("title", "body"),
-        on="published",
+        time="published",
         columns=("n",),
         name="alerts",
     )

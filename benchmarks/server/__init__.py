@@ -1,1 +1,1 @@
-"""How fast a log is over HTTP, beside the embedded one in the same run."""
+"""The log over HTTP, compared with the embedded log in the same run."""

@@ -1,4 +1,4 @@
-"""How soon the console is there: a real Chromium opens the list of topics, with nothing in its cache and with all of it."""
+"""Load time of the console: Chromium opens the list of topics, with an empty cache and with a full one."""
 
 from __future__ import annotations
 

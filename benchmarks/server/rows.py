@@ -1,4 +1,4 @@
-"""Rows in and out over HTTP, as Arrow and as JSON, beside the embedded log in the same run."""
+"""Appends and reads over HTTP, as Arrow and as JSON, compared with the embedded log in the same run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def consume(bench: Bench) -> list[Result]:
 
 
 def ask(bench: Bench) -> list[Result]:
-    """One small request after the other over one connection: what a round trip costs."""
+    """Small requests one after the other over one connection: the cost of a round trip."""
     count = bench.size(2_000, 50)
     with bench.scratch("ask") as folder, hwlog.open(folder / "log") as log, server(folder / "log") as address:
         log.create("rows", SCHEMA, durability="os")
@@ -90,7 +90,7 @@ def ask(bench: Bench) -> list[Result]:
 
 
 def sql(bench: Bench) -> list[Result]:
-    """One small statement after the other: what the process costs in which it runs."""
+    """Small statements one after the other: the cost of running them in another process."""
     count = bench.size(500, 20)
     found: dict[bool, list[float]] = {}
     with bench.scratch("sql") as folder, hwlog.open(folder / "log") as log:

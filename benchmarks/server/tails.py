@@ -1,4 +1,4 @@
-"""How soon subscribers of a tail have a row, one of them and a hundred."""
+"""Latency of a tail over HTTP, with one subscriber and with a hundred."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS_PER_SECOND = 50
 
 
 def tail(bench: Bench) -> list[Result]:
-    """From just before the append to the event in the subscriber's hands."""
+    """Latency from before the append to the event in the subscriber."""
     return [_tail(bench, subscribers) for subscribers in (1, 100)]
 
 

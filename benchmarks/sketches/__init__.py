@@ -1,1 +1,1 @@
-"""What approximate answers cost, beside exact ones and beside Spark's own sketches."""
+"""Approximate aggregates, compared with exact ones and with Spark's own sketches."""

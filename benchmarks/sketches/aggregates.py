@@ -112,7 +112,7 @@ def operators(bench: Bench) -> list[Result]:
 
 
 def _seen_before(rows: int) -> Sample:
-    operator = SeenBefore(of="v", on="at", period="1 hour", capacity=1_000_000)
+    operator = SeenBefore(of="v", time="at", period="1 hour", capacity=1_000_000)
     hashes = np.random.default_rng(2).integers(-(2**62), 2**62, rows // 2)
     hashes = np.concatenate([hashes, hashes])
     order = np.argsort(hashes % operator.shards, kind="stable")
@@ -122,7 +122,7 @@ def _seen_before(rows: int) -> Sample:
 
 def _k_means(rows: int) -> Sample:
     points = np.random.default_rng(3).normal(size=(rows, 2))
-    operator = KMeans(columns=("x", "y"), k=8, on="at")
+    operator = KMeans(columns=("x", "y"), k=8, time="at")
     none = np.zeros(rows, np.int64)
     table = pa.table({ALL: none.astype(np.int32), "x": points[:, 0], "y": points[:, 1], KEY: none})
     return _stepped(operator.contract, table, rows)

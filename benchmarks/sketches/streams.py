@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
-from benchmarks.spark.keyed import BATCHES, fill
+from benchmarks.spark.keyed_state import BATCHES, fill
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Tumbling, agg
 
@@ -47,7 +47,7 @@ def streams(bench: Bench) -> list[Result]:
 
 
 def _windows(name: str, aggregate: agg.Aggregate) -> Operator:
-    return Tumbling(size=10, on="at", by="user", compute={"answer": aggregate}, name=name)
+    return Tumbling(size=10, time="at", by="user", compute={"answer": aggregate}, name=name)
 
 
 def _natively(expression: str) -> Operator:

@@ -42,7 +42,7 @@ RISE_MAX = 1.1
 
 
 def soak(bench: Bench, *, minutes: float, docs: bool) -> list[Result]:
-    """Feed the app, look at it every few seconds, and compare its totals with what was fed."""
+    """Feed the app, sample it every few seconds, and compare its totals with the input."""
     seconds = 60.0 if bench.quick else minutes * 60
     samples: list[Sample] = []
     with bench.scratch("soak") as folder, hwlog.open(folder / "log") as log, running(bench, folder) as app:
@@ -136,7 +136,7 @@ class Feeder(threading.Thread):
 
 
 def check(app: subprocess.Popen[bytes], feeder: Feeder | None = None) -> None:
-    """Raise where the app, or what feeds it, has come to its end."""
+    """Raise if the app or its producer has ended."""
     if app.poll() is not None:
         raise RuntimeError(f"the app ended with {app.returncode}")
     if feeder is not None and feeder.error is not None:

@@ -32,7 +32,9 @@ app.input(
 
 @app.topic(key="user", **KEEP)
 def counts(events: DataFrame) -> DataFrame:
-    window = Tumbling(size="10 seconds", on="at", by="user", compute={"n": agg.count()}, late_by="2 seconds")
+    window = Tumbling(
+        size="10 seconds", time=hw.EventTime("at", delay="2 seconds"), by="user", compute={"n": agg.count()}
+    )
     return events.transform(window)
 
 

@@ -1,4 +1,4 @@
-"""What an app uses, at moments of a run: memory by kind of process, open files, files and bytes on disk."""
+"""Samples of an app's resources: memory by kind of process, open files, files and bytes on disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Sample = dict[str, float]
 
 
 def sample(root: psutil.Process, *, log: Path, scratch: Path, jvm: Path, seconds: float) -> Sample:
-    """What is used now by a process and all below it."""
+    """The resources of a process and its descendants now."""
     values: Sample = dict.fromkeys(BY_NAME, 0.0) | {"seconds": seconds}
     for process in [root, *root.children(recursive=True)]:
         try:

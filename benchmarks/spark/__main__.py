@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness import main
 from benchmarks.spark.growth import growth
-from benchmarks.spark.keyed import keyed_native, keyed_tws
+from benchmarks.spark.keyed_state import keyed_native, keyed_tws
 from benchmarks.spark.latency import latency
 from benchmarks.spark.scans import scan
 from benchmarks.spark.sinks import sink

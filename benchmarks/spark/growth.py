@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, shown
-from benchmarks.spark.keyed import SCHEMA
+from benchmarks.spark.keyed_state import SCHEMA
 from benchmarks.spark.steps import counts
 from benchmarks.spark.workbench import CORES, Workbench, tree_cpu_seconds, workbench
 

@@ -23,7 +23,7 @@ def windows() -> Process:
     return Process(
         step=add_to_windows,
         by="user",
-        on="at",
+        time="at",
         state={"window": "int64", "total": "int64", "count": "int64", "_wake_at": "int64"},
         output={"user": "int64", "window": "int64", "total": "int64", "count": "int64"},
         name="windows",

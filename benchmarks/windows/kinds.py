@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bench, Result, Sample
-from benchmarks.spark.keyed import BATCHES, fill, native_windows
+from benchmarks.spark.keyed_state import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import Workbench, rate_result, warm_up, workbench
 from headwater.operators import Panes, Session, Sliding, Tumbling, agg
 from headwater.operators.trigger import rows as after_rows
@@ -31,8 +31,8 @@ def compute() -> dict[str, agg.Aggregate]:
 def tumbling(bench: Bench) -> list[Result]:
     """Windows of ten seconds: on the keyed engine, and with the first half of the work in the source's reader."""
     subjects: dict[str, Operator] = {
-        "tumbling.keyed": Tumbling(size=10, on="at", by="user", compute=compute(), combine=False, name="keyed"),
-        "tumbling.pushed": Tumbling(size=10, on="at", by="user", compute=compute(), name="pushed"),
+        "tumbling.keyed": Tumbling(size=10, time="at", by="user", compute=compute(), combine=False, name="keyed"),
+        "tumbling.pushed": Tumbling(size=10, time="at", by="user", compute=compute(), name="pushed"),
     }
     return beside_native(bench, "tumbling", subjects, {"tumbling.keyed": 2.0, "tumbling.pushed": 3.5})
 
@@ -40,10 +40,10 @@ def tumbling(bench: Bench) -> list[Result]:
 def own_windows(bench: Bench) -> list[Result]:
     """The kinds of windows that Spark has not, or not live."""
     subjects: dict[str, Operator] = {
-        "sliding": Sliding(size=10, on="at", by="user", compute=compute(), name="sliding"),
-        "session.live": Session(gap=5, on="at", by="user", compute=compute(), emit="changes", name="sessions"),
+        "sliding": Sliding(size=10, time="at", by="user", compute=compute(), name="sliding"),
+        "session.live": Session(gap=5, time="at", by="user", compute=compute(), emit="changes", name="sessions"),
         "panes": Panes(
-            window=Tumbling(size=10, on="at"),
+            window=Tumbling(size=10, time="at"),
             by="user",
             compute=compute(),
             early=after_rows(2),
@@ -59,7 +59,7 @@ def native_column(bench: Bench) -> list[Result]:
     from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
     def sugar(rows: DataFrame) -> DataFrame:
-        grouped = rows.transform(Tumbling(size=10, on="at")).groupBy("window", "user")
+        grouped = rows.transform(Tumbling(size=10, time="at")).groupBy("window", "user")
         return grouped.agg(F.sum("amount").alias("total"), F.count("*").alias("count"))
 
     return beside_native(bench, "tumbling.native", {"tumbling.native": sugar}, {"tumbling.native": 0.95})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Bar, Bench, Result
-from benchmarks.spark.keyed import fill
+from benchmarks.spark.keyed_state import fill
 from benchmarks.spark.workbench import workbench
 from headwater.engine.state_maintenance import states
 from headwater.operators import Tumbling, agg
@@ -28,7 +28,7 @@ def state(bench: Bench) -> list[Result]:
         fill(folder / "log", "events", rows=rows, users=users, every_us=SIZE_SECONDS * 1_000_000 // per_window)
         seen: list[int] = []
         source = bench_spark.topic(folder / "log", "events", rows_max=per_window)
-        operator = Tumbling(size=SIZE_SECONDS, on="at", by="user", compute={"n": agg.count()}, name="kept")
+        operator = Tumbling(size=SIZE_SECONDS, time="at", by="user", compute={"n": agg.count()}, name="kept")
 
         def look(batch: DataFrame, number: int) -> None:
             batch.write.format("noop").mode("append").save()

@@ -52,11 +52,8 @@ def live_sessions(page_views: DataFrame) -> DataFrame:
     return page_views.transform(
         Session(
             gap="20 seconds",
-            on="at",
             by="visitor",
             compute={"pages": agg.count(), "last_page": agg.last("page")},
-            late_by="30 seconds",
-            late="side_output",
             emit="changes",
         )
     )
@@ -74,12 +71,9 @@ def visitors_per_minute(page_views: DataFrame) -> DataFrame:
     """How many different people each city sends per minute: at once, and corrected while late rows come."""
     minutes = Tumbling(
         size="1 minute",
-        on="at",
         by="city",
         compute={"visitors": agg.count_distinct("visitor"), "pages": agg.count()},
-        late_by="30 seconds",
         allowed_lateness="10 minutes",
-        late="side_output",
         emit="changes",
     )
     return page_views.transform(minutes).withColumnRenamed("window_start", "minute").drop("window_end")
@@ -94,11 +88,8 @@ def clicked(searches: DataFrame, clicks: DataFrame) -> DataFrame:
     answered = IntervalJoin(
         clicks.withColumnRenamed("at", "clicked_at"),
         on="search",
-        time="at",
-        other_time="clicked_at",
         before=0,
         after="1 hour",
-        late_by="30 seconds",
     )
     return searches.transform(answered)
 
@@ -110,10 +101,8 @@ def click_through(searches: DataFrame, clicked: DataFrame) -> DataFrame:
     chosen = clicked.select("url", "at", F.lit(0).alias("one_shown"), F.lit(1).alias("one_clicked"))
     minutes = Tumbling(
         size="1 minute",
-        on="at",
         by="url",
         compute={"shown": agg.sum("one_shown"), "clicked": agg.sum("one_clicked")},
-        late_by="30 seconds",
         allowed_lateness="1 hour",
         emit="changes",
     )
@@ -134,7 +123,7 @@ def click_through(searches: DataFrame, clicked: DataFrame) -> DataFrame:
 @app.topic(key="card", time="at", trigger=TRIGGER)
 def checked_payments(payments: DataFrame, cards: hw.Table) -> DataFrame:
     """Each payment beside the limit that its card had at that moment, though limits change all the time."""
-    known = payments.transform(Enrich(cards, on="card", as_of="at", late_by="30 seconds"))
+    known = payments.transform(Enrich(cards, on="card", as_of="at"))
     return known.select(
         "payment", "card", "holder", "amount", "spending_limit",
         (F.col("amount") <= F.col("spending_limit")).alias("allowed"), "at",
@@ -163,18 +152,15 @@ def machine_percentiles(readings: DataFrame) -> DataFrame:
         "p95": agg.percentile("celsius", 0.95),
         "highest": agg.max("celsius"),
     }
-    return readings.transform(Rolling(period="1 minute", on="at", by="machine", compute=past, late_by="2 seconds"))
+    return readings.transform(Rolling(period="1 minute", by="machine", compute=past))
 
 
 @app.topic(key="machine", time="at", trigger=TRIGGER)
 def overheating(readings: DataFrame) -> DataFrame:
     """Readings far above what was usual for their machine, whatever that is."""
     judged = readings.transform(
-        Anomaly(
-            of="celsius", on="at", by="machine", memory=60, threshold=6.0, side="above", deviation_min=0.5,
-            late_by="2 seconds",
-        )
-    )  # fmt: skip
+        Anomaly(of="celsius", by="machine", memory=60, threshold=6.0, side="above", deviation_min=0.5)
+    )
     return judged.where("anomaly").select("machine", "celsius", "expected", "upper", "score", "at")
 
 
@@ -182,13 +168,11 @@ def overheating(readings: DataFrame) -> DataFrame:
 def compared_to_an_hour_ago(readings: DataFrame) -> DataFrame:
     """The mean of each minute beside that of the same minute an hour ago."""
     compared = ComparedTo(
-        on="at",
         by="machine",
         every="1 minute",
         period="1 hour",
         periods=1,
         compute={"celsius": agg.mean("celsius")},
-        late_by="2 seconds",
     )
     return readings.transform(compared).selectExpr(
         "machine", "window_start AS minute", "celsius", "celsius_before AS an_hour_ago", "celsius_difference AS change"
@@ -202,7 +186,7 @@ def compared_to_an_hour_ago(readings: DataFrame) -> DataFrame:
 def news_alerts(articles: DataFrame, stored_searches: hw.Table) -> DataFrame:
     """Articles that match a stored search of a reader."""
     found = articles.transform(
-        Percolate(queries=stored_searches, columns=("article", "title", "published"), on="published", name="searches")
+        Percolate(queries=stored_searches, columns=("article", "title", "published"), name="searches")
     )
     reader = F.col("metadata")["reader"].alias("reader")
     return found.select("query_id", reader, "article", "title", "published", "highlights")
@@ -229,4 +213,4 @@ CARD_TRIED_OUT = """
 @app.topic(key="card", time="at", trigger=TRIGGER)
 def fraud_alerts(payments: DataFrame) -> DataFrame:
     """A thief tries a stolen card out with small payments, and then makes a large one."""
-    return payments.transform(Match(CARD_TRIED_OUT, late_by="2 seconds"))
+    return payments.transform(Match(CARD_TRIED_OUT, time=hw.EventTime("at", delay="2 seconds")))

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headwater import EventTime
+
 if TYPE_CHECKING:
     from headwater.log import Log
 
 APP = "company"
+#: People's devices send late and out of order; machines hardly ever.
+PEOPLE = EventTime("at", delay="30 seconds")
+MACHINES = EventTime("at", delay="2 seconds")
 
 #: What `Log.create` and `App.input` take, by the topic's name.
 INPUTS: dict[str, dict[str, Any]] = {
     "page_views": {
         "schema": {"visitor": "string", "city": "string", "page": "string", "at": "timestamp"},
         "key": "visitor",
-        "time": "at",
+        "time": PEOPLE,
         "partitions": 2,
     },
     "searches": {
         "schema": {"search": "int64", "visitor": "string", "words": "string", "url": "string", "at": "timestamp"},
         "key": "search",
-        "time": "at",
+        "time": PEOPLE,
     },
     "clicks": {
         "schema": {"search": "int64", "at": "timestamp"},
         "key": "search",
-        "time": "at",
+        "time": PEOPLE,
     },
     "payments": {
         "schema": {"payment": "int64", "card": "int64", "shop": "string", "amount": "float64", "at": "timestamp"},
         "key": "card",
-        "time": "at",
+        "time": PEOPLE,
         "partitions": 2,
     },
     # Not compacted: which limit a card had is asked for by the time of a payment.
     "cards": {
         "schema": {"card": "int64", "holder": "string", "spending_limit": "float64", "since": "timestamp"},
         "key": "card",
-        "time": "since",
+        "time": EventTime("since", delay="30 seconds"),
     },
     "readings": {
         "schema": {"machine": "string", "celsius": "float64", "at": "timestamp"},
         "key": "machine",
-        "time": "at",
+        "time": MACHINES,
     },
     "articles": {
         "schema": {"article": "int64", "title": "string", "body": "string", "published": "timestamp"},

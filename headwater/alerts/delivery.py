@@ -1,7 +1,7 @@
-"""Notifications on their way: each once, in order for each receiver, retried with back-off, over webhooks and e-mail.
+"""Delivery of notifications over webhooks and e-mail: each once, in order for each receiver, retried with back-off.
 
-A receiver that is away holds up no other: only the oldest notification for it is tried, and the rest waits behind that.
-`Delivery` and `Outbox` decide, without a clock; `Channels` sends, with the sinks that do the same for rows.
+An unreachable receiver delays no other: only its oldest notification is tried, and the others wait behind it. `Delivery`
+and `Outbox` decide, without a clock; `Channels` sends, through the sinks for webhooks and mail.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 Channel = Literal["webhook", "mail"]
-#: A delivery that fails for a day is given up: its news is old.
+#: A delivery that fails for a day is given up.
 RETRY = Retry(seconds_max=DAY, first_seconds=1.0, pause_seconds_max=300.0)
-#: Deliveries that are over and still shown.
+#: Finished deliveries that are still shown.
 FINISHED_MAX = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One notification for one receiver, and how its delivery goes."""
+    """One notification for one receiver, and the state of its delivery."""
 
     id: str
     at_us: int
@@ -60,11 +60,11 @@ class Delivery:
         return replace(self, state="sent", attempts=self.attempts + 1, error=None, body=None)
 
     def refused(self, why: str) -> Delivery:
-        """The receiver will never take it."""
+        """The receiver has refused it, or it is given up."""
         return replace(self, state="failed", attempts=self.attempts + 1, error=why, body=None)
 
     def postponed(self, why: str, *, now_us: int, after_seconds: float = 0.0) -> Delivery:
-        """The receiver is away, or asks to wait. It is retried with back-off, at the latest after the longest pause.
+        """The receiver is unreachable, or asks to wait: retry with back-off, at the latest after the longest pause.
 
         >>> first = Delivery(id="1", at_us=0, change="c", rule="r", channel="mail", target="a@b.c")
         >>> [first.postponed("away", now_us=0).next_us, first.postponed("busy", now_us=0, after_seconds=9).next_us]
@@ -99,14 +99,14 @@ def deliveries_of(change: Change, rule: Rule) -> list[Delivery]:
 
 
 def content_of(change: Change, rule: Rule) -> dict[str, Any]:
-    """A notification: a line for people, and the facts for programs."""
+    """A notification: a line of text, and the facts for programs."""
     mark = {"reminder": "FIRING", "ok": "OK"}.get(change.state, change.state.upper())
     facts = {name: value for name, value in asdict(change).items() if name not in ("is_told", "browser", "offset")}
     return {"text": f"[{mark}] {rule.name} ({rule.severity}): {change.message}", "alert": {**facts, "note": rule.note}}
 
 
 class Outbox:
-    """All deliveries that are known: those that are open, and some that are over."""
+    """All open deliveries, and the last finished ones."""
 
     def __init__(self) -> None:
         self.open: OrderedDict[str, Delivery] = OrderedDict()
@@ -115,7 +115,7 @@ class Outbox:
         self._lock = threading.Condition()
 
     def take(self, delivery: Delivery) -> None:
-        """Learn the state of a delivery."""
+        """Add or update a delivery."""
         with self._lock:
             if delivery.state == "waiting":
                 self.open[delivery.id] = delivery  # an update keeps its place in the order
@@ -126,7 +126,7 @@ class Outbox:
                 self.finished.popitem(last=False)
 
     def due(self, now_us: int) -> list[Delivery]:
-        """What may be tried now: of each receiver the oldest, unless it is being tried or must wait."""
+        """The deliveries to try now: the oldest of each receiver, unless it is being tried or must wait."""
         heads: dict[tuple[str, str], Delivery] = {}
         with self._lock:
             for delivery in self.open.values():
@@ -134,14 +134,14 @@ class Outbox:
             return [one for one in heads.values() if one.next_us <= now_us and one.id not in self._in_hand]
 
     def begin(self, now_us: int, *, count_max: int) -> list[Delivery]:
-        """What is tried from now on: those due, the least tried first, up to so many at once."""
+        """Take due deliveries to try them, those with the fewest attempts first, up to so many at once."""
         due = sorted(self.due(now_us), key=lambda one: one.attempts)
         with self._lock:
             chosen = due[: max(0, count_max - len(self._in_hand))]
             self._in_hand |= {one.id for one in chosen}
         return chosen
 
-    def let_go(self, delivery: Delivery) -> None:
+    def release(self, delivery: Delivery) -> None:
         """An attempt is over."""
         with self._lock:
             self._in_hand.discard(delivery.id)
@@ -167,7 +167,7 @@ _PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 
 
 class Sender(Protocol):
-    """What takes a delivery to its receiver."""
+    """Sends a delivery to its receiver."""
 
     def send(self, delivery: Delivery, *, now_us: int) -> Delivery:
         """Attempt the delivery once and return it as it is afterwards; never raise."""
@@ -176,7 +176,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Mail:
-    """A mail server, and who writes.
+    """A mail server, and the sender of mails.
 
     >>> mail = Mail.parse("smtp+starttls://ada:s3cret@mail.example.org", sender="alerts@example.org")
     >>> mail.host, mail.port, mail.security, "s3cret" in repr(mail)
@@ -225,14 +225,14 @@ class Channels:
         return Channels(secret=config.alert_webhook_secret, mail=mail)
 
     def send(self, delivery: Delivery, *, now_us: int) -> Delivery:
-        """One attempt. A receiver that is away is tried again later; one that refuses is not."""
+        """Try once. An unreachable receiver is retried later; one that refuses is not."""
         try:
             why = self._posted(delivery) if delivery.channel == "webhook" else self._mailed(delivery)
         except RetryLater as error:
             return delivery.postponed(str(error), now_us=now_us, after_seconds=error.after_seconds)
         except HeadwaterError as error:
             return delivery.refused(_why(error))
-        # Whatever else goes wrong must stop neither the rules nor the other receivers: it is shown, and tried again.
+        # Any other error must stop neither the rules nor the other receivers: it is shown and retried.
         except Exception as error:
             return delivery.postponed(f"{type(error).__name__}: {error}", now_us=now_us)
         return delivery.sent() if why is None else delivery.refused(why)
@@ -259,7 +259,7 @@ class Channels:
         sink = MailSink(
             **vars(self.mail), to="{to}", subject="{text}", body="{body}", timeout_seconds=self.timeout_seconds
         )
-        row = {"to": delivery.target, "text": content["text"], "body": _letter(content)}
+        row = {"to": delivery.target, "text": content["text"], "body": _mail_body(content)}
         firing = alert["firing_id"] if alert["firing_id"] != delivery.change else None
         message = Message(
             id=delivery.change,
@@ -273,7 +273,7 @@ class Channels:
 
 
 # Any: JSON.
-def _letter(content: dict[str, object]) -> str:
+def _mail_body(content: dict[str, object]) -> str:
     alert = content["alert"]
     assert isinstance(alert, dict)
     shown = ("rule", "subject", "state", "severity", "value", "threshold", "note")
@@ -282,6 +282,6 @@ def _letter(content: dict[str, object]) -> str:
 
 
 def _why(error: HeadwaterError) -> str:
-    """What a sink says, without its advice on queries."""
+    """The message of a sink's error, without its remedy for queries."""
     facts = error.facts()
     return f"{facts['why']}. {facts['what']}" if {"why", "what"} <= facts.keys() else str(error)

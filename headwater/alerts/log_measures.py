@@ -1,7 +1,7 @@
-"""What rules measure in a log and its apps: those that this process runs, those that others run, and stopped ones.
+"""The measures of a log and its apps: those of this process, those of other processes, and stopped ones.
 
 A query of an app that no process runs counts as stopped. So a rule on it fires when the process that ran it has died, as
-long as another process, such as `headwater serve`, watches.
+long as another process, such as `headwater serve`, evaluates the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.alerts.time_limit import Stoppable
 from headwater.apps.errors import AppSilent, RunnerNotFound
 from headwater.errors import NotFound
 from headwater.log import Lag
-from headwater.log.dead_letters import SUFFIX, letter_topics
+from headwater.log.dead_letters import SUFFIX, dead_letter_topics
 from headwater.units import MINUTE
 from headwater.views.errors import StatementInvalid
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from headwater.log import Log
     from headwater.views import ViewKeeper
 
-#: How long an app that another process runs may take to say how it does.
+#: How long an app of another process may take to return its status.
 ASK_SECONDS_MAX = 5.0
 Statuses = Callable[[], Sequence["QueryStatus"]]
 
 
 class LogMeasures:
-    """How a log and its apps do. `app` is the one that this process runs, with its own statuses and views."""
+    """The measures of a log and its apps. `app` is the one that this process runs, with its statuses and views."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class LogMeasures:
     def group_lags(self) -> Sequence[Lag]:
         found: list[Lag] = []
         for group in self._log.groups.names():
-            with contextlib.suppress(NotFound):  # forgotten while we looked, or its topic deleted
+            with contextlib.suppress(NotFound):  # the group or its topic was deleted in the meantime
                 found += self._log.groups.lag(group)
         return found
 
     def dead_letters(self) -> Mapping[str, float]:
         since_us = self.now_us() - round(MINUTE * 1e6)
         counts: dict[str, float] = {}
-        for topic in letter_topics(self._log):
-            with contextlib.suppress(NotFound):  # deleted while we looked
+        for topic in dead_letter_topics(self._log):
+            with contextlib.suppress(NotFound):  # deleted in the meantime
                 starts, ends = self._log.offset_at(topic, since_us), self._log.end_offsets(topic)
                 counts[topic.removesuffix(SUFFIX)] = float(sum(ends[one] - starts[one] for one in ends))
         return counts
@@ -94,14 +94,14 @@ class LogMeasures:
     # -- views --------------------------------------------------------------------------------------------------------
 
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
-        """The first rows of one SELECT over views and topics; no file of this machine can be read with it."""
+        """The first rows of one SELECT over views and topics; it cannot read files of this machine."""
         from headwater.views.sql import Sql
 
         text = statement.strip().rstrip(";")
         with self._views() as views:
             sql = Sql(self._log, views, files=False)
-            sql.topics(text)  # refuses what is no query, or names what is not there, in the words that were given
-            # Where one app has all views, a statement over them is run there; otherwise they are brought together.
+            sql.topics(text)  # raises if it is not a query, or names a table that does not exist
+            # If one app has all views, it runs the statement; otherwise this process reads the views of all apps.
             if len(views.apps) > 1:
                 return sql.query(text, limit=rows_max, stoppable=stoppable)
             try:
@@ -115,6 +115,6 @@ class LogMeasures:
         from headwater.views.statement import SERVED, Bounds
 
         kept = {} if self._app is None or self._keeper is None else {self._app: self._keeper}
-        # The caller that waits for a statement also stops it; its result is held in memory meanwhile.
+        # The caller stops a statement that takes too long; only its memory is limited here.
         with views_of(self._log, kept=kept, bounds=Bounds(memory_max=SERVED.memory_max)) as views:
             yield views

@@ -1,6 +1,6 @@
-"""What a rule measures: one measurement for each of its subjects, with a sentence for people.
+"""Measurements of rules: one for each subject of a rule, with a message.
 
-`Measures` is the port: a log with its apps satisfies it, and so does a table of numbers in a test.
+`Measures` is the port: a log with its apps implements it, and so does a table of numbers in a test.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from headwater.apps.status import QueryStatus
 
 
-#: Subjects of one rule; a statement that finds more rows is shown to be wrong.
+#: Subjects of one rule; a statement with more keys is an error.
 SUBJECTS_MAX = 1_000
 #: The subject of a statement whose rows are only counted.
 ROWS = "rows"
-_SAMPLE_LETTERS_MAX = 300
+_SAMPLE_CHARACTERS_MAX = 300
 _DOWN = ("failed", "restarting", "stopped")
 
 
 class Measures(Protocol):
-    """How things are now."""
+    """The current values of a log and its apps."""
 
     def now_us(self) -> int: ...
     def group_lags(self) -> Sequence[Lag]: ...
@@ -45,7 +45,7 @@ class Measures(Protocol):
 
     def topics(self) -> Sequence[str]: ...
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
-        """The first rows of a statement; `stoppable` is handed what ends it from another thread."""
+        """The first rows of a statement; `stoppable` is called with a function that stops it from another thread."""
         ...
 
 
@@ -56,10 +56,10 @@ class RunSql(Protocol):
 
 
 class Sample:
-    """Things as they are at one moment: what several rules ask for is found out once, and only if one asks."""
+    """The values at one moment: a value that several rules need is read once, and only if a rule needs it."""
 
     def __init__(self, measures: Measures, *, run_sql: RunSql | None = None) -> None:
-        """With `run_sql` statements are run by that, for example with a time limit."""
+        """`run_sql` runs statements instead of `measures`, for example with a time limit."""
         self._measures = measures
         self._run_sql: RunSql = run_sql or measures.run_sql
 
@@ -88,7 +88,7 @@ class Sample:
 
 
 def measurements(rule: Rule, sample: Sample) -> list[Measurement]:
-    """What a rule measures now. A name that is no pattern must exist; the error says what is missing."""
+    """The current measurements of a rule. A name that is not a pattern must exist."""
     return _KINDS[rule.kind](rule, sample)
 
 
@@ -104,7 +104,7 @@ def _group_lag(rule: Rule, sample: Sample) -> list[Measurement]:
     for lag in sample.group_lags:
         if rule.matches("group", lag.group) and rule.matches("topic", lag.topic):
             before = behind.get((lag.group, lag.topic), 0.0)
-            # Rows of partitions add up; waiting is that of the partition that waits longest.
+            # Rows of partitions are added; seconds are those of the partition with the longest lag.
             after = before + lag.rows if rule.unit == "rows" else max(before, lag.seconds)
             behind[lag.group, lag.topic] = after
     if not behind:
@@ -158,9 +158,9 @@ def _query_down(rule: Rule, sample: Sample) -> list[Measurement]:
 
 
 def _queries(rule: Rule, sample: Sample) -> Iterable[tuple[str, QueryStatus]]:
-    """The queries of a rule, each under a name of its own.
+    """The queries of a rule, each with a unique name.
 
-    Its app stands before it where several apps have a query of this name; a version on trial has its number behind it.
+    If several apps have a query of this name, it is prefixed with the app; a version on trial has its number appended.
     """
     chosen = [status for status in sample.query_statuses if rule.matches("query", status.name)]
     if not chosen and rule.query is not None and not is_pattern(rule.query):
@@ -189,7 +189,7 @@ def _dead_letters(rule: Rule, sample: Sample) -> list[Measurement]:
     if not found and rule.topic is not None and not is_pattern(rule.topic):
         if rule.topic not in sample.topics:
             raise NotFound(kind="topic", name=rule.topic, near=did_you_mean(rule.topic, sample.topics))
-        found = {rule.topic: 0.0}  # it never had any
+        found = {rule.topic: 0.0}  # it has no dead letters
     return [
         _measurement(rule, topic, count, f"Topic {topic!r} had {{}} in the last minute")
         for topic, count in sorted(found.items())
@@ -220,7 +220,7 @@ def _view(rule: Rule, sample: Sample) -> list[Measurement]:
 def _keyed(rule: Rule, rows: Sequence[dict[str, Any]]) -> list[Measurement]:
     found: dict[str, Measurement] = {}
     for row in rows:
-        subject = ", ".join(f"{name}={_text(row[name])}" for name in rule.key)[:_SAMPLE_LETTERS_MAX]
+        subject = ", ".join(f"{name}={_text(row[name])}" for name in rule.key)[:_SAMPLE_CHARACTERS_MAX]
         value = row.get("value")
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         found[subject] = Measurement(
@@ -230,21 +230,21 @@ def _keyed(rule: Rule, rows: Sequence[dict[str, Any]]) -> list[Measurement]:
             message=_shortened(row),
         )
     if len(found) > SUBJECTS_MAX:
-        why = f"it finds more than {SUBJECTS_MAX:,} keys, too many to tell of each"
+        why = f"it finds more than {SUBJECTS_MAX:,} keys, too many to notify of each"
         raise StatementInvalid(statement=(rule.sql or "")[:200], why=why)
     return list(found.values())
 
 
 def _shortened(row: dict[str, Any]) -> str:
     text = ", ".join(f"{name} {_text(value)}" for name, value in row.items())
-    return text if len(text) <= _SAMPLE_LETTERS_MAX else text[: _SAMPLE_LETTERS_MAX - 1] + "…"
+    return text if len(text) <= _SAMPLE_CHARACTERS_MAX else text[: _SAMPLE_CHARACTERS_MAX - 1] + "…"
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def amount(rule: Rule, value: float) -> str:

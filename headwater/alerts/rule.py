@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, get_args
 import orjson
 
 from headwater.errors import ArgumentInvalid
-from headwater.log.errors import NameInvalid
+from headwater.log.topic_rules import check_name
 
 Kind = Literal["lag", "watermark_delay", "dead_letters", "query_down", "view"]
 Severity = Literal["info", "warning", "critical"]
@@ -22,7 +22,7 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 #: Receivers of one rule; more is a mistake.
 TARGETS_MAX = 20
 TEXT_MAX = 10_000
-#: The fields that say what is looked at, by kind; any other of them must be left alone.
+#: The fields that name what a rule of each kind measures; the others must be empty.
 _ABOUT: dict[Kind, frozenset[str]] = {
     "lag": frozenset({"group", "topic", "query"}),
     "watermark_delay": frozenset({"query"}),
@@ -30,12 +30,11 @@ _ABOUT: dict[Kind, frozenset[str]] = {
     "query_down": frozenset({"query"}),
     "view": frozenset({"sql", "key"}),
 }
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What must not happen for long, and who is notified when it does.
+    """A condition that must not last, and who is notified if it does.
 
     `lag` compares how far a consumer `group` (in one `topic` or all) is behind, in rows or seconds, or a `query` in rows;
     `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many dead letters of a
@@ -74,7 +73,7 @@ class Rule:
         for name in ("key", "webhooks", "emails"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        _check_name(self.name)
+        check_name("rule", self.name)
         _check_choice("kind", self.kind, KINDS)
         _check_choice("unit", self.unit, UNITS)
         _check_choice("severity", self.severity, SEVERITIES)
@@ -100,9 +99,7 @@ class Rule:
         for name in ("group", "topic", "query", "sql", "key"):
             value = getattr(self, name)
             if value and name not in _ABOUT[self.kind]:
-                raise ArgumentInvalid(
-                    name=name, value=value, expected=f"none: a rule on {self.kind} does not look at it"
-                )
+                raise ArgumentInvalid(name=name, value=value, expected=f"none: a rule on {self.kind} does not use it")
             if value == "" or (isinstance(value, str) and len(value) > TEXT_MAX):
                 raise ArgumentInvalid(name=name, value=value[:50], expected=f"1 to {TEXT_MAX:,} characters, or none")
         if self.kind == "lag":
@@ -142,7 +139,7 @@ class Rule:
             raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} characters")
 
     def matches(self, field: Literal["group", "topic", "query"], name: str) -> bool:
-        """Whether a name is among those that the rule is about."""
+        """Whether a name matches the rule's pattern."""
         pattern: str | None = getattr(self, field)
         return pattern is None or fnmatchcase(name, pattern)
 
@@ -160,7 +157,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """A rule from JSON; a field that no rule has is refused, for a misspelt one would silently do nothing."""
+        """A rule from JSON; raise for an unknown field, since a misspelt one would silently do nothing."""
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
@@ -173,17 +170,12 @@ class Rule:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for any number of names.
+    """Whether a name is a pattern.
 
     >>> is_pattern("orders.*"), is_pattern("orders")
     (True, False)
     """
-    return any(letter in name for letter in "*?[")
-
-
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= 200 or not set(name) <= _LETTERS or not name[0].isalnum():
-        raise NameInvalid(kind="rule", name=name[:200], why="it has other characters than names have, or too many")
+    return not set(name).isdisjoint("*?[")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 from headwater.alerts.rule import Rule, Severity
 
 State = Literal["ok", "pending", "firing", "resolved", "unknown"]
-#: What a record of the history says: a state that was entered, a reminder, or a test.
+#: The kind of a record of the history: a state that was entered, a reminder, or a test.
 Event = Literal["ok", "pending", "firing", "resolved", "unknown", "reminder", "test"]
 #: The subject of a rule that could not be evaluated; no other subject is empty.
 WHOLE_RULE = ""
@@ -34,7 +34,7 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertState:
-    """The state of one subject of a rule, and since when it has it."""
+    """The state of one subject of a rule, and since when."""
 
     rule: str
     subject: str
@@ -51,7 +51,7 @@ class AlertState:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One record of the history: a subject has come into another state."""
+    """One record of the history: a subject has changed its state."""
 
     id: str
     at_us: int
@@ -62,18 +62,18 @@ class Change:
     threshold: float
     severity: Severity
     message: str
-    #: Whether notifications are sent of it, and whether browsers show one.
+    #: Whether notifications of it are sent, and whether browsers show one.
     is_told: bool = False
     browser: bool = False
     #: The id of the change with which it began to fire.
     firing_id: str = ""
-    #: Its place in the history, once it is there.
+    #: Its offset in the history, once it is written.
     offset: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """What an evaluation changes for one subject: its state now (None is ok), and the record of the history."""
+    """The effect of an evaluation on one subject: its new state (None is ok), and the record of the history."""
 
     before: AlertState | None
     after: AlertState | None
@@ -83,7 +83,7 @@ class Transition:
 def step(
     rule: Rule, before: AlertState | None, measurement: Measurement, *, now_us: int, is_watched: bool = True
 ) -> Transition:
-    """What a measurement means for its subject. A rule that is no longer evaluated ends without a notification."""
+    """The transition of a subject after a measurement. A rule that is no longer evaluated ends without a notification."""
     after = _next(rule, before, measurement, now_us)
     entered = after is not None and (before is None or after.state != before.state)
     left = after is None and before is not None and before.state != "resolved"
@@ -134,18 +134,18 @@ def _reminded(rule: Rule, before: AlertState | None, after: AlertState | None, n
     measurement = Measurement(subject=after.subject, value=after.value, is_over=True, message=after.message)
     id = change_id(rule.name, after.subject, "reminder", now_us)
     change = _change(rule, measurement, id=id, state="reminder", now_us=now_us, tells=True, firing_id=id)
-    # For its receivers, it begins with this.
+    # Later notifications refer to the reminder.
     return Transition(before=before, after=replace(after, is_told=True, firing_id=id), change=change)
 
 
 def unknown(rule: Rule, before: AlertState | None, trouble: str | None, *, now_us: int) -> Transition:
-    """What it means for a rule as a whole that it could not be evaluated, or can be again (None)."""
+    """The transition of a rule that could not be evaluated because of `trouble`, or can be again (None)."""
     if (trouble is None) == (before is None):
         after = before if before is None or trouble is None else replace(before, message=trouble)
         return Transition(before=before, after=after)
     state: Event = "ok" if trouble is None else "unknown"
     measurement = Measurement(
-        subject=WHOLE_RULE, value=0.0, is_over=False, message=trouble or "The rule can be looked at again."
+        subject=WHOLE_RULE, value=0.0, is_over=False, message=trouble or "The rule can be evaluated again."
     )
     id = change_id(rule.name, WHOLE_RULE, state, now_us)
     change = _change(rule, measurement, id=id, state=state, now_us=now_us, tells=False, firing_id="")
@@ -188,13 +188,13 @@ def _change(
 
 
 RuleState = Literal["paused", "unknown", "firing", "pending", "resolved", "ok"]
-#: From the worst to the best; the first that any subject is in is the rule's.
+#: From the worst to the best; a rule has the first one that any of its subjects has.
 _ORDER: tuple[RuleState, ...] = ("firing", "unknown", "pending", "resolved", "ok")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One rule and its state. `rule` is None where it cannot be read: then `error` says why."""
+    """One rule and its state. `rule` is None if it cannot be parsed; then `error` has the reason."""
 
     name: str
     rule: Rule | None
@@ -206,7 +206,7 @@ class Summary:
 
 
 def summary_of(rule: Rule, states: Sequence[AlertState], *, now_us: int) -> Summary:
-    """A rule in one word: the worst that any of its subjects is in, unless it is paused."""
+    """A rule and its state: the worst state of its subjects, unless it is paused."""
     whole = next((one for one in states if one.subject == WHOLE_RULE), None)
     subjects = tuple(one for one in states if one.subject != WHOLE_RULE)
     present = {one.state for one in states}

@@ -5,8 +5,8 @@
     __alert_history      one record for each change of a state
     __alert_deliveries   notifications, to whom, and how that went
 
-An evaluation writes to the last three in one transaction. So what each process knows is what the log says: a process
-that dies forgets nothing, and the next one goes on where it was.
+An evaluation writes to the last three in one transaction. So all processes have the same state: when a process dies, the
+next one continues where it was.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.alerts.delivery import Delivery, Outbox
 from headwater.alerts.rule import Rule
 from headwater.alerts.state import AlertState, Change
+from headwater.clock import time_us
 from headwater.errors import HeadwaterError, NotFound, did_you_mean
 from headwater.log import Retention, Topic
 from headwater.log.embedded import local_log
@@ -59,25 +59,30 @@ _DELIVERIES: pa.Schema = parse_schema(
 
 # Any: a row, whose values are of any type.
 Row = dict[str, Any]
+T = TypeVar("T", AlertState, Change, Delivery)
 
 
 class AlertStore:
-    """What the log says of alerts: read up to the present when asked, and the only writer of it."""
+    """Reads the alerts of a log up to the current end, and is the only writer of them."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.rules: dict[str, Rule] = {}
         self.states: dict[tuple[str, str], AlertState] = {}
         self.outbox = Outbox()
-        #: Rules that cannot be read any more: their name, and why.
+        #: Rules that cannot be parsed: their names, and why.
         self.broken: dict[str, str] = {}
         self._next: dict[str, int] = {}
         self._lock = threading.RLock()
 
     def refresh(self) -> None:
-        """Catch up with what has been written since."""
+        """Read the rows that were written since the last call."""
         with self._lock:
-            for topic, take in self._readers():
+            for topic, take in (
+                (RULES_TOPIC, self._take_rule),
+                (STATES_TOPIC, self._take_state),
+                (DELIVERIES_TOPIC, lambda row: self.outbox.take(_from_row(Delivery, _DELIVERIES, row))),
+            ):
                 for rows in self._new_rows(topic):
                     for row in rows:
                         take(row)
@@ -92,7 +97,7 @@ class AlertStore:
         self.refresh()
 
     def remove(self, name: str) -> Rule | None:
-        """Remove a rule; raise `NotFound` where there is none. Return None for one that could not be read."""
+        """Remove a rule; raise `NotFound` if there is none. Return None for one that cannot be parsed."""
         self.refresh()
         found = None if name in self.broken else self.rule(name)
         self.log.append(RULES_TOPIC, [{"name": name, "_tombstone": True}])
@@ -111,11 +116,14 @@ class AlertStore:
         changes: Sequence[Change] = (),
         deliveries: Sequence[Delivery] = (),
     ) -> None:
-        """Write what an evaluation has changed, all of it or nothing; a pair of names stands for what is ok again."""
+        """Write the changes of an evaluation in one transaction; a pair of rule and subject is ok again."""
         given = {
-            STATES_TOPIC: [_state_row(one) for one in states],
-            HISTORY_TOPIC: [_history_row(one) for one in changes],
-            DELIVERIES_TOPIC: [_delivery_row(one) for one in deliveries],
+            STATES_TOPIC: [
+                {"rule": one[0], "subject": one[1], "_tombstone": True} if isinstance(one, tuple) else _to_row(one)
+                for one in states
+            ],
+            HISTORY_TOPIC: [_to_row(one) for one in changes],
+            DELIVERIES_TOPIC: [_to_row(one) for one in deliveries],
         }
         if not any(given.values()):
             return
@@ -147,7 +155,7 @@ class AlertStore:
         return found
 
     def changes(self, after: int, *, limit: int = 1_000) -> tuple[list[Change], int]:
-        """The changes from a place of the history on, oldest first, and the place behind them."""
+        """The changes from a position of the history on, oldest first, and the position behind them."""
         if not self._exists(HISTORY_TOPIC):
             return [], 0
         start, end = self.log.start_offsets(HISTORY_TOPIC)[0], self.log.end_offsets(HISTORY_TOPIC)[0]
@@ -156,7 +164,7 @@ class AlertStore:
         return [_change(row) for row in rows], rows[-1]["_offset"] + 1 if rows else begin
 
     def wait(self, position: int, *, seconds: float) -> None:
-        """Sleep until the history goes on behind a place, for so long at most."""
+        """Wait until the history has records behind a position, for so many seconds at most."""
         if self._exists(HISTORY_TOPIC):
             self.log.wait(HISTORY_TOPIC, after={0: position}, seconds=seconds)
         else:
@@ -169,25 +177,18 @@ class AlertStore:
         start, stop = self.log.start_offsets(topic)[0], self.log.end_offsets(topic)[0]
         while stop > start:
             begin = max(start, stop - chunk)
-            with contextlib.suppress(HeadwaterError):  # retention took the oldest as we looked
+            with contextlib.suppress(HeadwaterError):  # retention has deleted the oldest
                 yield self.log.read(topic, start=begin, stop={0: stop}).rows()
             stop = begin
 
     # -- following the log --------------------------------------------------------------------------------------------
-
-    def _readers(self) -> list[tuple[str, Callable[[Row], None]]]:
-        return [
-            (RULES_TOPIC, self._take_rule),
-            (STATES_TOPIC, self._take_state),
-            (DELIVERIES_TOPIC, lambda row: self.outbox.take(_delivery(row))),
-        ]
 
     def _new_rows(self, topic: str) -> Iterator[list[Row]]:
         if not self._exists(topic):
             return
         start, end = self.log.start_offsets(topic)[0], self.log.end_offsets(topic)[0]
         begin = max(self._next.get(topic, 0), start)
-        if begin > end:  # it was removed, and made again
+        if begin > end:  # it was deleted and created again
             begin = start
         if begin == end:
             return
@@ -217,7 +218,7 @@ class AlertStore:
         if row["_tombstone"]:
             self.states.pop(place, None)
         else:
-            self.states[place] = _state(row)
+            self.states[place] = _from_row(AlertState, _STATES, row)
 
     def _exists(self, topic: str) -> bool:
         return bool(self.log.topics(topic, internal=True))
@@ -243,70 +244,47 @@ def _topics(now_us: int) -> list[Topic]:
 # -- values as rows, and back -----------------------------------------------------------------------------------------
 
 
-def _state_row(given: AlertState | tuple[str, str]) -> Row:
-    if isinstance(given, tuple):
-        return {"rule": given[0], "subject": given[1], "_tombstone": True}
-    row = dict(vars(given))
-    row["since"] = row.pop("since_us")
-    return row
+#: Fields that are times, and their columns.
+_TIMES = {"since_us": "since", "at_us": "at", "next_us": "next_at"}
+_FIELDS = {column: name for name, column in _TIMES.items()}
 
 
-def _state(row: Row) -> AlertState:
-    names = ("rule", "subject", "state", "value", "threshold", "message", "is_told", "firing_id")
-    return AlertState(since_us=_micros(row["since"]), **{name: row[name] for name in names})
+def _to_row(value: AlertState | Change | Delivery) -> Row:
+    # The offset of a change is its place in the history.
+    return {_TIMES.get(name, name): given for name, given in vars(value).items() if name != "offset"}
 
 
-def _history_row(change: Change) -> Row:
-    row = dict(vars(change))
-    row["at"] = row.pop("at_us")
-    row.pop("offset")
-    return row
+# Any: the offset of a change.
+def _from_row(kind: type[T], schema: pa.Schema, row: Row, **more: Any) -> T:
+    values: dict[str, Any] = {
+        _FIELDS.get(name, name): time_us(row[name]) if name in _FIELDS else row[name] for name in schema.names
+    }
+    return kind(**values, **more)
 
 
 def _change(row: Row) -> Change:
-    return Change(at_us=_micros(row["at"]), offset=row["_offset"], **{name: row[name] for name in _HISTORY_NAMES})
+    return _from_row(Change, _HISTORY, row, offset=row["_offset"])
 
 
-_HISTORY_NAMES = [name for name in _HISTORY.names if name != "at"]
-
-
-def _delivery_row(delivery: Delivery) -> Row:
-    row = dict(vars(delivery))
-    row["at"], row["next_at"] = row.pop("at_us"), row.pop("next_us")
-    return row
-
-
-def _delivery(row: Row) -> Delivery:
-    names = [name for name in _DELIVERIES.names if name not in ("at", "next_at")]
-    given = {name: row[name] for name in names}
-    return Delivery(at_us=_micros(row["at"]), next_us=_micros(row["next_at"]), **given)
-
-
-def _micros(moment: datetime) -> int:
-    from headwater.clock import time_us as microseconds
-
-    return microseconds(moment)
-
-
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class Listener:
-    """A place in the history of alerts. It works in any process, whichever of them evaluates the rules."""
+    """A position in the history of alerts. It works in any process, whichever of them evaluates the rules."""
 
-    def __init__(self, book: AlertStore, position: int) -> None:
-        self._store = book
-        #: The first record that has not been heard.
+    def __init__(self, store: AlertStore, position: int) -> None:
+        self._store = store
+        #: The first record that was not returned yet.
         self.position = position
 
     def poll(self) -> list[Change]:
-        """The changes since the last call that browsers are to show; none where there are none."""
+        """The changes since the last call that browsers show."""
         found, self.position = self._store.changes(self.position)
         return [change for change in found if change.browser]
 
     def wait(self, *, seconds: float) -> list[Change]:
-        """The same, but sleeps until there are some, for so long at most."""
+        """Like `poll`, but wait until there are some, for so many seconds at most."""
         deadline = time.monotonic() + seconds
         while not (found := self.poll()) and (left := deadline - time.monotonic()) > 0:
-            self._store.wait(self.position, seconds=min(left, _LOOK_SECONDS))
+            self._store.wait(self.position, seconds=min(left, _CHECK_SECONDS))
         return found

@@ -1,4 +1,4 @@
-"""A time limit for work that may never end, such as a statement of a user."""
+"""A time limit for work that may never end, such as a user's statement."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-#: Work is handed this, and calls it with what ends it from another thread.
+#: Work calls this with a function that stops it from another thread.
 Stoppable = Callable[[Callable[[], None]], None]
 
 
 class Work(Generic[T]):
-    """Work in a thread of its own, until a moment; the caller that finds the moment past stops it."""
+    """Work in a thread of its own, with a deadline; a caller that finds it overdue stops it."""
 
     def __init__(self, work: Callable[[Stoppable], T], *, until: float) -> None:
         self._work = work
@@ -26,7 +26,7 @@ class Work(Generic[T]):
         threading.Thread(target=self._run, name="headwater-alert-statement", daemon=True).start()
 
     def stop(self) -> None:
-        """End it as soon as it says how; at once, if it has."""
+        """Stop it at once, or as soon as it says how."""
         with self._lock:
             self.is_stopped = True
             if self._end is not None:
@@ -46,7 +46,7 @@ class Work(Generic[T]):
 
 
 class TimeLimit(Generic[T]):
-    """Runs each work in a thread of its own, and stops it at its time limit. No work runs twice at the same time.
+    """Runs work in threads, and stops it at its time limit. No work runs twice at the same time.
 
     >>> limit = TimeLimit[int]()
     >>> limit.run("sum", lambda stoppable: 1 + 1, seconds=60)
@@ -67,10 +67,10 @@ class TimeLimit(Generic[T]):
         pause_seconds: float = 0.0,
         restart: bool = False,
     ) -> T:
-        """The result of this work, or of one of this name that runs already; `TimeoutError` when its time is over.
+        """The result of this work, or of work of this name that runs already; raise `TimeoutError` at the time limit.
 
-        Work that is overdue is not waited for again: once it has ended it is started again, but not before
-        `pause_seconds` are over. With `restart`, work of this name that runs is stopped first: its result is not needed.
+        Overdue work is not waited for again: once it has ended it is started again, but not before `pause_seconds`. With
+        `restart`, running work of this name is stopped first: its result is not needed.
         """
         with self._lock:
             found = self._works.get(name)
@@ -86,7 +86,7 @@ class TimeLimit(Generic[T]):
         return self._awaited(name, found)
 
     def _has_failed(self, work: Work[T]) -> bool:
-        """Whether it was stopped and has ended for that; one that was done nevertheless has a result."""
+        """Whether it was stopped and has failed; work that finished nevertheless has a result."""
         return work.is_stopped and work.future.done() and work.future.exception() is not None
 
     def _begun(self, name: Hashable, work: Callable[[Stoppable], T], seconds: float) -> Work[T]:
@@ -102,7 +102,7 @@ class TimeLimit(Generic[T]):
         if not done.wait(max(0.0, work.until - self._now())):
             work.stop()
             raise TimeoutError
-        if self._has_failed(work):  # it stays known, so that it is not begun again too soon
+        if self._has_failed(work):  # it is kept, so that it is not started again too soon
             raise TimeoutError
         with self._lock:
             if self._works.get(name) is work:

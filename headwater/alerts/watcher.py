@@ -1,7 +1,7 @@
 """The watcher: evaluates all rules every few seconds, writes what has changed, and delivers notifications.
 
-Of all processes that serve or run a log, the one with the leader lock watches. An evaluation is a plain call (`look`),
-and so is a delivery (`deliver`); the thread only calls them.
+Of all processes that serve or run a log, the one with the leader lock does this. `look` evaluates all rules once, and
+`deliver` tries all due deliveries once; the thread only calls them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
     from headwater.log import Log
 
 LOOK_SECONDS = 5.0
-#: A statement that takes longer is shown to be too slow, and holds up no other rule.
+#: A statement that takes longer is an error of its rule, and delays no other rule.
 STATEMENT_SECONDS_MAX = 10.0
-#: One that was too slow is run again after so long: the evaluation waits for it, and the work is lost.
+#: A statement that was too slow is run again after this pause, since the evaluation waits for it in vain.
 OVERDUE_PAUSE_SECONDS = 60.0
 #: Deliveries that are sent at the same time.
 SENDERS_MAX = 16
-#: How long the end waits for deliveries that are being sent.
+#: How long `close` waits for deliveries that are being sent.
 END_SECONDS_MAX = 1.0
 
 logger = logging.getLogger("headwater.alerts")
 
 
 class Watcher:
-    """Rules that are watched.
+    """Evaluates rules, and delivers notifications.
 
     >>> import tempfile, headwater
     >>> with tempfile.TemporaryDirectory() as folder, headwater.open(folder) as log:
@@ -105,9 +105,9 @@ class Watcher:
         self._wake.set()
 
     def preview(self, rule: Rule, *, asker: Hashable = None) -> list[Measurement]:
-        """What a rule would measure now. Nothing is written, and no notification is sent.
+        """The current measurements of a rule. Nothing is written, and no notification is sent.
 
-        A form asks again and again while its user writes: a statement that the same `asker` has asked before is stopped.
+        A form calls it while its user types: the earlier statement of the same `asker` is stopped.
         """
         return self._found(rule, self._sample(None if asker is None else ("preview", asker)))
 
@@ -116,18 +116,18 @@ class Watcher:
         self._wake.set()
 
     def pause(self, name: str, *, paused: bool = True) -> Rule:
-        """Do not evaluate a rule until further notice, or evaluate it again."""
+        """Do not evaluate a rule any more, or evaluate it again."""
         return self._changed(name, enabled=not paused)
 
     def snooze(self, name: str, *, until_us: int | None) -> Rule:
-        """Send no notifications of a rule until a moment; None ends that. The rule is evaluated all the while."""
+        """Send no notifications of a rule until a time; None ends that. The rule is still evaluated."""
         return self._changed(name, snoozed_until_us=until_us)
 
     # Any: values of fields.
     def _changed(self, name: str, **fields: Any) -> Rule:
         self.store.refresh()
         rule = replace(self.store.rule(name), **fields)
-        self.store.put(rule)  # as it is: pausing a rule whose view is gone must work
+        self.store.put(rule)  # without evaluation: a rule whose view was removed can be paused
         self._wake.set()
         return rule
 
@@ -151,11 +151,11 @@ class Watcher:
         return summary_of(rule, self._states(rule), now_us=self._measures.now_us())
 
     def history(self, **filters: Any) -> list[Change]:
-        """The changes of states, newest first; see `AlertStore.history` for what can be asked for."""
+        """The changes of states, newest first; the filters are those of `AlertStore.history`."""
         return self.store.history(**filters)
 
     def listen(self, *, after: int | None = None) -> Listener:
-        """Hear of changes that browsers are to show, from now on or from a place in the history."""
+        """A listener for changes that browsers show, from now on or from a position in the history."""
         return Listener(self.store, self.store.history_end() if after is None else after)
 
     @property
@@ -173,7 +173,7 @@ class Watcher:
         return self._looked_us
 
     def _states(self, rule: Rule) -> list[AlertState]:
-        """The states of a rule's subjects, with the values of the last evaluation where they are known here."""
+        """The states of a rule's subjects, with the values of this process's last evaluation."""
         known = dict(self.store.states)
         found = {subject: state for (name, subject), state in known.items() if name == rule.name}
         for subject, measurement in self._latest.get(rule.name, {}).items():
@@ -186,7 +186,7 @@ class Watcher:
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def look(self) -> list[Change]:
-        """Evaluate all rules once, and write what has changed, all at once or nothing."""
+        """Evaluate all rules once, and write the changes in one transaction."""
         with self._looking:
             self.store.refresh()
             sample = self._sample(pause_seconds=OVERDUE_PAUSE_SECONDS)
@@ -207,7 +207,7 @@ class Watcher:
         found, trouble = self._measurements(rule, sample)
         steps = [unknown(rule, before.get(WHOLE_RULE), trouble, now_us=sample.now_us)]
         if trouble is not None:
-            return steps  # nothing is known, so that nothing changes
+            return steps  # nothing was measured, so nothing changes
         gone = [
             Measurement(subject=subject, value=0.0, is_over=False, message="It is no longer found")
             for subject in before
@@ -223,7 +223,7 @@ class Watcher:
             found = {measurement.subject: measurement for measurement in self._found(rule, sample)}
         except HeadwaterError as error:
             found, trouble = {}, str(error)
-        # One rule's trouble, whatever it is, must not keep the others from being evaluated: it is shown with its rule.
+        # The error of one rule must not prevent the evaluation of others: it is shown with its rule.
         except Exception as error:
             found, trouble = {}, f"{type(error).__name__}: {error}"
         self._latest[rule.name], self._troubles[rule.name] = found, trouble
@@ -243,10 +243,10 @@ class Watcher:
             ) from None
 
     def _sample(self, asker: Hashable = None, *, pause_seconds: float = 0.0) -> Sample:
-        """A sample of things as they are now, with a time limit for statements."""
+        """A sample of the current values, with a time limit for statements."""
 
         def run_sql(statement: str, *, rows_max: int) -> pa.Table:
-            # By its text: whatever else is changed in a rule asks nothing new.
+            # By its text: rules with the same statement share its result.
             return self._time_limit.run(
                 statement if asker is None else asker,
                 lambda stoppable: self._measures.run_sql(statement, rows_max=rows_max, stoppable=stoppable),
@@ -292,17 +292,17 @@ class Watcher:
         try:
             after = self._sender.send(delivery, now_us=self._measures.now_us())
             reach("alerts.sent")
-            self.store.outbox.take(after)  # at once: even where it cannot be written, it is not sent again
-        except Exception as error:  # logged here, for the thread that sends has no caller
+            self.store.outbox.take(after)  # before it is written: if that fails, it is not sent again
+        except Exception as error:  # logged here, since the thread has no caller
             logger.error("an alert could not be sent to %s: %s", delivery.target, error)
             return
         finally:
-            self.store.outbox.let_go(delivery)  # in any case: a receiver that is held would get nothing any more
+            self.store.outbox.release(delivery)  # otherwise its receiver would get nothing any more
         try:
             self.store.write(deliveries=[after])
         except Exception as error:
             logger.error("the delivery of an alert could not be written: %s", error)
-        self._wake.set()  # the next thing for the same receiver may go out
+        self._wake.set()  # the next notification for the same receiver can be sent
 
     def test(self, name: str) -> list[Delivery]:
         """Send a test notification to all receivers of a rule now; return the deliveries."""
@@ -321,14 +321,14 @@ class Watcher:
     # -- the thread ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Watch from now on, in a thread; while another process watches this log, wait for its end."""
+        """Evaluate rules in a thread; while another process does so for this log, wait for its end."""
         if self._thread is None and not self._log.read_only:
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name="headwater-alerts", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Stop watching. Open deliveries are sent by the process that watches next."""
+        """Stop the thread. The process that evaluates rules next sends the open deliveries."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
@@ -342,7 +342,7 @@ class Watcher:
                 self._evaluate_and_deliver()
                 self._wake.wait(self._look_seconds)
         finally:
-            # The next process sends what is not written as sent, so attempts under way may end first.
+            # The next process sends what is not written as sent, so current attempts may finish first.
             self.store.outbox.wait_until_idle(seconds=END_SECONDS_MAX)
             self._leader_lock.release()
 
@@ -353,17 +353,17 @@ class Watcher:
                 return
             self.look()
             for delivery in self.store.outbox.begin(self._measures.now_us(), count_max=SENDERS_MAX):
-                # A thread for each, that ends with its attempt: one that hangs holds up neither the others nor the end.
+                # A thread for each attempt: one that hangs delays neither the others nor `close`.
                 name = f"headwater-alert-{delivery.id[:8]}"
                 threading.Thread(target=self._attempt, args=[delivery], name=name, daemon=True).start()
-        # A full disk, a log that is being closed: the next evaluation may succeed.
+        # For example a full disk, or a log that is being closed: the next evaluation may succeed.
         except Exception as error:
             if not self._stopping.is_set():
                 logger.error("alerts could not be evaluated: %s", error)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Watcher]:
-        """Watch while the block runs."""
+        """Run the thread while the block runs."""
         self.start()
         try:
             yield self
@@ -379,5 +379,5 @@ def _over(rule: Rule, state: AlertState, why: str, now_us: int) -> Transition:
 
 
 def _stand_in(name: str) -> Rule:
-    """A rule in place of one that is gone: nothing but its name is needed to end it."""
+    """A rule in place of a removed one: only its name is needed to end it."""
     return Rule(name=name, kind="query_down", query="*")

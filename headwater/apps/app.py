@@ -13,7 +13,7 @@ from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log.port import Rows
 from headwater.log.topic_rules import check_name
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from headwater.apps.interactive_query import Answer
@@ -114,7 +114,7 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
-        sides: Mapping[str, str] | None = None,
+        side_outputs: Mapping[str, str] | None = None,
         ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]: ...
@@ -124,8 +124,8 @@ class App:
 
         `key`, and whatever else `Log.create` takes (`time`, `partitions`, `retention`, …), say how the topic is made.
         `sinks` get the same rows, computed once. `trigger` is the time between batches, none for as soon as possible;
-        `rows_max` the most rows of a batch; `late` a topic for rows that came too late; `sides` topics for the other
-        side outputs of its operators, such as `{"timed_out": "payments.abandoned"}`; with `ask`, questions to its operators are
+        `rows_max` the most rows of a batch; `side_outputs` the topics of its operators' side outputs, such as
+        `{"timed_out": "payments.abandoned"}`, with `late="payments.late"` as a short form for late rows; with `ask`, questions to its operators are
         answered while it runs (`app.ask`).
         """
         return self._decorated(function, "topic", settings)
@@ -142,7 +142,7 @@ class App:
         tick: str | None = None,
         rows_max: int | None = None,
         late: str | None = None,
-        sides: Mapping[str, str] | None = None,
+        side_outputs: Mapping[str, str] | None = None,
         ask: bool = False,
         **settings: Any,
     ) -> Callable[[Function], Function]:
@@ -159,7 +159,7 @@ class App:
             "tick": tick,
             "rows_max": rows_max,
             "late": late,
-            "sides": sides,
+            "side_outputs": side_outputs,
             "ask": ask or None,
         }
         given = {option: value for option, value in options.items() if value not in (None, ())}
@@ -219,14 +219,12 @@ class App:
             why = "it names no sink, as in `@app.sink(PostgresSink(…))`"
             raise DeclarationInvalid(query=name, where=where, why=why)
         inputs = inputs_of(function, settings.pop("inputs", None) or {}, query=name)
-        own = {
-            each: settings.pop(each)
-            for each in ("mode", "trigger", "tick", "rows_max", "late", "sides", "ask")
-            if each in settings
-        }
+        own = {each: settings.pop(each) for each in ("mode", "trigger", "tick", "rows_max", "ask") if each in settings}
+        late = settings.pop("late", None)
+        side_outputs = {**({} if late is None else {"late": late}), **(settings.pop("side_outputs", None) or {})}
         query = Query(
             name=name, kind=kind, function=function, inputs=inputs, where=where, key=key, sinks=sinks,
-            topic=settings, **own,
+            side_outputs=side_outputs, topic=settings, **own,
         )  # fmt: skip
         self.queries.append(query)
 
@@ -251,7 +249,7 @@ class App:
         compute: Mapping[str, str | tuple[str, str]] | None = None,
         operator: str | None = None,
         rows_max: int = 10_000,
-        seconds: str | float = 30.0,
+        seconds: Duration = 30.0,
     ) -> Answer:
         """Run an interactive query: read the state of a query's operator, of one key, of all keys, or aggregated.
 

@@ -47,8 +47,8 @@ class Query:
     trigger: str | None = None
     tick: str | None = None
     rows_max: int | None = None
-    late: str | None = None
-    sides: Mapping[str, str] = field(default_factory=dict)
+    side_outputs: Mapping[str, str] = field(default_factory=dict)
+    """The side outputs of its operators that are written, with their topics; late rows are one of them."""
     ask: bool = False
     # Any: settings of a topic, as `Log.create` takes them.
     topic: Mapping[str, Any] = field(default_factory=dict)
@@ -57,11 +57,6 @@ class Query:
     def output(self) -> str | None:
         """The output topic; None for a query that only writes to sinks."""
         return None if self.kind == "sink" else self.name
-
-    @property
-    def aside(self) -> dict[str, str]:
-        """The side outputs of its operators that are written, with their topics; late rows are one of them."""
-        return {**({} if self.late is None else {"late": self.late}), **self.sides}
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -112,9 +112,9 @@ class Output:
     def _sides(self) -> list[SideOutputs]:
         if self._is_trial:
             return []
-        found = {side: self.planned.operator_of(side) for side in self.planned.query.aside}
+        found = {side: self.planned.operator_of(side) for side in self.planned.query.side_outputs}
         return [
-            SideOutputs(state=self.state, operator=operator.name, topics={side: self.planned.query.aside[side]})
+            SideOutputs(state=self.state, operator=operator.name, topics={side: self.planned.query.side_outputs[side]})
             for side, operator in found.items()
             if operator is not None
         ]

@@ -73,7 +73,7 @@ def picture(
         edges += [(topic(name), node) for name in query.reads]
         if query.output is not None:
             edges.append((node, topic(query.output)))
-        edges += [(node, topic(name)) for name in query.aside.values()]
+        edges += [(node, topic(name)) for name in query.side_outputs.values()]
         for sink in query.sinks:
             name = f"{query.name} → {sink.name}"
             nodes[name] = Node(name=name, kind="sink", label=sink.guarantee)

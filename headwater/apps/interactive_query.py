@@ -27,7 +27,7 @@ from headwater.log import Log
 from headwater.log.errors import TopicExists
 from headwater.schema.encodings import json as json_lines
 from headwater.spark.batch_offsets import source_offsets
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from headwater.apps.app import App
@@ -117,7 +117,7 @@ def ask(
     compute: Mapping[str, str | tuple[str, str]] | None = None,
     operator: str | None = None,
     rows_max: int = ROWS_MAX,
-    seconds: str | float = 30.0,
+    seconds: Duration = 30.0,
 ) -> Answer:
     """Append a question to a query of a running app, and wait for the answer."""
     from headwater.log import open as open_log

@@ -43,7 +43,7 @@ def graph_html(graph: Graph, *, note: str = "") -> str:
     if len(graph.nodes) > NODES_MAX:
         size = f"It has {len(graph.nodes):,} nodes; `headwater query graph --to graph.svg` draws it."
         return card("app", graph.app, note=f"{size} {note}".strip())
-    return card("", "", body=picture(as_svg(graph), told=summary(graph)), note=note)
+    return card("", "", body=picture(as_svg(graph), alt=summary(graph)), note=note)
 
 
 def query_html(query: Query) -> str:
@@ -53,7 +53,7 @@ def query_html(query: Query) -> str:
         "writes": query.output,
         "key": ", ".join(query.key) or None,
         "sinks": ", ".join(sink.name for sink in query.sinks) or None,
-        **{f"{side} rows to": topic for side, topic in query.aside.items()},
+        **{f"{side} rows to": topic for side, topic in query.side_outputs.items()},
         "declared in": query.where,
     }
     return card(f"query of a {query.kind}", query.name, facts=facts)

@@ -19,6 +19,7 @@ from headwater.engine.columns import PROCESSING_TIMER, TIMERS
 from headwater.engine.columns import ROWS as COMBINED
 from headwater.engine.contract import Contract
 from headwater.engine.finder import Finder, applied_finders
+from headwater.engine.operator import wanted_side_outputs
 from headwater.engine.side_outputs import side_output_schema
 from headwater.engine.spark_plan import applied_operators
 from headwater.errors import NotFound, SchemaConflict
@@ -102,7 +103,7 @@ class Planner:
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
             self._prepare_output(planned, columns)
-        for side, topic in query.aside.items():
+        for side, topic in query.side_outputs.items():
             self._prepare_side(planned, side, topic)
         for sink in query.sinks:
             sink.for_query(query.name, log=self.log.address, state=self.state).check(columns)
@@ -121,7 +122,11 @@ class Planner:
             each.parameter: self._argument(each, options if number == 0 else others)
             for number, each in enumerate(query.inputs)
         }
-        with keeping_state_in(self.spark, self.state), applied_operators() as operators:
+        with (
+            keeping_state_in(self.spark, self.state),
+            wanted_side_outputs(query.side_outputs),
+            applied_operators() as operators,
+        ):
             rows = query.function(**arguments)
         if not isinstance(rows, DataFrame):
             raise _invalid(query, f"it returned {type(rows).__name__}, not a DataFrame")
@@ -150,7 +155,7 @@ class Planner:
                 state=self.state,
                 changes=changes,
                 dated=dated,
-                time=topic.time,
+                time=topic.time_column,
                 compact=topic.compact,
             )
         return self.spark.readStream.format("headwater").option("log", address).options(**options).load(name)
@@ -215,10 +220,9 @@ class Planner:
         if operator is None:
             sides = sorted({one for each in planned.operators for one in each.side_outputs})
             there = f"they have {', '.join(sides)}" if sides else "they have none"
-            raise _invalid(planned.query, f"it has a topic for a side {side!r} that none of its operators has; {there}")
-        if side == "late" and operator.late_rows_max is not None:
-            why = f'it has a topic for late rows, but its operator {operator.name!r} drops them; say `late="side_output"` there'
-            raise _invalid(planned.query, why)
+            raise _invalid(
+                planned.query, f"it has a topic for a side output {side!r} that none of its operators has; {there}"
+            )
         schema = side_output_schema(operator, side)
         try:
             known = self.log.topic(name).schema
@@ -227,7 +231,7 @@ class Planner:
             return
         if known.names != schema.names:
             raise OutputChanged(
-                query=planned.query.name, topic=name, why=f"rows of the side {side!r} have other columns now"
+                query=planned.query.name, topic=name, why=f"rows of the side output {side!r} have other columns now"
             )
 
 

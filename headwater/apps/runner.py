@@ -168,7 +168,7 @@ class Runner:
             version=version.number,
             inputs=query.reads,
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
-            aside=query.aside,
+            side_outputs=query.side_outputs,
         )
         progress = QueryProgress(status, state=self.home.state)
         one = SupervisedQuery(query=query, version=version, progress=progress, start=self.start_version)
@@ -385,7 +385,9 @@ class Runner:
 
     def _columns(self) -> dict[str, str]:
         """Return the columns of the existing topics that the app reads and writes."""
-        names = {name for query in self.app.queries for name in (*query.reads, query.output, *query.aside.values())}
+        names = {
+            name for query in self.app.queries for name in (*query.reads, query.output, *query.side_outputs.values())
+        }
         found = {}
         for name in sorted(name for name in names if name is not None):
             with contextlib.suppress(NotFound):

@@ -40,7 +40,7 @@ class QueryStatus:
     """Rows that came behind the watermark, from the beginning; Spark's own operators count from the last start."""
     evicted: int = 0
     """Rows of state that were removed because their time had passed. No data is lost by it."""
-    aside: Mapping[str, str] = field(default_factory=dict)
+    side_outputs: Mapping[str, str] = field(default_factory=dict)
     """The side outputs of its operators, with their topics: late rows under `late`."""
     rejected: int = 0
     dead_letters: int = 0

@@ -1,4 +1,4 @@
-"""What was measured in the last half hour: rates of topics, lag of groups, how queries did. Kept in memory, bounded."""
+"""Measurements of the last half hour: rates of topics, lag of groups, progress of queries. In memory, and bounded."""
 
 from __future__ import annotations
 
@@ -21,75 +21,72 @@ if TYPE_CHECKING:
     from headwater.log import Log
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query", "view"]
-LOOK_SECONDS = 2.0
+Kind = Literal["topic", "group", "query"]
+INTERVAL_SECONDS = 2.0
 POINTS_MAX = 900
-#: Looking may take up to this share of the time; with ten thousand topics we look less often.
+#: Measuring may take up to this share of the time; with ten thousand topics it is done less often.
 SHARE_MAX = 0.1
 SERIES_MAX = 20_000
-#: Up to so many topics, each of them is looked at each time, and has a point in its lines for each look.
+#: Up to so many topics, each of them is measured in every round, and its series get a point each time.
 DENSE_TOPICS_MAX = 500
-#: Beyond that, those that nobody writes to are looked at once in so many looks: compaction changes only their size.
-TURNS = 60
-#: A file that was written more recently than this is not believed to stay as it is.
+#: Beyond that, a topic whose files have not changed is measured once in so many rounds: only compaction changes its size.
+ROUNDS = 60
+#: A file that was written more recently than this may be written again with the same time.
 TICK_NS = 4_000_000_000
-#: What is measured less recently than this, and than a few looks take, is not of now.
+#: Measurements that are older than this, and than a few rounds take, are not current.
 STALE_SECONDS = 15.0
 
 logger = logging.getLogger("headwater.console")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNow:
-    """A topic as it was last looked at."""
+class TopicStatus:
+    """A topic as it was last measured."""
 
     name: str
     partitions: int
     rows: int
     bytes: int
-    offset_next: int
     appended_at_us: int | None
     rate: float = 0.0
-    """Rows a second since the look before."""
+    """Rows a second since the measurement before."""
 
 
 class History:
-    """Looks at the log and the apps every now and then, from a thread of its own."""
+    """Measures the log and the apps every two seconds, in a thread of its own."""
 
     def __init__(self, log: Log, queries: Queries) -> None:
         self._log = log
         self._queries = queries
         self._series: dict[tuple[Kind, str, str], deque[tuple[float, float]]] = {}
         self._stop = threading.Event()
-        self._looked = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._measured = threading.Condition()
         self._before: dict[str, tuple[float, int]] = {}
         self._states: dict[str, tuple[Path, tuple[int, int]]] = {}
-        self._turn = 0
-        self.topics: dict[str, TopicNow] = {}
+        self._round = 0
+        self.topics: dict[str, TopicStatus] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
         self.silent: list[str] = []
         """The apps that run, but did not answer when they were last asked."""
         self.rates: deque[tuple[float, float]] = deque(maxlen=POINTS_MAX)
-        """Rows a second of all topics together, oldest first; our own topics are not counted."""
-        self.looked_at: float = 0.0
-        """When the last look ended, in seconds since 1970; 0 before the first."""
+        """Rows a second of all topics together, oldest first; internal topics are not counted."""
+        self.measured_at: float = 0.0
+        """When the last round ended, in seconds since 1970; 0 before the first."""
         self._whole_at = time.monotonic()
-        self._pause = LOOK_SECONDS
+        self._pause = INTERVAL_SECONDS
 
     def start(self) -> None:
         self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="headwater-history", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="headwater-history", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
 
     def wait(self, *, seconds: float = 5.0) -> None:
-        """Wait for the first look; pages that come before it would be empty."""
-        with self._looked:
-            self._looked.wait_for(lambda: self.looked_at > 0, timeout=seconds)
+        """Wait for the first round; a page that is opened before would be empty."""
+        with self._measured:
+            self._measured.wait_for(lambda: self.measured_at > 0, timeout=seconds)
 
     def series(self, kind: Kind, name: str, measure: str, *, points: int = POINTS_MAX) -> list[tuple[float, float]]:
         """Times in seconds since 1970, and values; oldest first.
@@ -97,105 +94,106 @@ class History:
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
         `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch.
         """
-        found = self._series.get((kind, name, measure), ())
-        with contextlib.suppress(RuntimeError):  # it grew while we copied
-            return list(found)[-points:]
-        return list(found)[-points:]
+        series = self._series.get((kind, name, measure), ())
+        with contextlib.suppress(RuntimeError):  # it grew during the copy
+            return list(series)[-points:]
+        return list(series)[-points:]
 
     def values(self, kind: Kind, name: str, measure: str, *, points: int = 40) -> list[float]:
         return [value for _, value in self.series(kind, name, measure, points=points)]
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- measuring ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            self.look()
+            self.measure()
             pause = self._pause
 
-    def look(self) -> None:
-        """Look once, now."""
+    def measure(self) -> None:
+        """Measure once, now."""
         began = time.monotonic()
-        went_well = [self._looked_at(part) for part in (self._look_at_topics, self._look_at_groups)]
-        # Apps of other processes are only waited for; that costs this machine nothing.
-        self._pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
-        went_well.append(self._looked_at(self._look_at_queries))
+        went_well = [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
+        # Waiting for apps of other processes costs this machine nothing, so it does not count.
+        self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
+        went_well.append(self._succeeds(self._measure_queries))
         if all(went_well):
             self._whole_at = time.monotonic()
-        with self._looked:
-            self.looked_at = time.time()
-            self._looked.notify_all()
+        with self._measured:
+            self.measured_at = time.time()
+            self._measured.notify_all()
 
     @staticmethod
-    def _looked_at(part: Callable[[], None]) -> bool:
+    def _succeeds(part: Callable[[], None]) -> bool:
         try:
             part()
-        except (HeadwaterError, OSError):  # deleted while we looked; the next look knows it
+        except (HeadwaterError, OSError):  # something was deleted meanwhile; the next round knows it
             return False
-        # Whatever it is, the thread goes on: without it every page would stand still.
+        # Whatever the error is, the thread continues: without it no page would be updated.
         except Exception:
-            logger.exception("the console could not look")
+            logger.exception("the console could not measure")
             return False
         return True
 
     def stale_seconds(self) -> float:
-        """How old the numbers are where that is more than it should be; else 0."""
+        """The age of the measurements if they are not current; else 0."""
         age = time.monotonic() - self._whole_at
         return age if age > max(STALE_SECONDS, 3 * self._pause) else 0.0
 
-    def _look_at_topics(self) -> None:
-        """Describe what has changed since the last look; of all else, a few in turn. So ten thousand topics stay cheap."""
+    def _measure_topics(self) -> None:
+        """Describe the topics that have changed, and of the others a part in each round. So ten thousand topics stay cheap."""
         names = self._log.topics(internal=True)
         is_dense = len(names) <= DENSE_TOPICS_MAX
-        found = {}
+        topics = {}
         for place, name in enumerate(names):
             if self._stop.is_set():
                 return
             with contextlib.suppress(HeadwaterError, OSError):
-                is_due = is_dense or place % TURNS == self._turn
+                is_due = is_dense or place % ROUNDS == self._round
                 known = self.topics.get(name)
                 if known is None or is_due or known.rate or self._has_changed(name):
-                    found[name] = self._topic(name, is_dense=is_dense)
+                    topics[name] = self._topic(name, is_dense=is_dense)
                 else:
-                    found[name] = known
-        gone = self.topics.keys() - found.keys()
+                    topics[name] = known
+        gone = self.topics.keys() - topics.keys()
         for name in gone:
             self._before.pop(name, None)
             self._states.pop(name, None)
         self._forget("topic", gone)
-        self._note_total(found)
-        self._turn = (self._turn + 1) % TURNS
-        self.topics = found
+        # Added up once, so that no page has to add up the series of ten thousand topics.
+        total = sum(topic.rate for name, topic in topics.items() if not name.startswith("__"))
+        self.rates.append((time.time(), total))
+        self._round = (self._round + 1) % ROUNDS
+        self.topics = topics
 
     def _has_changed(self, name: str) -> bool:
-        """Whether the file in which a topic keeps its ends was written since, by whichever process."""
+        """Whether any process has written the state file of a topic, which holds its end offsets, since it was described."""
         path, signature = self._states[name]
         now = _signature(path)
-        # Clocks of file systems tick slowly: what was written a moment ago may be written again in the same tick.
+        # Clocks of file systems tick slowly: a file may be written twice with the same time.
         return now != signature or time.time_ns() - now[1] < TICK_NS
 
-    def _topic(self, name: str, *, is_dense: bool) -> TopicNow:
+    def _topic(self, name: str, *, is_dense: bool) -> TopicStatus:
         path = local_log(self._log).handle(name).state.path
-        self._states[name] = path, _signature(path)  # first: what is written while we look is seen by the next look
+        self._states[name] = path, _signature(path)  # first: the next round sees what is written meanwhile
         described, now = self._log.describe(name), time.time()
-        end = sum(one.offset_next for one in described.partitions)
+        end = sum(partition.offset_next for partition in described.partitions)
         before, end_before = self._before.get(name, (now, end))
         rate = max(0.0, (end - end_before) / (now - before)) if now > before else 0.0
         self._before[name] = (now, end)
-        appended = [one.appended_at_us for one in described.partitions if one.appended_at_us is not None]
+        appended = [part.appended_at_us for part in described.partitions if part.appended_at_us is not None]
         if is_dense or rate or ("topic", name, "rate") in self._series:
             self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
-        return TopicNow(
+        return TopicStatus(
             name=name,
             partitions=len(described.partitions),
             rows=described.rows,
             bytes=described.bytes,
-            offset_next=end,
-            appended_at_us=max(appended) if appended else None,
+            appended_at_us=max(appended, default=None),
             rate=rate,
         )
 
-    def _look_at_groups(self) -> None:
+    def _measure_groups(self) -> None:
         self.lags, now = self._log.groups.lag(), time.time()
         totals: dict[str, tuple[int, float]] = {}
         for lag in self.lags:
@@ -206,40 +204,35 @@ class History:
         for name, (rows, seconds) in totals.items():
             self._note("group", name, now, {"lag": rows, "lag_seconds": seconds})
 
-    def _look_at_queries(self) -> None:
-        found, now = self._queries.statuses(), time.time()
-        self.statuses, self.silent = found.queries, found.silent
+    def _measure_queries(self) -> None:
+        answer, now = self._queries.statuses(), time.time()
+        self.statuses, self.silent = answer.queries, answer.silent
         names = series_names(self.statuses)
-        for one, name in zip(self.statuses, names, strict=True):
+        for status, name in zip(self.statuses, names, strict=True):
             values = {
-                "busy": one.busy,
-                "rate": one.rows_per_second,
-                "lag": float(one.lag_rows or 0),
-                "state_rows": one.state_rows,
-                "state_bytes": one.state_bytes,
-                "late": one.late,
-                "batch_ms": one.batch_ms or 0.0,
+                "busy": status.busy,
+                "rate": status.rows_per_second,
+                "lag": float(status.lag_rows or 0),
+                "state_rows": status.state_rows,
+                "state_bytes": status.state_bytes,
+                "late": status.late,
+                "batch_ms": status.batch_ms or 0.0,
             }
-            if one.watermark_us is not None:
-                values["watermark_delay"] = max(0.0, now - one.watermark_us / 1e6)
-            values |= {f"phase.{phase}": value for phase, value in one.phases_ms.items()}
+            if status.watermark_us is not None:
+                values["watermark_delay"] = max(0.0, now - status.watermark_us / 1e6)
+            values |= {f"phase.{phase}": value for phase, value in status.phases_ms.items()}
             self._note("query", name, now, values)
-        # An app that comes back goes on with its lines; one that stays away is forgotten with the last of their points.
-        last = now - POINTS_MAX * LOOK_SECONDS
+        # The series of an app that restarts continue; those of an app that does not are dropped when their last point is old.
+        last = now - POINTS_MAX * INTERVAL_SECONDS
         queries = {
             name for (kind, name, _), line in tuple(self._series.items()) if kind == "query" and line[-1][0] < last
         }
         self._forget("query", queries - set(names))
 
-    def _note_total(self, topics: dict[str, TopicNow]) -> None:
-        """Rows a second of all topics together, so that no page has to add up the lines of ten thousand."""
-        total = sum(one.rate for one in topics.values() if not one.name.startswith("__"))
-        self.rates.append((time.time(), total))
-
     def _forget(self, kind: Kind, names: Set[str]) -> None:
-        """Drop the lines of what is gone: there is room for so many, and others want theirs."""
+        """Drop the series of what no longer exists: their number is bounded."""
         if names:
-            for key in [one for one in tuple(self._series) if one[0] == kind and one[1] in names]:
+            for key in [key for key in tuple(self._series) if key[0] == kind and key[1] in names]:
                 self._series.pop(key, None)
 
     def _note(self, kind: Kind, name: str, now: float, values: dict[str, float]) -> None:
@@ -253,28 +246,30 @@ class History:
 
 
 def series_names(statuses: Iterable[QueryStatus]) -> list[str]:
-    """Under which name the series of each query stand: its own, and a longer one where another has that already.
+    """The name of each query's series: its own, or a longer one where another query has that name already.
 
-    A version on trial comes after the one in use; another app may have a query of the same name.
+    A version on trial comes after the active one; another app may have a query of the same name.
     """
     owners: dict[str, str] = {}
     names: dict[str, None] = {}
-    for one in statuses:
-        name = one.name if owners.setdefault(one.name, one.app) == one.app else f"{one.app}/{one.name}"
-        names[name if name not in names else f"{name} v{one.version}"] = None
+    for status in statuses:
+        name = (
+            status.name if owners.setdefault(status.name, status.app) == status.app else f"{status.app}/{status.name}"
+        )
+        names[name if name not in names else f"{name} v{status.version}"] = None
     return list(names)
 
 
 def _signature(path: Path) -> tuple[int, int]:
-    """Which file this is, and when it was written last."""
+    """The identity of a file, and when it was written last."""
     stat = path.stat()
     return stat.st_ino, stat.st_mtime_ns
 
 
 def lag_by(lags: Iterable[Lag], field: Literal["group", "topic"]) -> dict[str, int]:
-    """Rows behind, summed by group or by topic."""
-    found: dict[str, int] = {}
+    """Lag in rows, summed by group or by topic."""
+    rows: dict[str, int] = {}
     for lag in lags:
         name = getattr(lag, field)
-        found[name] = found.get(name, 0) + lag.rows
-    return found
+        rows[name] = rows.get(name, 0) + lag.rows
+    return rows

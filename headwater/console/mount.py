@@ -1,4 +1,4 @@
-"""Putting the console on the server's application: once per process, at `/console`."""
+"""The console on a server's port, at `/console`: once per process, and only where its packages are installed."""
 
 from __future__ import annotations
 
@@ -6,30 +6,57 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 
+from headwater import optional
 from headwater.console.context import Context, use
 from headwater.console.history import History
-from headwater.console.serving import PATH
-from headwater.optional import require
+from headwater.console.pages import PATH
+from headwater.http.server import served_app
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
+
+if TYPE_CHECKING:
+    from headwater.apps.home import Runner as Announced
+    from headwater.apps.runner import Runner
+    from headwater.services.settings import Settings
 
 STATIC = Path(__file__).with_name("static")
 
 
-def mounted(*, guarded: bool = False, secure: bool = False) -> Callable[[FastAPI], None]:
-    """A mount for the server: the console over its log, and over the app that this process runs, if it runs one.
+def page_of(address: str) -> str | None:
+    """The address that a user opens in a browser; None where the console is not installed."""
+    return f"{address}{PATH}" if optional.is_installed("nicegui") else None
 
-    With `guarded` everybody logs in with a token; without it that begins once the log has tokens. With `secure` browsers
-    keep the session for HTTPS alone.
+
+def served_with_console(
+    runner: Runner, *, port: int = 0, settings: Settings | None = None
+) -> AbstractContextManager[Announced]:
+    """Serve a running app with the console while the block runs, as `served_app` does without it."""
+    return served_app(runner, port=port, settings=settings, **console_for_server())
+
+
+# Any: arguments of the server, by their names.
+def console_for_server(*, guarded: bool = False, secure: bool = False) -> dict[str, Any]:
+    """Arguments of a server that serves the console; none where `headwater[console]` is not installed.
+
+    With `guarded` every user logs in with a token; without it, only if the log has tokens. With `secure` browsers send the
+    session's cookie over HTTPS alone.
     """
-    _import_nicegui()
+    if not optional.is_installed("nicegui"):
+        return {}
+    return {"mount": [_mount(guarded=guarded, secure=secure)], "public": ["/", PATH]}
+
+
+def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
+    # NiceGUI would otherwise write its files into the current folder.
+    os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
+    optional.require("nicegui", extra="console")
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
@@ -44,34 +71,28 @@ def mounted(*, guarded: bool = False, secure: bool = False) -> Callable[[FastAPI
             )
         )
         _serve_pages(app, name=service.log.address, secure=secure)
-        _while_it_runs(app, history)
+        _measure_while_running(app, history)
 
     return mount
-
-
-def _import_nicegui() -> None:
-    """Bring NiceGUI in, without the files that it would lay into the current folder."""
-    os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
-    require("nicegui", extra="console")
 
 
 def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
     from nicegui import Client, core, ui
     from nicegui import app as pages
 
-    from headwater.console.door import Door
+    from headwater.console.authentication import LoginRequired
     from headwater.console.shell import declare_pages
 
     declare_pages()
     if "/static-headwater" not in {getattr(route, "path", "") for route in core.app.routes}:
         pages.add_static_files("/static-headwater", STATIC)
-    # A second server in this process, as `headwater dev` makes one after each save, gets the same pages. Those that are
-    # open belong to the first: not knowing them makes browsers load them anew.
+    # A second server in this process, such as `headwater dev` starts after each save, gets the same pages. Open pages belong
+    # to the first server: forget their clients, so that browsers load the pages again.
     Client.instances.clear()
     core.app.user_middleware.clear()
     core.app.middleware_stack = None
-    core.app.add_middleware(Door)  # the first is the innermost: behind the one that reads the session
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]  # cookies know no ports, so that two consoles would share one
+    core.app.add_middleware(LoginRequired)  # the first added is the innermost, inside the one that reads the session
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]  # browsers share cookies between the ports of a host
     ui.run_with(
         app,
         mount_path=PATH,
@@ -95,11 +116,11 @@ def _serve_pages(app: FastAPI, *, name: str, secure: bool) -> None:
         return RedirectResponse(f"{PATH}/")
 
 
-def _while_it_runs(app: FastAPI, history: History) -> None:
+def _measure_while_running(app: FastAPI, history: History) -> None:
     inner = app.router.lifespan_context
 
     @asynccontextmanager
-    # Any: what another lifespan hands on.
+    # Any: the state of the lifespan inside.
     async def lifespan(served: FastAPI) -> Any:
         history.start()
         async with inner(served) as state:

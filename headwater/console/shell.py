@@ -1,4 +1,4 @@
-"""The frame of every page: navigation, the bar on top, the jump box, the panel that explains; and who may come in."""
+"""The frame of every page: the navigation, the bar with the jump box, and the panel of explanations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse
@@ -15,143 +14,133 @@ from nicegui import app as pages
 from nicegui import context as page_context
 from nicegui import ui
 
-from headwater.console.alerts.badge import follow
-from headwater.console.context import Context, context
+from headwater.console.alerts.badge import follow_alerts
+from headwater.console.authentication import LOGO, add_login, version
+from headwater.console.context import Visit, context
 from headwater.console.history import History
-from headwater.console.kit import why
-from headwater.console.kit.layout import block
-from headwater.console.kit.live import arriving_filled
+from headwater.console.kit.layout import WhyPanel, block, html, subtitle
+from headwater.console.kit.live import loaded_first
 from headwater.console.kit.words import span
-from headwater.console.login import LOGO, ROOT, add_login, version
-from headwater.console.pages import GROUPS, Screen, screens
-from headwater.console.queries.list_page import address_of
+from headwater.console.pages import GROUPS, PATH, Screen, path_to, screens
+from headwater.console.queries.status import query_path
 from headwater.console.sql.statements import stop_all
-from headwater.console.visit import Visit
 from headwater.errors import HeadwaterError
 from headwater.services.callers import LOCAL, Caller
-from headwater.services.queries import is_visible
 
 
 @cache
 def declare_pages() -> None:
-    """Make pages of all screens; once per process."""
-    for one in screens():
-        ui.page(one.path, title=f"{one.title or 'Headwater'} · Headwater", language="en-US", response_timeout=20.0)(
-            _page(one)
-        )
+    """Make NiceGUI's pages of all screens; once per process."""
+    for screen in screens():
+        title = f"{screen.title or 'Headwater'} · Headwater"
+        ui.page(screen.path, title=title, language="en-US", response_timeout=20.0)(_page(screen))
     add_login(pages)
     pages.on_shutdown(stop_all)
 
 
-def _page(one: Screen) -> Callable[..., Any]:
-    """The function that NiceGUI calls: the screen's own inside the frame, with the request in front."""
-    signature = inspect.signature(one.build)
+def _page(screen: Screen) -> Callable[..., Any]:
+    """The function that NiceGUI calls: it takes the request, and builds the screen inside the frame."""
+    signature = inspect.signature(screen.build)
     given = [parameter for name, parameter in signature.parameters.items() if name != "visit"]
 
     # Any: what the path and the query string hold.
     async def page(request: Request, **arguments: Any) -> Any:
         visitor = request.session["id"]
         caller = context().caller(visitor)
-        if caller is None:  # the door has let it through a moment ago
-            return RedirectResponse(f"{ROOT}/login")
+        if caller is None:  # the session has ended since the request was let in
+            return RedirectResponse(f"{PATH}/login")
         visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
-        _head()
-        _whole_addresses()
-        async with arriving_filled():
-            with _frame(one, visit):
-                _leave_with(visitor, caller)
+        ui.add_head_html(f'<script src="{PATH}/static-headwater/console.js?{version()}"></script>')
+        ui.add_head_html(f'<link rel="stylesheet" href="{PATH}/static-headwater/console.css?{version()}">')
+        ui.dark_mode(None)
+        _accept_whole_addresses()
+        async with loaded_first():
+            with _frame(screen, visit):
+                _close_after_logout(visitor, caller)
                 try:
-                    result = one.build(visit, **arguments)
+                    result = screen.build(visit, **arguments)
                     if inspect.isawaitable(result):
                         await result
                 except HeadwaterError as error:
-                    _trouble(error)
+                    _show_error(error)
         return None
 
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in given]
     page.__signature__ = signature.replace(parameters=[request, *keyword])  # type: ignore[attr-defined]  # FastAPI reads it
-    page.__annotations__ = {"request": Request, **{one.name: one.annotation for one in keyword}}
+    page.__annotations__ = {"request": Request, **{parameter.name: parameter.annotation for parameter in keyword}}
     return page
 
 
-def _whole_addresses() -> None:
-    """Let `ui.navigate.to` take addresses as links have them: NiceGUI would put the mount's path before them once more."""
+def _accept_whole_addresses() -> None:
+    """Let `ui.navigate.to` take the addresses that links have: NiceGUI would prepend the path of the mount once more."""
     client = page_context.client
     inner = client.open
 
     def go(target: Callable[..., Any] | str, new_tab: bool = False) -> None:
-        inner(target.removeprefix(ROOT) or "/" if isinstance(target, str) else target, new_tab)
+        inner(target.removeprefix(PATH) or "/" if isinstance(target, str) else target, new_tab)
 
     client.open = go  # type: ignore[method-assign]
 
 
-def _leave_with(visitor: str, caller: Caller) -> None:
-    """Close this page when its visitor has logged out, or the token is revoked; the door hears nothing of it any more."""
+def _close_after_logout(visitor: str, caller: Caller) -> None:
+    """Close this page when its visitor has logged out, or when the token is revoked."""
     client = page_context.client
 
-    async def look() -> None:
+    async def check() -> None:
         if context().caller(visitor) != caller:
-            watch.deactivate()
-            ui.navigate.to(f"{ROOT}/login")
+            timer.deactivate()
+            ui.navigate.to(f"{PATH}/login")
             await asyncio.sleep(1.0)
             client.delete()
 
-    watch = ui.timer(2.0, look, immediate=False)
+    timer = ui.timer(2.0, check, immediate=False)
 
 
-def _head() -> None:
-    ui.add_head_html(f'<script src="{ROOT}/static-headwater/console.js?{version()}"></script>')
-    ui.add_head_html(f'<link rel="stylesheet" href="{ROOT}/static-headwater/console.css?{version()}">')
-    ui.dark_mode(None)
-
-
-def _trouble(error: HeadwaterError) -> None:
-    # Where the page had begun, it has its heading.
+def _show_error(error: HeadwaterError) -> None:
+    # A page that has begun has its heading already.
     has_heading = any("hw-head" in element.classes for element in page_context.client.elements.values())
-    tag = "h2" if has_heading else "h1"
     with block("note bad").props('role="alert"'), block("stack tight"):
-        ui.html(f"<{tag}>{type(error).__name__}</{tag}>", sanitize=False)
+        subtitle(type(error).__name__, level=2 if has_heading else 1)
         ui.label(str(error))
 
 
-def _frame(one: Screen, visit: Visit) -> Any:
+def _frame(screen: Screen, visit: Visit) -> ui.element:
     for element in page_context.client.elements.values():
         if element.tag == "q-page":
             element.props('role="presentation"')  # Quasar makes it a second `main` around ours
-    ui.html('<a class="skip" href="#page">Skip to the page</a>', sanitize=False)
+    html('<a class="skip" href="#page">Skip to the page</a>')
     with block("hw"):
-        _navigation(one, visit)
+        _navigation(screen, visit)
         _bar(visit)
         main = ui.element("main").classes("hw-page").props('id="page" tabindex="-1"')
-    why.panel()
+    WhyPanel()
     return main
 
 
 def _navigation(current: Screen, visit: Visit) -> None:
     with ui.element("nav").classes("hw-nav").props('aria-label="Screens"'):
-        ui.html(f'<a class="hw-brand" href="{ROOT}/">{LOGO}Headwater</a>', sanitize=False)
+        html(f'<a class="hw-brand" href="{PATH}/">{LOGO}Headwater</a>')
         for group in GROUPS:
-            members = [one for one in screens() if one.group == group and one.title]
+            members = [screen for screen in screens() if screen.group == group and screen.title]
             if group and members:
                 with block("group"):
                     ui.label(group)
-            for one in members:
-                link = _item(one, is_on=one.path in (current.path, current.under))
-                if one.path == "/alerts":
-                    with link:
-                        follow(visit, ui.label("").classes("pill bad count"))
+            for screen in members:
+                with _navigation_link(screen, is_current=screen.path in (current.path, current.under)):
+                    if screen.path == "/alerts":
+                        follow_alerts(visit, ui.label("").classes("pill bad count"))
 
 
-def _item(one: Screen, *, is_on: bool) -> ui.element:
-    hint = f"g {one.key}" if one.key else ""
-    link = ui.element("a").classes(f"item{' on' if is_on else ''}")
-    link.props(
-        f'href="{ROOT}{one.path}" data-key="{one.key}" title="{hint}"' + (' aria-current="page"' if is_on else "")
-    )
+def _navigation_link(screen: Screen, *, is_current: bool) -> ui.element:
+    hint = f"g {screen.key}" if screen.key else ""
+    link = ui.element("a").classes(f"item{' on' if is_current else ''}")
+    link.props(f'href="{PATH}{screen.path}" data-key="{screen.key}" title="{hint}"')
+    if is_current:
+        link.props('aria-current="page"')
     with link:
-        ui.icon(one.icon).props('aria-hidden="true"')
-        ui.label(one.title or "")
+        ui.icon(screen.icon).props('aria-hidden="true"')
+        ui.label(screen.title or "")
     return link
 
 
@@ -162,20 +151,16 @@ def _bar(visit: Visit) -> None:
             ui.label(context().log.address).classes("only-wide").tooltip("The log that is served")
         block("grow")
         _liveness(visit)
-        palette = Palette(context(), visit)
-        ui.button("Jump to", icon="search", on_click=palette.open).classes("btn").props("flat data-jump no-caps")
+        jump = JumpBox(visit)
+        ui.button("Jump to", icon="search", on_click=jump.open).classes("btn").props("flat data-jump no-caps")
         _tool("contrast", "Light or dark", "headwater.toggleTheme()")
         _shortcuts()
         if visit.caller != LOCAL:
-            _who(visit.caller)
-
-
-def _who(caller: Caller) -> None:
-    ui.label(caller.name).classes("pill plain only-wide").tooltip(", ".join(str(scope) for scope in caller.scopes))
-    with ui.element("form").props(f'method="post" action="{ROOT}/logout"'):
-        ui.button(icon="logout").classes("btn ghost icon").props('flat type="submit" aria-label="Log out"').tooltip(
-            "Log out"
-        )
+            scopes = ", ".join(str(scope) for scope in visit.caller.scopes)
+            ui.label(visit.caller.name).classes("pill plain only-wide").tooltip(scopes)
+            with ui.element("form").props(f'method="post" action="{PATH}/logout"'):
+                button = ui.button(icon="logout").classes("btn ghost icon").tooltip("Log out")
+                button.props('flat type="submit" aria-label="Log out"')
 
 
 def _tool(icon: str, label: str, script: str) -> ui.button:
@@ -185,21 +170,21 @@ def _tool(icon: str, label: str, script: str) -> ui.button:
 
 
 def _liveness(visit: Visit) -> None:
-    """A dot that says whether what the page shows is of now."""
+    """A dot that says whether the numbers of the page are current."""
     with block("row-flex small quiet").props('role="status"'):
         dot = ui.element("span").classes("live-dot")
         label = ui.label("live").classes("only-wide")
 
     def show() -> None:
-        told = liveness_told(context().history, visit.caller)
-        dot.classes(add="" if told == "live" else "off", remove="off" if told == "live" else "")
-        label.set_text(told)
+        text = liveness_text(context().history, visit.caller)
+        dot.classes(add="" if text == "live" else "off", remove="off" if text == "live" else "")
+        label.set_text(text)
 
     ui.timer(2.0, show)
 
 
-def liveness_told(history: History, caller: Caller) -> str:
-    """Whether the numbers are of now, in a few words."""
+def liveness_text(history: History, caller: Caller) -> str:
+    """Whether the numbers are current, in a few words."""
     if seconds := history.stale_seconds():
         return f"{span(seconds)} old"
     if history.silent:
@@ -209,61 +194,54 @@ def liveness_told(history: History, caller: Caller) -> str:
 
 def _shortcuts() -> None:
     with ui.dialog().props('aria-label="All keys"') as dialog, block("card narrow"):
-        ui.html("<h2>Keys</h2>", sanitize=False)
+        subtitle("Keys")
         rows = [("Ctrl K", "jump to a topic, view or query"), ("/", "search on this page"), ("?", "these keys")]
-        rows += [(f"g {one.key}", one.title or "") for one in screens() if one.key]
+        rows += [(f"g {screen.key}", screen.title or "") for screen in screens() if screen.key]
         for keys, meaning in rows:
             with block("row-flex"):
-                ui.html("".join(f"<kbd>{key}</kbd> " for key in keys.split(" ")), sanitize=False).style("width: 96px")
+                html("".join(f"<kbd>{key}</kbd> " for key in keys.split(" "))).style("width: 96px")
                 ui.label(meaning)
     button = ui.button(icon="keyboard", on_click=dialog.open).classes("btn ghost icon only-wide")
     button.props('flat data-help aria-label="Keys"').tooltip("Keys")
 
 
-class Palette:
-    """The box that jumps to anything by its name."""
+class JumpBox:
+    """The dialog that opens a screen, a query or a topic by its name."""
 
     SHOWN_MAX = 12
 
-    def __init__(self, known: Context, visit: Visit) -> None:
-        self._known = known
+    def __init__(self, visit: Visit) -> None:
         self._visit = visit
         with (
             ui.dialog().props('position=top aria-label="Go anywhere"') as self._dialog,
             block("hw-palette").style("margin-top: 12vh"),
         ):
-            self._box = ui.input(placeholder="Topic, view, query or screen", on_change=self._show).classes("field")
-            self._box.props('outlined dense autofocus aria-label="Jump to"').on("keydown.enter", self._first)
-            self._found = block("stack tight")
+            self._name = ui.input(placeholder="Topic, view, query or screen", on_change=self._show).classes("field")
+            self._name.props('outlined dense autofocus aria-label="Jump to"').on("keydown.enter", self._open_first)
+            self._results = block("stack tight")
 
     def open(self) -> None:
-        self._box.set_value("")
+        self._name.set_value("")
         self._show()
         self._dialog.open()
 
-    def _first(self) -> None:
-        if found := self._matching():
-            ui.navigate.to(found[0][1])
+    def _open_first(self) -> None:
+        if targets := self._matching():
+            ui.navigate.to(targets[0][1])
 
     def _matching(self) -> list[tuple[str, str, str]]:
-        text = (self._box.value or "").lower()
-        every = [(one.title or "", f"{ROOT}{one.path}", "screen") for one in screens() if one.title]
-        every += [
-            (one.name, address_of(one), "query")
-            for one in self._known.history.statuses
-            if is_visible(one, self._visit.caller)
-        ]
-        every += [
-            (name, f"{ROOT}/topics/{quote(name, safe='')}", "topic")
-            for name in self._known.history.topics
-            if self._visit.caller.sees(name)
-        ]
-        fit = [one for one in every if text in one[0].lower()]
-        return sorted(fit, key=lambda one: (not one[0].lower().startswith(text), len(one[0])))[: self.SHOWN_MAX]
+        """Name, address and kind of what fits, those that begin with the text first."""
+        text = (self._name.value or "").lower()
+        targets = [(screen.title or "", f"{PATH}{screen.path}", "screen") for screen in screens() if screen.title]
+        targets += [(status.name, query_path(status), "query") for status in self._visit.queries()]
+        targets += [(topic.name, path_to("topics", topic.name), "topic") for topic in self._visit.topics()]
+        fitting = [target for target in targets if text in target[0].lower()]
+        fitting.sort(key=lambda target: (not target[0].lower().startswith(text), len(target[0])))
+        return fitting[: self.SHOWN_MAX]
 
     def _show(self) -> None:
-        self._found.clear()
-        with self._found:
+        self._results.clear()
+        with self._results:
             for name, path, kind in self._matching():
                 with ui.element("a").props(f'href="{path}"'):
                     ui.label(name).classes("grow")

@@ -109,7 +109,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The columns of a partial result, for an argument of this type; a type that makes no sense is refused."""
+        """Return the columns of a partial result, for an argument of this type; raise on a type that makes no sense."""
 
     @abstractmethod
     def result(self, kind: pa.DataType) -> pa.DataType:
@@ -187,7 +187,7 @@ def arguments(compute: Mapping[str, Aggregate]) -> dict[str, Column]:
 
 
 def check_compute(compute: Mapping[str, Aggregate], *, taken: tuple[str, ...] = ()) -> None:
-    """Refuse what is no aggregate, and names that the result has already."""
+    """Raise on what is no aggregate, and on names that the result has already."""
     if not compute:
         raise ArgumentInvalid(
             name="compute", value=compute, expected='aggregates, such as {"total": agg.sum("amount")}'
@@ -202,7 +202,7 @@ def check_compute(compute: Mapping[str, Aggregate], *, taken: tuple[str, ...] = 
 
 
 def check_arguments(operator: str, compute: Mapping[str, Aggregate], rows: DataFrame) -> None:
-    """Refuse a column that the rows do not have, before Spark does it in many more words."""
+    """Raise on a column that the rows do not have, with a shorter message than Spark's."""
     for aggregate in compute.values():
         if isinstance(aggregate.of, str) and aggregate.of.split(".")[0].strip("`") not in rows.columns:
             raise ColumnUnknown(topic=operator, column=aggregate.of, columns=", ".join(rows.columns))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.engine.event_time import BatchTime, WatermarkStrategy
+from headwater.schema.event_time import EventTime
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class Contract:
     output: pa.Schema
     side_outputs: Mapping[str, pa.Schema] = field(default_factory=dict)
     event_time: WatermarkStrategy = field(default_factory=WatermarkStrategy)
+    #: The columns of the output that are event time for the operator behind.
+    output_times: tuple[EventTime, ...] = ()
     late: Literal["side_output", "step"] = "side_output"
     #: How many of the late rows of a partition and batch are kept; all are counted.
     late_rows_max: int | None = None
     #: The whole numbers by which rows of a key are sorted, where it is not time and place; the most important first.
     order: tuple[str, ...] = ()
-    #: Columns of the rows that are the operator's own affair, and that no side shows.
+    #: Columns of the rows that are the operator's own affair, and that no side output shows.
     hidden: tuple[str, ...] = ()
     partitions: int = 1
     #: Whether the step goes by `local_watermark_us`: keys are then woken by it, and not a batch later.

@@ -38,6 +38,16 @@ class StateFolderUnknown(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class EventTimeUnknown(UsageError):
+    """An operator needs the event time of its rows, and cannot tell which column that is."""
+
+    operator: str
+    why: str
+    problem = "{operator} needs the event time of its rows, but {why}."
+    remedy = "Declare it with the topic, as in `log.create(…, time='at')` or `app.input(…, time='at')`, or tell the operator: `time='at'`."
+
+
+@dataclass(eq=False, kw_only=True)
 class StepFailed(QueryError):
     """The code of an operator's step raised an error."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,8 @@ import pyarrow as pa
 from headwater.engine.aggregation import ARGUMENT, Int64s
 from headwater.engine.columns import KEY, LATE_BY
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
+from headwater.schema.event_time import EventTime, Scope
 
-#: Whose latest time counts: the slowest partition's of an input, the fastest's, or each key's own.
-Scope = Literal["partition", "input", "key"]
 Combine = Literal["min", "max"]
 
 NEVER = -(2**62)
@@ -36,69 +34,89 @@ SourceProgress = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkStrategy:
-    """All settings of event time: its column, how far rows may come out of order, and when an input is idle.
+    """How the watermark of an operator follows its rows: `EventTime` in the engine's units, for all of its inputs.
 
-    `time` is the column of event time; None where an operator has none. `late_by_us` is the watermark's delay, `idle_us`
-    the idle timeout of a source partition, and `ahead_us` how far a row may be in the future and still move the watermark.
-    `scope` says whose latest time counts, `combine` which of several inputs is followed, and `quiet_us`, for times of
-    keys, how far a key may fall behind all others before time passes for it, too. `inputs` is how many inputs must have
-    been heard of (or have been idle from the beginning) before there is a watermark; 0 waits for none.
+    `time` is the column of event time; None where an operator has none. `combine` says which of several inputs is
+    followed. `inputs` is how many inputs must have had rows (or have been idle from the beginning) before there is a
+    watermark; 0 waits for none. `other` has the settings of the second input, where it has its own.
     """
 
     time: str | None = None
-    late_by_us: int = 0
+    delay_us: int = 0
     idle_us: int | None = None
-    ahead_us: int | None = 24 * 3600 * 1_000_000
+    future_us: int | None = 24 * 3600 * 1_000_000
     combine: Combine = "min"
     scope: Scope = "partition"
-    quiet_us: int | None = None
+    key_idle_us: int | None = None
     inputs: int = 0
+    other: WatermarkStrategy | None = None
 
     def __post_init__(self) -> None:
-        if self.scope not in ("partition", "input", "key"):
-            raise ArgumentInvalid(name="watermark", value=self.scope, expected='"partition", "input" or "key"')
         if self.combine not in ("min", "max"):
             raise ArgumentInvalid(name="combine", value=self.combine, expected='"min" or "max"')
-        if self.quiet_us is not None and self.scope != "key":
-            raise ArgumentInvalid(name="quiet", value=self.quiet_us / 1e6, expected='none without watermark="key"')
+
+    @classmethod
+    def of(
+        cls, time: EventTime | None, *, column: str | None = None, follow: Follow = "slowest", inputs: int = 0
+    ) -> Self:
+        """Make the strategy of an event time; `column` is the engine's own name of its column, where it has one."""
+        if follow not in COMBINES:
+            raise ArgumentInvalid(name="follow", value=follow, expected='"slowest" or "fastest"')
+        if time is None:
+            return cls(combine=COMBINES[follow])
+        return cls(
+            time=column or time.column,
+            delay_us=_micros(time.seconds("delay")) or 0,
+            idle_us=_micros(time.seconds("idle_timeout")),
+            future_us=_micros(time.seconds("future_max")),
+            scope=time.scope,
+            key_idle_us=_micros(time.seconds("key_idle_timeout")),
+            combine=COMBINES[follow],
+            inputs=inputs,
+        )
+
+    def of_input(self, name: str) -> WatermarkStrategy:
+        """The settings of one input, by the text of its number."""
+        return self.other if self.other is not None and name == "1" else self
 
     def watermark(self, progress: Iterable[SourceProgress], *, previous_us: int, now_us: int | None) -> int:
         """The watermark that follows from what all partitions saw; it never goes back."""
         merged = merge_progress(progress)
-        inputs = [self._of_input(places, now_us) for places in merged.values() if places]
+        inputs = [self._input_watermark(name, places, now_us) for name, places in merged.items() if places]
         known = [value for value in inputs if value is not None]
         if not known:
             return previous_us
-        found = min(known) if self.combine == "min" else max(known)
-        return max(previous_us, found - self.late_by_us)
+        return max(previous_us, min(known) if self.combine == "min" else max(known))
 
-    def of_inputs(
+    def watermarks(
         self, progress: Iterable[SourceProgress], *, previous_us: Mapping[str, int], now_us: int | None
     ) -> dict[str, int]:
         """The watermark of each input by itself; an idle one goes with the others, and none goes back."""
-        latest = {name: self._of_input(places, now_us) for name, places in merge_progress(progress).items()}
-        active = max((value for value in latest.values() if value is not None), default=NEVER)
-        found = {name: (active if value is None else value) - self.late_by_us for name, value in latest.items()}
-        return {name: max(value, previous_us.get(name, NEVER)) for name, value in found.items()}
+        known = {name: self._input_watermark(name, places, now_us) for name, places in merge_progress(progress).items()}
+        active = max((value for value in known.values() if value is not None), default=NEVER)
+        return {
+            name: max(active if value is None else value, previous_us.get(name, NEVER)) for name, value in known.items()
+        }
 
     def awaited(self, now_us: int | None) -> SourceProgress:
-        """What is noted of each input in the first batch, before anything is heard of it."""
+        """What is noted of each input in the first batch, before it has had rows."""
         return {str(number): {"": (NEVER, NEVER if now_us is None else now_us)} for number in range(self.inputs)}
 
     def bound_us(self, now_us: int | None) -> int:
         """The latest event time that may move the watermark: one clock from the far future must not close everything."""
-        return EVER if self.ahead_us is None or now_us is None else now_us + self.ahead_us
+        return EVER if self.future_us is None or now_us is None else now_us + self.future_us
 
-    def _of_input(self, places: Mapping[str, tuple[int, int]], now_us: int | None) -> int | None:
-        known = [one for one in places.values() if one[0] > NEVER]
+    def _input_watermark(self, name: str, places: Mapping[str, tuple[int, int]], now_us: int | None) -> int | None:
+        own = self.of_input(name)
+        known = [place for place in places.values() if place[0] > NEVER]
         active = [
             latest
             for latest, at in known or places.values()
-            if self.idle_us is None or now_us is None or now_us - at <= self.idle_us
+            if own.idle_us is None or now_us is None or now_us - at <= own.idle_us
         ]
         if not active:
             return None
-        return max(active) if self.scope == "input" else min(active)
+        return (max(active) if own.scope == "input" else min(active)) - own.delay_us
 
 
 def merge_progress(progress: Iterable[SourceProgress]) -> SourceProgress:
@@ -188,40 +206,14 @@ LATE_SAMPLE_ROWS = 20
 
 
 def check_late(late: str, *known: str) -> None:
-    """Refuse a way with late rows that there is not."""
+    """Raise unless `late` is one of the ways in which late rows are treated."""
     known = known or ("drop", "side_output")
     if late not in known:
         raise ArgumentInvalid(name="late", value=late, expected=" or ".join(f'"{one}"' for one in known))
 
 
-def watermark_strategy(
-    *,
-    time: str | None,
-    late_by: str | float,
-    idle: str | float | None,
-    ahead: str | float | None,
-    inputs: int = 0,
-    watermark: Scope = "partition",
-    follow: Follow = "slowest",
-    quiet: str | float | None = None,
-) -> WatermarkStrategy:
-    """Make a strategy of an operator's parameters, whose durations are text or seconds."""
-    if follow not in COMBINES:
-        raise ArgumentInvalid(name="follow", value=follow, expected='"slowest" or "fastest"')
-    return WatermarkStrategy(
-        time=time,
-        late_by_us=_micros("late_by", late_by) or 0,
-        idle_us=_micros("idle", idle),
-        ahead_us=_micros("ahead", ahead),
-        inputs=inputs,
-        combine=COMBINES[follow],
-        scope=watermark,
-        quiet_us=_micros("quiet", quiet),
-    )
-
-
-def _micros(name: str, value: str | float | None) -> int | None:
-    return None if value is None else round(parse_seconds(value, name=name) * 1e6)
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e6)
 
 
 def late_schema(rows: pa.Schema) -> pa.Schema:
@@ -237,7 +229,9 @@ def with_late_by(rows: pa.Table, late_by_us: Int64s) -> pa.Table:
     return rows.append_column(LATE_BY, pa.array(late_by_us, pa.int64()))
 
 
-def put_aside(rows: pa.Table, late: npt.NDArray[np.bool_], late_by_us: Int64s) -> tuple[pa.Table, dict[str, pa.Table]]:
+def split_late_rows(
+    rows: pa.Table, late: npt.NDArray[np.bool_], late_by_us: Int64s
+) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Split rows into those in time and the side output `late`, with how far each was behind."""
     if not late.any():
         return rows, {}

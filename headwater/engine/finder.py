@@ -23,7 +23,7 @@ class Finder:
 
     kind: FinderKind
     operator: str
-    on: str | None = None
+    time: str | None = None
     by: tuple[str, ...] = ()
     rules: str | None = None
     text: str = ""
@@ -33,7 +33,7 @@ class Finder:
     def to_json(self) -> dict[str, Any]:
         """As an object of JSON.
 
-        >>> Finder.from_json(Finder(kind="rules", operator="rules", on="at", by=("card",)).to_json()).by
+        >>> Finder.from_json(Finder(kind="rules", operator="rules", time="at", by=("card",)).to_json()).by
         ('card',)
         """
         return {**asdict(self), "by": list(self.by)}

@@ -5,11 +5,12 @@ has in the result. So a late or a rejected row looks like a result of which one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.engine.columns import PLACES
 from headwater.errors import ArgumentInvalid, ColumnUnknown
+from headwater.schema.event_time import EventTime
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -90,6 +91,11 @@ class JoinInputs:
             shown=(*kept, *self.renamed),
         )
 
+    def times(self, left: EventTime, right: EventTime | None = None) -> tuple[EventTime, ...]:
+        """The columns of the result that are event time: those of both inputs, under the names that they have there."""
+        names = [name for name, source in self.renamed.items() if right is not None and source == right.column]
+        return (left, *(replace(right, column=name) for name in names if right is not None))
+
     def left_rows(self, at: Column | None = None) -> DataFrame:
         """The left input with its time and place."""
         names = [name for name in self.left.columns if name in self.on or not name.startswith("_")]
@@ -123,7 +129,7 @@ def pairs_of(on: On) -> dict[str, str]:
 
 
 def check_key(operator: str, left: DataFrame, right: DataFrame, mine: str, other: str) -> None:
-    """Refuse keys that are not there, or could never be equal."""
+    """Raise on keys that are not there, or could never be equal."""
     for rows, name in ((left, mine), (right, other)):
         if name not in rows.columns:
             raise ColumnUnknown(topic=operator, column=name, columns=", ".join(rows.columns))
@@ -134,7 +140,7 @@ def check_key(operator: str, left: DataFrame, right: DataFrame, mine: str, other
 
 
 def check_times(operator: str, left: DataFrame, right: DataFrame, mine: str, other: str) -> None:
-    """Refuse times that are none, or of which one knows its zone and the other does not."""
+    """Raise unless both times are timestamp columns, and both or none of them have a time zone."""
     kinds = []
     for rows, name in ((left, mine), (right, other)):
         if name not in rows.columns:
@@ -148,7 +154,7 @@ def check_times(operator: str, left: DataFrame, right: DataFrame, mine: str, oth
 
 
 def check_appends(name: str, rows: DataFrame) -> None:
-    """Refuse changes of a table where rows are wanted that stay as they are."""
+    """Raise on changes of a table, where only rows are allowed that stay as they are."""
     if "_op" in rows.columns:
         expected = "rows that are only added; changes of tables (`_op`) are joined by `Enrich` or `TableJoin`"
         raise ArgumentInvalid(name=name, value="a changelog", expected=expected)

@@ -1,8 +1,9 @@
 """A watermark for each key: a key's own latest time says what is late for it, and when its timers are due.
 
 The operator's step is wrapped, the engine knows nothing of it. A key's watermark is kept as one more row of its state,
-for as long as the key is remembered. It moves with the rows of the key alone; with `quiet_us` it also never falls
-further behind everybody else's than that, so a key that is silent is closed, and forgotten, in the end.
+for as long as the key is remembered. It moves with the rows of the key alone; with `key_idle_us` it also never falls
+further behind the watermark of the slowest partition than that, so a key that is silent is closed, and forgotten, in the
+end.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class PerKey:
         """The time behind which no key stays."""
         if time.final:
             return EVER
-        quiet_us = self.contract.event_time.quiet_us
-        return NEVER if quiet_us is None or time.watermark_us <= NEVER else time.watermark_us - quiet_us
+        key_idle_us = self.contract.event_time.key_idle_us
+        return NEVER if key_idle_us is None or time.watermark_us <= NEVER else time.watermark_us - key_idle_us
 
     def _moved_by(self, rows: pa.Table, count: int, time: BatchTime) -> Int64s:
         """The watermark to which the rows lead each key; a clock from the far future leads nowhere."""
@@ -85,7 +86,7 @@ class PerKey:
         moved = np.full(count, NEVER, np.int64)
         times = self._times(rows)
         good = times <= strategy.bound_us(time.processing_us)
-        np.maximum.at(moved, np.asarray(rows.column(KEY))[good], times[good] - strategy.late_by_us)
+        np.maximum.at(moved, np.asarray(rows.column(KEY))[good], times[good] - strategy.delay_us)
         return moved
 
     def _times(self, rows: pa.Table) -> Int64s:
@@ -130,17 +131,21 @@ class PerKey:
         inner = state.filter(pc.is_null(state.column(REACHED))).drop_columns([REACHED])
         if EVENT_TIMER not in self.contract.state.names:
             return inner.drop_columns([EVENT_TIMER])
-        return _shifted(inner, -(self.contract.event_time.quiet_us or 0))
+        return _shifted(inner, -(self.contract.event_time.key_idle_us or 0))
 
     def _stored(self, inner: pa.Table, reached: Int64s, time: BatchTime) -> pa.Table:
         """The state as it is kept: timers wait until silent keys are closed, and each key has its mark."""
-        quiet_us = self.contract.event_time.quiet_us
+        key_idle_us = self.contract.event_time.key_idle_us
         if EVENT_TIMER in self.contract.state.names:
-            inner = _shifted(inner, quiet_us or 0)
+            inner = _shifted(inner, key_idle_us or 0)
         needed = reached > self._floor(time)
         needed[np.asarray(inner.column(KEY))] = True
         keys = np.flatnonzero(needed & (reached > NEVER))
-        wake = pa.nulls(len(keys), pa.int64()) if quiet_us is None else pa.array(reached[keys] + quiet_us, pa.int64())
+        wake = (
+            pa.nulls(len(keys), pa.int64())
+            if key_idle_us is None
+            else pa.array(reached[keys] + key_idle_us, pa.int64())
+        )
         names = [KEY, REACHED, EVENT_TIMER]
         marks = pa.table([pa.array(keys, pa.int64()), pa.array(reached[keys], pa.int64()), wake], names=names)
         return pa.concat_tables([inner, marks], promote_options="default")

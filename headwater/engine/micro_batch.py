@@ -81,7 +81,7 @@ def record_once(folder: Path, name: str, body: dict[str, Any]) -> dict[str, Any]
 
 
 def recorded(folder: Path, name: str) -> dict[str, Any] | None:
-    """The record of this name, if anybody has written one."""
+    """The record of this name, if a task has written one."""
     try:
         text = (folder / f"{name}.json").read_text()
     except FileNotFoundError:

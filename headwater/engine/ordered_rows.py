@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +23,15 @@ from headwater.engine.event_time import (
     LATE_SAMPLE_ROWS,
     BatchTime,
     Late,
-    Scope,
-    WatermarkStrategy,
     check_late,
     late_schema,
-    put_aside,
-    watermark_strategy,
+    split_late_rows,
 )
 from headwater.engine.join_inputs import check_appends
 from headwater.engine.key_watermark import per_key
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.window_operator import keys_of, prepared
 from headwater.engine.window_step import earliest
 from headwater.errors import ArgumentInvalid
@@ -48,44 +46,27 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderedOperator(ABC):
+class OrderedOperator(EventTimeOperator, ABC):
     """A row in, the same row out with more columns, when nothing earlier can follow.
 
     Rows leave in the order of event time over all keys, so that an operator behind this one finds none of them late. With
     `prompt=True` a row leaves in its own batch where that is known to be early enough; rows of other keys that are
-    earlier may then follow a batch later, and an operator behind needs a `late_by` for them.
+    earlier may then follow a batch later, and an operator behind needs a delay for them.
     """
 
-    on: str
     by: str | tuple[str, ...] = ()
-    late_by: str | float = 0.0
     late: Late = "drop"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
-    watermark: Scope = "partition"
-    quiet: str | float | None = None
     prompt: bool = False
-    partitions: int | None = None
-    name: str | None = None
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late)
-        self.strategy()
         self.check()
-
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=self.on,
-            late_by=self.late_by,
-            idle=self.idle,
-            ahead=self.ahead,
-            watermark=self.watermark,
-            quiet=self.quiet,
-        )
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse settings that make no sense."""
+        """Raise on settings that make no sense."""
 
     @abstractmethod
     def arguments(self) -> Mapping[str, Aggregate]:
@@ -97,9 +78,10 @@ class OrderedOperator(ABC):
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         check_appends("rows", rows)
-        called = self.name or type(self).__name__
-        made = prepared(called, rows, on=self.on, by=self.by, compute=self.arguments(), whole=True)
-        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+        operator, called = self.resolved(rows), self.name or type(self).__name__
+        time = operator.event_time.column
+        made = prepared(called, rows, time=time, by=self.by, compute=self.arguments(), whole=True)
+        return apply(operator.contract, made, partitions=self.partitions if self.by else 1)
 
     def contract(self, rows: pa.Schema) -> Contract:
         keys = keys_of(self.by)
@@ -109,14 +91,15 @@ class OrderedOperator(ABC):
         measure = self.measure(rows)
         self._check_free(measure.added, shown)
         contract = Contract(
-            name=self.name or default_name(self),
-            step=OrderedStep(self.on, keys, carried, shown, measure, self.prompt),
+            name=self.called,
+            step=OrderedStep(self.event_time.column, keys, carried, shown, measure, self.prompt),
             key=keys,
             rows=rows,
             state=ordered_state(rows, carried, measure.memory),
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*(rows.field(name) for name in shown), *measure.added]),
             event_time=self.strategy(),
+            output_times=(self.event_time,),
             late="step",
             prompt=self.prompt,
             hidden=hidden,
@@ -185,7 +168,7 @@ def ordered_state(rows: pa.Schema, carried: tuple[str, ...], memory: pa.Schema) 
 class OrderedStep:
     """One batch of rows that leave in the order of event time, with what the past of their key amounts to."""
 
-    on: str
+    time_column: str
     key: tuple[str, ...]
     #: The columns with which a row waits, and those with which it leaves.
     carried: tuple[str, ...]
@@ -219,15 +202,15 @@ class OrderedStep:
         return pa.table(columns, names=[KEY, *self.shown, *measured.added.column_names])
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
-        """Rows whose turn has not passed, and those that come after it."""
+        """Rows in time, and those that come after later rows have left."""
         before = self._late_before(time, numbers(rows, KEY))
-        at = np.asarray(micros(rows.column(self.on)).combine_chunks())
-        return put_aside(rows, at < before, before - at)
+        at = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
+        return split_late_rows(rows, at < before, before - at)
 
     def _asking(self, waiting: pa.Table, rows: pa.Table) -> pa.Table:
         """The rows that have waited and those that came, in the order of key, time and place."""
         names = [KEY, AT, *self.key, *self.carried]
-        came = rows.append_column(AT, micros(rows.column(self.on))).select(names)
+        came = rows.append_column(AT, micros(rows.column(self.time_column))).select(names)
         if not waiting.num_rows:
             return came.combine_chunks()
         both = pa.concat_tables([waiting.select(names).cast(came.schema), came]).combine_chunks()

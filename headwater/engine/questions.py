@@ -22,7 +22,7 @@ from headwater.engine.contract import Contract
 from headwater.engine.state_store import key_groups
 from headwater.errors import ArgumentInvalid, ColumnUnknown, LogError, NotFound
 
-#: The side that holds what a partition answers.
+#: The side output that holds what a partition answers.
 ANSWERS = "answers"
 ROWS_MAX = 10_000
 #: What may be computed over all rows of an answer, by name. The operators' aggregates enter themselves here.
@@ -49,7 +49,7 @@ class Question:
     key: Mapping[str, Any] | None = None
     compute: Mapping[str, tuple[str, str | None]] | None = None
     rows_max: int = ROWS_MAX
-    #: Why it cannot be understood: anybody may write to a topic.
+    #: Why it cannot be understood: any process may write to a topic.
     invalid: str | None = None
 
     @staticmethod

@@ -121,8 +121,8 @@ def source_progress(rows: pa.Table, contract: Contract, processing_us: int | Non
     bound_us = contract.event_time.bound_us(processing_us)
     times = micros(rows.column(contract.time)).combine_chunks()
     if PUNCTUATION in rows.column_names:
-        # A promise that nothing earlier than t follows is as good as a row that late_by after t would be.
-        promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), contract.event_time.late_by_us)
+        # A promise that nothing earlier than t follows is as good as a row with the time t + delay.
+        promised = pc.add(micros(rows.column(PUNCTUATION)).combine_chunks(), _delays(rows, contract))
         times = pc.coalesce(promised, times)
     places = [name for name in (INPUT, TOPIC, "_partition") if name in rows.column_names]
     table = rows.select(places).append_column("time", times)
@@ -135,6 +135,15 @@ def source_progress(rows: pa.Table, contract: Contract, processing_us: int | Non
             source = "" if row.get(INPUT) is None else str(row[INPUT])
             seen.setdefault(source, {})["/".join(words)] = (row["time_max"], now_us)
     return seen
+
+
+def _delays(rows: pa.Table, contract: Contract) -> pa.Scalar | pa.Array:
+    """The watermark's delay; where inputs have their own, that of each row."""
+    strategy = contract.event_time
+    if strategy.other is None or INPUT not in rows.column_names:
+        return pa.scalar(strategy.delay_us)
+    delays = pa.array([strategy.delay_us, strategy.other.delay_us])
+    return delays.take(rows.column(INPUT).combine_chunks())
 
 
 def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,7 +1,8 @@
 """Side outputs of keyed operators: rows that left a step beside its output, computed once.
 
-An operator in a stream writes the rows of its sides (`late`, `rejected`, and those that its step names) into the state
-folder, one file per batch and partition. `SideOutputs` hands them to a sink, which makes them part of the batch's transaction.
+An operator in a stream writes the rows of its side outputs (`late`, `rejected`, and those that its step names) into the
+state folder, one file per batch and partition. `SideOutputs` hands them to a sink, which makes them part of the batch's
+transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DROPPED = (
 class SideOutputs:
     """The rows of an operator's side outputs in a batch, for `TopicSink(extra_parts=…)`.
 
-    `topics` says which side goes to which topic. Late rows have a column `late_by_us`, rejected ones `reason`.
+    `topics` says which side output goes to which topic. Late rows have a column `late_by_us`, rejected ones `reason`.
 
     >>> SideOutputs(state="./state", operator="totals", topics={"late": "orders.late"}).topics
     {'late': 'orders.late'}
@@ -55,7 +56,7 @@ class SideOutputs:
 def read_side_output(
     state: Path, query: str, operator: str, side: str, *, batch: int | None = None
 ) -> Iterator[pa.Table]:
-    """What lies in a side, of one batch or of all, in the order of batches and partitions."""
+    """Read a side output, of one batch or of all, in the order of batches and partitions."""
     folder = state / query / operator / "sides" / side
     pattern = "*.arrow" if batch is None else f"{batch:012d}-*.arrow"
     for path in sorted(folder.glob(pattern)):
@@ -64,7 +65,7 @@ def read_side_output(
 
 
 def side_output_schema(contract: Contract, side: str) -> pa.Schema:
-    """The columns that the rows of a side have in a topic."""
+    """The columns that the rows of a side output have in a topic."""
     if side in contract.side_outputs:
         return contract.side_outputs[side]
     more = {"late": pa.field(LATE_BY, pa.int64()), "rejected": pa.field(REASON, pa.string())}[side]

@@ -35,6 +35,7 @@ from headwater.engine.questions import read_questions
 from headwater.engine.reader_protocol import direct_read, read_with
 from headwater.engine.state_folder import open_folder
 from headwater.engine.step import PartitionEngine, run_bounded
+from headwater.engine.time_metadata import marked
 from headwater.errors import ColumnUnknown, NotPossible
 from headwater.workers import freeze_modules
 
@@ -76,7 +77,7 @@ def apply(
 ) -> DataFrame:
     """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
 
-    With `side`, the rows of that side are the result instead of the output; for bounded input only. `packed` is the
+    With `side`, the rows of that side output are the result instead of the output; for bounded input only. `packed` is the
     schema of rows that come packed for their partitions, as many as `partitions_of` says.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -103,8 +104,9 @@ def apply(
         rebuilding=rebuilding(spark.conf.get(REBUILD_SETTING, None)),
     )
     placed = rows.repartitionById(count, SLOT) if made.packed else _placed(rows, made)
-    output = made.output if side is None else made.side_outputs[side]
-    return placed.mapInArrow(task.run, from_arrow_schema(output))
+    if side is not None:
+        return placed.mapInArrow(task.run, from_arrow_schema(made.side_outputs[side]))
+    return placed.mapInArrow(task.run, marked(from_arrow_schema(made.output), made.output_times))
 
 
 def partitions_of(rows: DataFrame, partitions: int | None) -> int:

@@ -1,9 +1,9 @@
 """The engine: runs an operator's step over all keys of one partition at once, with their state.
 
-A batch goes through these steps: rows that cannot be used leave by the side output `rejected`; the watermark follows from what earlier
-batches saw; late rows leave by their side; the rest is sorted by key, time, partition and offset; the state of the
-keys touched, by rows or by due timers, is looked up; the step runs; what changed is saved as the batch's version.
-Everything is computed from the input and version n-1, so a repeated attempt gives the same result.
+A batch goes through these steps: rows that cannot be used leave by the side output `rejected`; the watermark follows from
+what earlier batches saw; late rows leave by the side output `late`; the rest is sorted by key, time, partition and
+offset; the state of the keys touched, by rows or by due timers, is looked up; the step runs; what changed is saved as the
+batch's version. Everything is computed from the input and version n-1, so a repeated attempt gives the same result.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PartitionEngine:
         return finished_output(contract, touched, stepped.output)
 
     def answer(self, questions: Sequence[Question], *, batch: int) -> None:
-        """Answer from the state that a batch has left, into the side `answers`. Nothing is changed by it."""
+        """Answer from the state that a batch has left, into the side output `answers`. Nothing is changed by it."""
         manifest = self._store.manifest(batch)
         asked = [one for one in questions if one.operator in (None, self._contract.name)]
         if asked:
@@ -146,7 +146,7 @@ class PartitionEngine:
     ) -> int:
         """The watermark with the rows of this batch, as far as they came to this partition.
 
-        Other partitions may have seen more by now, never less; but a source partition that only they have heard of is
+        Other partitions may have seen more by now, never less; but a source partition that only they have read is
         none that this one could wait for. In the first batch that may be all of them.
         """
         if self._contract.time is None or not any(manifest.progress for manifest in noted):
@@ -156,7 +156,7 @@ class PartitionEngine:
 
     def _of_inputs(self, noted: list[Manifest], processing_us: int | None) -> dict[str, int]:
         progress = [manifest.progress for manifest in noted]
-        return self._contract.event_time.of_inputs(progress, previous_us=latest_of_inputs(noted), now_us=processing_us)
+        return self._contract.event_time.watermarks(progress, previous_us=latest_of_inputs(noted), now_us=processing_us)
 
     def _store_of(self, slot: int) -> StateStore:
         contract = self._contract

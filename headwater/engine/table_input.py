@@ -50,7 +50,7 @@ def names_of(names: Names) -> tuple[str, ...]:
 
 
 def check_names(setting: str, names: Iterable[str], rows: DataFrame, *, operator: str) -> None:
-    """Refuse columns that the rows do not have, that come twice, or that are the system's."""
+    """Raise on columns that the rows do not have, that come twice, or that are the system's."""
     seen: set[str] = set()
     for name in names:
         if name.startswith("_"):

@@ -52,7 +52,7 @@ class Combine:
     """
 
     name: str
-    on: str
+    time_column: str
     keys: tuple[str, ...]
     spans: Spans
     computation: Computation
@@ -79,7 +79,7 @@ class Combine:
             pa.field(SLICE, pa.int64()),
             pa.field(ROWS, pa.int64()),
         ]
-        return pa.schema([*keys, self.rows.field(self.on), *own, *self.computation.partials])
+        return pa.schema([*keys, self.rows.field(self.time_column), *own, *self.computation.partials])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
@@ -97,7 +97,7 @@ class Combine:
         if ALL in self.keys:
             table = table.append_column(ALL, pa.array(np.zeros(table.num_rows, np.int32)))
         usable = np.ones(table.num_rows, bool)
-        for name in (*self.keys, self.on):
+        for name in (*self.keys, self.time_column):
             if table.column(name).null_count:
                 usable &= np.asarray(table.column(name).is_valid())
         if not usable.all():
@@ -108,7 +108,7 @@ class Combine:
             yield from self._named(self._partials(table), chunk)
 
     def _partials(self, table: pa.Table) -> dict[str, Any]:
-        times = np.asarray(micros(table.column(self.on)).combine_chunks())
+        times = np.asarray(micros(table.column(self.time_column)).combine_chunks())
         slices = self.spans.slices(times)
         found = self._hashed(table, times, slices)
         return self._sorted(table, times, slices) if found is None else found
@@ -128,7 +128,7 @@ class Combine:
         done = grouped.group_by([*self.keys, SLICE], use_threads=False).aggregate(asked).combine_chunks()
         result: dict[str, Any] = {name: done.column(name) for name in (*self.keys, SLICE)}
         result |= {
-            self.on: done.column(f"{_AT}_max"),
+            self.time_column: done.column(f"{_AT}_max"),
             ROWS: done.column("count_all"),
             "_partition": table.column("_partition")[0],
         }
@@ -153,7 +153,7 @@ class Combine:
         firsts = pa.array(groups.starts)
         return {
             **{name: rows.column(name).take(firsts) for name in (*self.keys, "_partition")},
-            self.on: pa.array(np.maximum.reduceat(times, groups.starts)),
+            self.time_column: pa.array(np.maximum.reduceat(times, groups.starts)),
             SLICE: pa.array(slices[order][groups.starts]),
             ROWS: pa.array(groups.sizes()),
             **{name: partials.column(name) for name in partials.column_names},
@@ -166,7 +166,7 @@ class Combine:
         rows = self._with_arguments(table)
         partials = self.computation.lift(rows, Order(none, none), Groups(np.arange(count), count))
         return {
-            **{name: rows.column(name) for name in (*self.keys, self.on, *POSITION)},
+            **{name: rows.column(name) for name in (*self.keys, self.time_column, *POSITION)},
             SLICE: pa.array(none),
             ROWS: pa.array(np.ones(count, np.int64)),
             **{name: partials.column(name) for name in partials.column_names},
@@ -179,7 +179,7 @@ class Combine:
         for field in self.partials:
             found = columns.get(field.name, pa.scalar(chunk, pa.int64()))
             array = pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
-            if field.name == self.on and pa.types.is_integer(array.type):
+            if field.name == self.time_column and pa.types.is_integer(array.type):
                 array = array.cast(pa.timestamp("us", "UTC"))
             arrays.append(array.cast(field.type))
         table = pa.table(arrays, schema=self.partials)

@@ -102,7 +102,7 @@ class CompletenessStep:
     def _delays(self, rows: pa.Table, time: BatchTime) -> list[int]:
         """How late the rows of this batch are. Rows that are too late for any window do not count."""
         fresh, _ = self.step._in_time(rows, time)
-        at_us = np.asarray(micros(fresh.column(self.step.on)))
+        at_us = np.asarray(micros(fresh.column(self.step.time_column)))
         good = at_us <= self.contract.event_time.bound_us(time.processing_us)
         places = [
             np.asarray(pc.fill_null(fresh.column(name), 0)).astype(np.int64)
@@ -110,7 +110,7 @@ class CompletenessStep:
             else np.zeros(len(at_us), np.int64)
             for name in ("_partition", "_offset")
         ]
-        since_us = NEVER if time.watermark_us <= NEVER else time.watermark_us + self.contract.event_time.late_by_us
+        since_us = NEVER if time.watermark_us <= NEVER else time.watermark_us + self.contract.event_time.delay_us
         return counted(delays_of(at_us[good], places[0][good], places[1][good], since_us=since_us))
 
     def _now_us(self, rows: pa.Table, time: BatchTime) -> int:
@@ -118,7 +118,7 @@ class CompletenessStep:
         strategy = self.contract.event_time
         seen = source_progress(rows, self.contract, time.processing_us)
         found = strategy.watermark([seen], previous_us=time.watermark_us, now_us=None)
-        return found if found <= NEVER else found + strategy.late_by_us
+        return found if found <= NEVER else found + strategy.delay_us
 
     # -- results ------------------------------------------------------------------------------------------------------
 

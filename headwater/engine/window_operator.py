@@ -17,18 +17,11 @@ import pyarrow as pa
 from headwater.engine.aggregation import ARGUMENT, Aggregate, Computation, arguments, check_arguments, check_compute
 from headwater.engine.columns import ALL, PLACES, ROWS
 from headwater.engine.contract import Contract, Step
-from headwater.engine.event_time import (
-    LATE_SAMPLE_ROWS,
-    Late,
-    Scope,
-    WatermarkStrategy,
-    check_late,
-    late_schema,
-    watermark_strategy,
-)
+from headwater.engine.event_time import LATE_SAMPLE_ROWS, Late, WatermarkStrategy, check_late, late_schema
 from headwater.engine.key_watermark import per_key
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.reader_protocol import DirectRead, direct_read, read_with
-from headwater.engine.spark_plan import apply, default_name, partitions_of
+from headwater.engine.spark_plan import apply, partitions_of
 from headwater.engine.window_combine import CHUNK, POSITION, Combine, can_push
 from headwater.engine.window_completeness import COMPLETENESS, with_completeness
 from headwater.engine.window_spans import Spans
@@ -46,14 +39,15 @@ from headwater.engine.window_step import (
     without_time,
 )
 from headwater.errors import ArgumentInvalid, ColumnUnknown
-from headwater.units import parse_seconds
+from headwater.schema.event_time import EventTime
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EMITS = ("final", "changes", "every_change")
-#: Which time windows are made of: the one in the rows, or the one at which their batch was taken.
-Time = Literal["event", "processing"]
+#: Whose clock cuts the windows: the event time of the rows, or the processing time of their batch.
+Clock = Literal["event", "processing"]
 
 
 def keys_of(by: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -62,20 +56,20 @@ def keys_of(by: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_columns(operator: str, rows: DataFrame, *names: str) -> None:
-    """Refuse columns that the rows do not have."""
+    """Raise for columns that the rows do not have."""
     for name in names:
         if name not in rows.columns and name != ALL:
             raise ColumnUnknown(topic=operator, column=name, columns=", ".join(rows.columns))
 
 
-def check_time(operator: str, rows: DataFrame, on: str) -> None:
-    """Refuse a time that is none."""
-    check_columns(operator, rows, on)
-    time_kind("on", rows, on)
+def check_time(operator: str, rows: DataFrame, column: str) -> None:
+    """Raise unless `column` is a timestamp column of the rows."""
+    check_columns(operator, rows, column)
+    time_kind("time", rows, column)
 
 
 def time_kind(setting: str, rows: DataFrame, column: str) -> str:
-    """The type of a column of timestamps, by its name in Spark; another is refused."""
+    """The type of a timestamp column, by its name in Spark; raise for a column of another type."""
     kind: str = rows.schema[column].dataType.typeName()
     if kind not in ("timestamp", "timestamp_ntz"):
         raise ArgumentInvalid(name=setting, value=f"{column} ({kind})", expected="a column of timestamps")
@@ -86,7 +80,7 @@ def prepared(
     operator: str,
     rows: DataFrame,
     *,
-    on: str,
+    time: str,
     by: str | tuple[str, ...],
     compute: Mapping[str, Aggregate],
     taken: tuple[str, ...] = (),
@@ -96,11 +90,11 @@ def prepared(
     from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
     keys = keys_of(by)
-    check_time(operator, rows, on)
+    check_time(operator, rows, time)
     check_columns(operator, rows, *keys)
     check_compute(compute, taken=(*keys, *taken))
     check_arguments(operator, compute, rows)
-    needed = [name for name in (*keys, on, *PLACES) if name in rows.columns]
+    needed = [name for name in (*keys, time, *PLACES) if name in rows.columns]
     kept = rows.columns if whole else list(dict.fromkeys(needed))
     more = {ALL: F.lit(0)} if ALL in keys else {}
     columns = {**more, **arguments(compute)}
@@ -108,54 +102,38 @@ def prepared(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowOperator(ABC):
+class WindowOperator(EventTimeOperator, ABC):
     """Aggregation per key and window."""
 
-    on: str = ""
     by: str | tuple[str, ...] = ()
     compute: Mapping[str, Aggregate] | None = None
-    late_by: str | float = 0.0
-    allowed_lateness: str | float = 0.0
+    allowed_lateness: Duration = 0
     late: Late = "drop"
-    time: Time = "event"
+    clock: Clock = "event"
     emit: Emit = "final"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
-    watermark: Scope = "partition"
-    quiet: str | float | None = None
     completeness: bool = False
     combine: bool = True
-    partitions: int | None = None
-    name: str | None = None
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "changes" or "every_change"')
         check_late(self.late)
-        self._strategy()
-        self._check_which_time()
+        self._check_clock()
         self._check_completeness()
         self.spans()
 
-    def _strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=None if self.time == "processing" else self.on,
-            late_by=self.late_by,
-            idle=self.idle,
-            ahead=self.ahead,
-            watermark=self.watermark,
-            quiet=self.quiet,
-        )
+    def strategy(self) -> WatermarkStrategy:
+        return WatermarkStrategy() if self.clock == "processing" else super().strategy()
 
-    def _check_which_time(self) -> None:
-        if self.time not in ("event", "processing"):
-            raise ArgumentInvalid(name="time", value=self.time, expected='"event" or "processing"')
-        if self.time == "event" and not self.on:
-            raise ArgumentInvalid(name="on", value=self.on, expected="the column of event time")
-        if self.time == "processing":
-            for name in ("on", "late_by", "allowed_lateness"):
+    def _check_clock(self) -> None:
+        if self.clock not in ("event", "processing"):
+            raise ArgumentInvalid(name="clock", value=self.clock, expected='"event" or "processing"')
+        if self.clock == "processing":
+            for name in ("time", "allowed_lateness"):
                 if getattr(self, name):
-                    expected = 'none beside time="processing", in which nothing is late'
+                    expected = 'none beside clock="processing", in which nothing is late'
                     raise ArgumentInvalid(name=name, value=getattr(self, name), expected=expected)
 
     def _check_completeness(self) -> None:
@@ -164,7 +142,7 @@ class WindowOperator(ABC):
         if self.emit == "final":
             expected = 'none with emit="final", whose results are complete; say emit="changes"'
             raise ArgumentInvalid(name="completeness", value=True, expected=expected)
-        if self.watermark == "key" or self.time == "processing":
+        if self._is_per_key or self.clock == "processing":
             expected = "none where time is that of keys, or of processing"
             raise ArgumentInvalid(name="completeness", value=True, expected=expected)
         if COMPLETENESS in (self.compute or {}):
@@ -181,12 +159,16 @@ class WindowOperator(ABC):
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Aggregate; without `compute`, only add the column `window`, for `groupBy` and everything else of Spark's."""
         called = self.name or type(self).__name__
-        if self.time == "processing":
+        if self.clock == "processing":
             return self._by_processing_time(called, rows)
+        return self.resolved(rows)._by_event_time(called, rows)
+
+    def _by_event_time(self, called: str, rows: DataFrame) -> DataFrame:
         if self.compute is None:
-            check_time(called, rows, self.on)
-            late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
-            return rows.withWatermark(self.on, late_by).withColumn("window", self.column())
+            check_time(called, rows, self.event_time.column)
+            delay = f"{self.strategy().delay_us} microseconds"
+            return rows.withWatermark(self.event_time.column, delay).withColumn("window", self.column())
+        self._check_completeness()
         if self.can_combine and rows.isStreaming and can_push(rows, self.compute):
             direct = direct_read(rows)
             if direct is not None and all(name == of for name, of in direct.columns.items()):
@@ -194,7 +176,7 @@ class WindowOperator(ABC):
         made = prepared(
             called,
             rows,
-            on=self.on,
+            time=self.event_time.column,
             by=self.by,
             compute=self.compute,
             taken=(START, END),
@@ -209,29 +191,32 @@ class WindowOperator(ABC):
             raise without_time()
         # Which time that is the step learns from the batch: here is only the place for it.
         timed = rows.withColumn(PROCESSED, F.lit(None).cast("timestamp"))
-        made = prepared(called, timed, on=PROCESSED, by=self.by, compute=self.compute or {}, taken=(START, END))
+        made = prepared(called, timed, time=PROCESSED, by=self.by, compute=self.compute or {}, taken=(START, END))
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)
 
     @property
     def can_combine(self) -> bool:
         """Whether rows may be combined before they come: not where each of them is looked at by itself."""
-        each_row = (
-            self.emit == "every_change" or self.late == "side_output" or self.watermark == "key" or self.completeness
-        )
+        each_row = self.emit == "every_change" or self.late == "side_output" or self._is_per_key or self.completeness
         return self.combine and not each_row
+
+    @property
+    def _is_per_key(self) -> bool:
+        return isinstance(self.time, EventTime) and self.time.scope == "key"
 
     def _pushed(self, called: str, rows: DataFrame, direct: DirectRead) -> DataFrame:
         """Let the source do the first half, where the operator sits directly on a topic."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         compute = self.compute or {}
-        made = prepared(called, rows, on=self.on, by=self.by, compute=compute, taken=(START, END))
+        time = self.event_time.column
+        made = prepared(called, rows, time=time, by=self.by, compute=compute, taken=(START, END))
         arguments = {name: str(one.of) for name, one in compute.items() if one.of is not None}
-        needed = dict.fromkeys((*keys_of(self.by), self.on, *arguments.values(), *POSITION))
+        needed = dict.fromkeys((*keys_of(self.by), time, *arguments.values(), *POSITION))
         read = rows.select(*(name for name in needed if name != ALL))
         combine = Combine(
-            name=self.name or default_name(self),
-            on=self.on,
+            name=self.called,
+            time_column=time,
             keys=keys_of(self.by),
             spans=self.spans(),
             computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
@@ -247,9 +232,9 @@ class WindowOperator(ABC):
         keys = keys_of(self.by)
         computation = combine.computation if combine is not None else Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
-        processing = self.time == "processing"
+        processing = self.clock == "processing"
         step = WindowStep(
-            on=PROCESSED if processing else self.on,
+            time_column=PROCESSED if processing else self.event_time.column,
             spans=self.spans(),
             computation=computation,
             allowed_lateness_us=round(parse_seconds(self.allowed_lateness) * 1e6),
@@ -257,14 +242,15 @@ class WindowOperator(ABC):
             combined=combine is not None,
         )
         contract = Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=ProcessingStep(step) if processing else step,
             key=keys,
             rows=rows,
             state=processing_state(state_schema(computation)) if processing else state_schema(computation),
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*shown, *output_fields(computation, self.emit)]),
-            event_time=self._strategy(),
+            event_time=self.strategy(),
+            output_times=() if processing else result_times(self.event_time, self.emit),
             late="step",
             order=(SLICE, "_partition", CHUNK) if combine is not None else (),
             hidden=tuple(
@@ -277,43 +263,32 @@ class WindowOperator(ABC):
         return with_completeness(contract, step) if self.completeness else per_key(contract)
 
 
+def result_times(time: EventTime, emit: str, *, column: str = START) -> tuple[EventTime, ...]:
+    """The event time of results: those of closed windows come in its order, so that none is late for an operator behind.
+
+    Corrections come in any order, and so do results where each key has its own watermark.
+    """
+    return (EventTime(column, future_max=time.future_max),) if emit == "final" and time.scope != "key" else ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class RowWindowOperator(ABC):
+class RowWindowOperator(EventTimeOperator, ABC):
     """Aggregation per key over windows whose ends depend on the rows of the key."""
 
-    on: str
     by: str | tuple[str, ...] = ()
     compute: Mapping[str, Aggregate] | None = None
-    late_by: str | float = 0.0
-    allowed_lateness: str | float = 0.0
+    allowed_lateness: Duration = 0
     late: Late = "drop"
     emit: Emit = "final"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
-    watermark: Scope = "partition"
-    quiet: str | float | None = None
-    partitions: int | None = None
-    name: str | None = None
 
+    per_key: ClassVar[bool] = True
     #: Names that results have already.
     taken: ClassVar[tuple[str, ...]] = (START, END)
 
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
             raise ArgumentInvalid(name="emit", value=self.emit, expected='"final", "changes" or "every_change"')
-        if self.late not in ("drop", "side_output"):
-            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side_output"')
-        self.strategy()
-
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=self.on,
-            late_by=self.late_by,
-            idle=self.idle,
-            ahead=self.ahead,
-            watermark=self.watermark,
-            quiet=self.quiet,
-        )
+        check_late(self.late)
 
     @abstractmethod
     def step(self, computation: Computation) -> Step:
@@ -328,27 +303,33 @@ class RowWindowOperator(ABC):
         return output_fields(computation, self.emit)
 
     @property
+    def output_times(self) -> tuple[EventTime, ...]:
+        """The event time of results, where they come in its order."""
+        return result_times(self.event_time, self.emit, column=END)
+
+    @property
     def allowed_lateness_us(self) -> int:
         return round(parse_seconds(self.allowed_lateness) * 1e6)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
+        operator = self.resolved(rows)
         made = prepared(
             self.name or type(self).__name__,
             rows,
-            on=self.on,
+            time=operator.event_time.column,
             by=self.by,
             compute=self.compute or {},
             taken=self.taken,
-            whole=self.late == "side_output",
+            whole=operator.late == "side_output",
         )
-        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+        return apply(operator.contract, made, partitions=self.partitions if self.by else 1)
 
     def contract(self, rows: pa.Schema) -> Contract:
         keys = keys_of(self.by)
         computation = Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
         contract = Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=self.step(computation),
             key=keys,
             rows=rows,
@@ -356,6 +337,7 @@ class RowWindowOperator(ABC):
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*shown, *self.fields(computation)]),
             event_time=self.strategy(),
+            output_times=self.output_times,
             late="step",
             hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from headwater.engine.aggregation import Int64s
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 #: No window is longer: a size in the wrong unit must not keep everything for ever.
 LONGEST_SECONDS = 10 * 366 * 86_400.0
@@ -167,7 +167,7 @@ class Calendar:
         return round(local.astimezone(UTC).timestamp()) * 1_000_000
 
 
-def fixed(*, size: str | float, period: str | float | None = None, offset: str | float = 0.0) -> Fixed:
+def fixed(*, size: Duration, period: Duration | None = None, offset: Duration = 0.0) -> Fixed:
     """Windows of a fixed length, checked."""
     size_us = duration_us("size", size)
     period_us = 0 if period is None else duration_us("period", period)
@@ -175,7 +175,7 @@ def fixed(*, size: str | float, period: str | float | None = None, offset: str |
     return Fixed(size_us, period_us, sign * round(parse_seconds(text, name="offset") * 1e6))
 
 
-def duration_us(name: str, value: str | float) -> int:
+def duration_us(name: str, value: Duration) -> int:
     """A length of time in microseconds: more than nothing, and not absurdly much."""
     seconds = parse_seconds(value, name=name)
     if not 0 < seconds <= LONGEST_SECONDS or round(seconds * 1e6) < 1:
@@ -199,7 +199,7 @@ def calendar(*, size: str, zone: str) -> Calendar:
     return Calendar(unit, int(count), zone)
 
 
-def is_calendar(size: str | float) -> bool:
+def is_calendar(size: Duration) -> bool:
     """Whether a size means nothing without a calendar.
 
     >>> is_calendar("1 month"), is_calendar("30 days")

@@ -47,7 +47,7 @@ def output_fields(computation: Computation, emit: Emit) -> list[pa.Field]:
 class WindowStep:
     """One batch of windowed aggregation over all keys of a partition."""
 
-    on: str
+    time_column: str
     spans: Spans
     computation: Computation
     allowed_lateness_us: int = 0
@@ -68,7 +68,7 @@ class WindowStep:
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table | None]:
         """Rows with the slice they fall in, and rows all of whose windows are closed."""
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         if self.combined:
             slices = _slices(rows)
         else:
@@ -93,7 +93,7 @@ class WindowStep:
     def _lifted(self, rows: pa.Table) -> pa.Table:
         """Partial results of rows, per key and slice."""
         keys, slices = (np.asarray(rows.column(name).combine_chunks()) for name in (KEY, SLICE))
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         # Rows are in the order of key and time, and slices are in the order of time: groups stand together.
         groups = Groups.of(keys, slices)
         if self.combined:
@@ -260,8 +260,8 @@ def renamed(table: pa.Table, name: str, other: str) -> pa.Table:
 
 def without_time() -> ArgumentInvalid:
     """Bounded rows, and those of other sources, have no processing time that would be the same on every run."""
-    expected = '"event" where rows are bounded or come from elsewhere: on="_appended_at" is when they reached the log'
-    return ArgumentInvalid(name="time", value="processing", expected=expected)
+    expected = '"event" where rows are bounded or come from elsewhere: time="_appended_at" is when they reached the log'
+    return ArgumentInvalid(name="clock", value="processing", expected=expected)
 
 
 def earliest(keys: Int64s, wake_us: Int64s) -> pa.Array:

@@ -56,10 +56,10 @@ def open(
     token: str | None = None,
     certificates: str | Path | None = None,
 ) -> Log:
-    """Open the log at an address, and make it where there is none.
+    """Open the log at an address; create it if there is none.
 
-    An address that begins with `http://` or `https://` is a server's; a `token` says who asks, and `certificates` is a
-    file with those to trust besides the system's. Functions take a `Log`, wherever it is.
+    An address that begins with `http://` or `https://` is that of a server; `token` authenticates the caller, and
+    `certificates` is a file with certificates to trust instead of the system's. Functions take a `Log` of any kind.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open(folder) as log:
@@ -97,7 +97,6 @@ __all__ = [
     "ProducerSettings",
     "ProducerStats",
     "Reader",
-    "RemoteLog",
     "Retention",
     "Rows",
     "SeekStep",

@@ -1,4 +1,4 @@
-"""A topic in a notebook: a card with its columns, and one with what its partitions hold."""
+"""A topic in a notebook: a card with its columns, and one with its partitions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PARTITIONS_MAX = 20
 
 
 def topic_html(topic: Topic) -> str:
-    """A topic as it is declared; nothing is read."""
+    """A topic with its columns and settings."""
     return card("topic", topic.name, facts=_facts(topic), body=_columns(topic))
 
 
 def description_html(described: Description) -> str:
-    """A topic with what its partitions hold, as it was when it was described."""
+    """A topic with the offsets and sizes of its partitions."""
     topic = described.topic
     facts = {"rows": f"{described.rows:,}", "size": format_bytes(described.bytes), **_facts(topic)}
     rows = [
@@ -42,7 +42,7 @@ def _facts(topic: Topic) -> dict[str, object]:
     return {
         "partitions": topic.partitions,
         "key": ", ".join(topic.key) or None,
-        "time": topic.time,
+        "time": None if topic.time is None else str(topic.time),
         "keeps": ", ".join(filter(None, limits)) or "everything",
         "schema version": topic.schema_version if topic.schema_version > 1 else None,
     }

@@ -1,19 +1,19 @@
-"""Dead letters: what could not be read or done, kept whole with the reason, under one schema for all who write them.
+"""Dead letters: rows that could not be processed, stored completely with the error, under one schema.
 
-The letters of a topic are in the topic `<name>.dlq`. `value` and `key` are the original bytes where the topic has no
-schema; where it has one, `row` is the row as JSON. `query` is who gave up: a query's id, or a queue's or group's name.
-A row that is put back (see `headwater.log.redrive`) carries the number of its attempt in a header; whoever gives it up
-again says that number in the new letter.
+The dead letters of a topic are in the topic `<name>.dlq`. `value` and `key` are the original bytes if the topic has no
+schema; otherwise `row` is the row as JSON. `query` names what failed to process it: a query's id, or a queue's or group's
+name. A row that is redriven (see `headwater.log.redrive`) has the number of its attempt in a header; if it fails again,
+the new dead letter has that number.
 
-What has become of a letter stands in the internal topic `__letters`: compacted, one row per letter that was redriven or
-parked, and a tombstone where it was taken up again. A letter without a row there is open. The key has the id of the
-dead-letter topic, so that a topic made later under the same name begins with open letters.
+The internal topic `__letters` has the status of dead letters: it is compacted, with one row for each that was redriven
+or parked, and a tombstone for each that was unparked. A dead letter without a row there is open. The key has the id of
+the dead-letter topic, so that a later topic of the same name has only open dead letters.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -28,12 +28,12 @@ from headwater.log.port import Appended, Log, Topic
 from headwater.schema import parse_schema
 
 SUFFIX = ".dlq"
-#: The header of a row that was put back: which attempt this is, counted from 1.
+#: Header of a redriven row: the number of the attempt, counted from 1.
 ATTEMPT_HEADER = "headwater.attempt"
-#: The header that says which letter such a row came from: `topic/partition/offset` of the letter.
+#: Header of a redriven row: its dead letter, as `topic/partition/offset`.
 LETTER_HEADER = "headwater.letter"
 
-#: What the column can hold.
+#: The maximum of the column `attempt`.
 ATTEMPT_MAX = 2**31 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Headers = Sequence[tuple[str, bytes | None]]
@@ -47,7 +47,7 @@ DEAD_LETTER_SCHEMA: pa.Schema = parse_schema(
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """One row that was given up, where it stands in its topic, and why.
+    """One row that could not be processed, its place in its topic, and the error.
 
     >>> DeadLetter(topic="orders", partition=0, offset=7, value=b"{", error="EncodingInvalid", message="…", at_us=0).row
     """
@@ -66,14 +66,14 @@ class DeadLetter:
     headers: Headers | None = None
 
     def as_row(self) -> dict[str, object]:
-        """The letter under `DEAD_LETTER_SCHEMA`."""
+        """The dead letter as a row of `DEAD_LETTER_SCHEMA`."""
         row = asdict(self)
         row["at"] = EPOCH + timedelta(microseconds=row.pop("at_us"))
         return row
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Where the dead letters of a topic go.
+    """The name of the dead-letter topic of a topic.
 
     >>> dead_letter_topic("orders")
     'orders.dlq'
@@ -82,7 +82,7 @@ def dead_letter_topic(topic: str) -> str:
 
 
 def attempt_of(headers: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None] | None) -> int:
-    """Which attempt a row is, by its headers: 1 where they do not say, or not in a way that can be read.
+    """The number of the attempt in the headers of a row: 1 if there is none, or it is invalid.
 
     >>> attempt_of(None), attempt_of([("headwater.attempt", b"3")]), attempt_of({"headwater.attempt": b"many"})
     (1, 3, 1)
@@ -100,25 +100,27 @@ def append_dead_letters(
     producer: str | None = None,
     sequence: int | None = None,
 ) -> Appended:
-    """Append letters of one topic to its dead-letter topic, which is made where there is none.
+    """Append dead letters of one topic to its dead-letter topic, which is created if there is none.
 
-    With a producer and a sequence, letters that were appended before change nothing, so that a retry doubles none.
+    With a producer and a sequence the call is idempotent.
     """
     name = dead_letter_topic(topic)
     try:
         log.topic(name)
     except NotFound:
-        with contextlib.suppress(TopicExists):  # somebody else was quicker
+        with contextlib.suppress(TopicExists):  # another process has just created it
             log.create(name, DEAD_LETTER_SCHEMA, time="at")
     rows = [letter.as_row() for letter in letters]
     return log.append(name, rows, partition=0, producer=producer, sequence=sequence)
 
 
-# -- dead letters as they are read, and what has become of each ---------------------------------------------------------
+# -- the status of dead letters -----------------------------------------------------------------------------------------
 
 STATUS_TOPIC = "__letters"
+#: The id of the dead-letter topic, in the status of each dead letter.
+TOPIC_ID = "letters"
 STATUS_SCHEMA: pa.Schema = parse_schema(
-    "letters string not null, partition int32 not null, offset int64 not null, "
+    f"{TOPIC_ID} string not null, partition int32 not null, offset int64 not null, "
     "state string not null, to string, at timestamp not null"
 )
 
@@ -127,14 +129,14 @@ STATES: tuple[State, ...] = ("open", "redriven", "parked")
 
 
 class Place(NamedTuple):
-    """Where a letter stands in its dead-letter topic."""
+    """The place of a dead letter in its dead-letter topic."""
 
     partition: int
     offset: int
 
 
 class Status(NamedTuple):
-    """What has become of a letter: its state, the topic that its row went to, and when."""
+    """The status of a dead letter: its state, the topic to which it was redriven, and when."""
 
     state: State
     to: str | None
@@ -142,8 +144,8 @@ class Status(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A letter as it was found."""
+class StoredDeadLetter:
+    """A dead letter with its place and status."""
 
     place: Place
     letter: DeadLetter
@@ -156,10 +158,10 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which letters are meant; what is None or empty excludes none. Times are those at which letters were written.
+    """A filter of dead letters; None or an empty value excludes none. Times are those at which they were written.
 
     >>> letter = DeadLetter(topic="orders", partition=0, offset=7, error="RowInvalid", message="column 'id'", at_us=5)
-    >>> found = Found(place=Place(0, 0), letter=letter)
+    >>> found = StoredDeadLetter(place=Place(0, 0), letter=letter)
     >>> Selection(reasons=("RowInvalid",), text="ID").includes(found), Selection(since_us=6).includes(found)
     (True, False)
     """
@@ -173,7 +175,7 @@ class Selection:
     text: str | None = None
     states: tuple[State, ...] = ()
 
-    def includes(self, found: Found) -> bool:
+    def includes(self, found: StoredDeadLetter) -> bool:
         letter = found.letter
         return (
             (not self.reasons or letter.error in self.reasons)
@@ -188,7 +190,7 @@ class Selection:
 
 
 class Statuses:
-    """What has become of the letters of one dead-letter topic, caught up by whoever asks."""
+    """The status of the dead letters of one dead-letter topic; each query reads the new rows first."""
 
     def __init__(self, log: Log, topic: Topic) -> None:
         self._log = log
@@ -197,13 +199,13 @@ class Statuses:
         self._next = 0
 
     def now(self) -> dict[Place, Status]:
-        """The letters that are not open. The mapping changes with the next call."""
+        """The status of each dead letter that is not open. The mapping changes with the next call."""
         if not self._log.topics(STATUS_TOPIC, internal=True):
             return self._table
         start = self._log.start_offsets(STATUS_TOPIC)[0]
         for batch in self._log.read(STATUS_TOPIC, start=max(self._next, start)).batches():
             for row in batch.rows():
-                if row["letters"] == self._id:
+                if row[TOPIC_ID] == self._id:
                     self._take(row)
             self._next = batch.offset_next
         return self._table
@@ -217,14 +219,14 @@ class Statuses:
 
 
 def make_status_topic(log: Log) -> None:
-    """Create the topic of statuses, with the first letter that gets one."""
+    """Create the topic of statuses unless it exists."""
     if not log.topics(STATUS_TOPIC, internal=True):
         local_log(log).create_internal(
             Topic(
                 name=STATUS_TOPIC,
                 id="1e77e25" + "0" * 25,
                 schema=STATUS_SCHEMA,
-                key=("letters", "partition", "offset"),
+                key=(TOPIC_ID, "partition", "offset"),
                 compact=True,
                 tombstone_seconds_max=3_600.0,
                 segment_bytes_max=8 * 1024 * 1024,
@@ -233,32 +235,25 @@ def make_status_topic(log: Log) -> None:
         )
 
 
-def letter_topics(log: Log) -> list[str]:
-    """The dead-letter topics of a log, by name."""
+def dead_letter_topics(log: Log) -> list[str]:
+    """The names of the dead-letter topics of a log."""
     return [name for name in log.topics(f"*{SUFFIX}") if _has_letters(log.topic(name))]
 
 
-def letter_topic(log: Log, name: str) -> Topic:
-    """The dead-letter topic that `name` means: its own name, or that of the topic whose letters it has."""
+def find_dead_letter_topic(log: Log, name: str) -> Topic:
+    """The dead-letter topic with this name, or that of the topic with this name."""
     topic = log.topic(name if name.endswith(SUFFIX) else name + SUFFIX)
     if not _has_letters(topic):
         raise ArgumentInvalid(name="topic", value=topic.name, expected="a topic whose rows are dead letters")
     return topic
 
 
-def read_letters(log: Log, topic: Topic, *, stop: dict[int, int] | None = None) -> Iterator[list[Found]]:
-    """All letters of a topic, some at a time, in order; up to `stop`, or those that are there now."""
-    statuses = Statuses(log, topic).now()
-    for batch in log.read(topic.name, stop=stop).batches():
-        yield found_in(batch.data, batch.partition, statuses)
-
-
-def found_in(data: pa.RecordBatch, partition: int, statuses: dict[Place, Status]) -> list[Found]:
-    """The letters of a batch of a dead-letter topic."""
+def stored_dead_letters(data: pa.RecordBatch, partition: int, statuses: dict[Place, Status]) -> list[StoredDeadLetter]:
+    """The dead letters in a batch of a dead-letter topic."""
     found = []
     for row in data.to_pylist():
         place = Place(partition, row["_offset"])
-        found.append(Found(place=place, letter=_letter(row), status=statuses.get(place)))
+        found.append(StoredDeadLetter(place=place, letter=_letter(row), status=statuses.get(place)))
     return found
 
 

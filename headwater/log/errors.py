@@ -1,4 +1,4 @@
-"""Ways in which a log fails."""
+"""Errors of the log."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headwater.errors import Conflict, LogError, NotFound, StorageError, UsageEr
 
 @dataclass(eq=False, kw_only=True)
 class NameInvalid(UsageError):
-    """A name would not be safe as the name of a topic, group or producer."""
+    """A name is not valid for a topic, group or producer."""
 
     kind: str
     name: str
     why: str
     problem = "{name!r} cannot name a {kind}: {why}."
-    remedy = "Use 1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit."
+    remedy = "Use 1 to 200 characters of A-Z, a-z, 0-9, '.', '_' and '-', beginning with one of A-Z, a-z or 0-9."
 
 
 @dataclass(eq=False, kw_only=True)
 class TopicExists(Conflict):
-    """A topic of this name exists already, and is not the same."""
+    """A topic of this name exists already."""
 
     topic: str
     why: str
@@ -31,7 +31,7 @@ class TopicExists(Conflict):
 
 @dataclass(eq=False, kw_only=True)
 class OffsetConflict(Conflict):
-    """A conditional append found rows that its decision did not know of."""
+    """A conditional append found newer rows in its partition."""
 
     topic: str
     partition: int
@@ -56,18 +56,18 @@ class KeyConflict(Conflict):
 
 @dataclass(eq=False, kw_only=True)
 class ProducerFenced(Conflict):
-    """A newer producer of the same name has taken over."""
+    """A newer producer of the same name has fenced this one."""
 
     producer: str
     epoch: int
     current: int
     problem = "Producer {producer!r} with epoch {epoch} has been replaced by epoch {current}."
-    remedy = "Stop this process: its successor is at work. Nothing of this call was appended."
+    remedy = "Stop this process: the newer producer is running. Nothing of this call was appended."
 
 
 @dataclass(eq=False, kw_only=True)
 class MemberFenced(Conflict):
-    """A consumer group has given this member's partitions to others."""
+    """A rebalance has assigned this member's partitions to other members."""
 
     group: str
     member: str
@@ -88,7 +88,7 @@ class TransactionFinished(Conflict):
 
 @dataclass(eq=False, kw_only=True)
 class GroupActive(Conflict):
-    """A group cannot be moved or deleted while members read for it."""
+    """The offsets of a group cannot be changed or deleted while it has live members."""
 
     group: str
     members: int
@@ -98,7 +98,7 @@ class GroupActive(Conflict):
 
 @dataclass(eq=False, kw_only=True)
 class OffsetExpired(LogError):
-    """A reader asked for records that retention has already deleted."""
+    """A reader asked for rows that retention has deleted."""
 
     partition: str
     asked: int
@@ -110,19 +110,19 @@ class OffsetExpired(LogError):
 
 @dataclass(eq=False, kw_only=True)
 class OffsetAhead(LogError):
-    """A reader asked for an offset that the partition has never given out."""
+    """A reader asked for an offset behind the end of the partition."""
 
     partition: str
     asked: int
     end: int
     http_status: ClassVar[int] = 416
     problem = "Partition {partition} ends at offset {end}, but a reader asked for {asked}."
-    remedy = "Restart the reader from 'latest' or 'earliest'; the topic may have been deleted and made again."
+    remedy = "Restart the reader from 'latest' or 'earliest'; the topic may have been deleted and created again."
 
 
 @dataclass(eq=False, kw_only=True)
 class ProducerOverloaded(LogError):
-    """A producer reached its limit and was told not to wait any longer."""
+    """A producer was at its limit for longer than `wait_seconds_max`."""
 
     topic: str
     limit: str
@@ -134,7 +134,7 @@ class ProducerOverloaded(LogError):
 
 @dataclass(eq=False, kw_only=True)
 class ServerUnreachable(LogError):
-    """The server of a log does not answer, or not in a way that can be understood."""
+    """The server of a log does not answer, or its answer is not valid."""
 
     address: str
     why: str
@@ -144,7 +144,7 @@ class ServerUnreachable(LogError):
 
 @dataclass(eq=False, kw_only=True)
 class FrameCorrupt(StorageError):
-    """Bytes that were once acknowledged are no longer what was written."""
+    """A frame with acknowledged rows is damaged."""
 
     path: str
     position: int
@@ -158,7 +158,7 @@ class FrameCorrupt(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class SegmentMissing(StorageError):
-    """A segment that must exist is gone."""
+    """A segment with acknowledged rows is missing."""
 
     partition: str
     offset: int
@@ -168,17 +168,17 @@ class SegmentMissing(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class FileCorrupt(StorageError):
-    """A small file that describes the log or a topic is damaged or gone. It holds no rows."""
+    """A file that describes the log or a topic is damaged or missing. It holds no rows."""
 
     path: str
     why: str
     problem = "The file {path} cannot be used: {why}."
-    remedy = "Restore it from a copy; no row was changed. docs/reference/log-format.md says what stands in it."
+    remedy = "Restore it from a copy; no row was changed. docs/reference/log-format.md specifies its content."
 
 
 @dataclass(eq=False, kw_only=True)
 class CommitLogCorrupt(StorageError):
-    """The record of committed transactions is no longer what was written."""
+    """The log of committed transactions is damaged."""
 
     path: str
     position: int
@@ -188,13 +188,13 @@ class CommitLogCorrupt(StorageError):
     )
     remedy = (
         "Restore the file from a copy, or run `headwater log repair`, which sets it aside and rebuilds it from"
-        " `commits.copy` and the partitions. Until then nothing is committed; settled rows can be read."
+        " `commits.copy` and the partitions. Until then no transaction can commit; committed rows can be read."
     )
 
 
 @dataclass(eq=False, kw_only=True)
 class FormatUnknown(StorageError):
-    """The files were written by a release with another format."""
+    """A file was written by a release with another format."""
 
     path: str
     found: str
@@ -205,7 +205,7 @@ class FormatUnknown(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class DiskFull(StorageError):
-    """There is no room for more rows."""
+    """The disk is full."""
 
     path: str
     http_status: ClassVar[int] = 507
@@ -215,7 +215,7 @@ class DiskFull(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class ReadOnly(StorageError):
-    """The folder cannot be written."""
+    """The folder is not writable."""
 
     path: str
     exit_code: ClassVar[int] = 4
@@ -225,18 +225,18 @@ class ReadOnly(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class FolderUnsafe(StorageError):
-    """Another user could read or change rows that are kept in memory."""
+    """Another user could read or change the rows of a topic in memory."""
 
     path: str
     why: str
     exit_code: ClassVar[int] = 4
     problem = "{path} is not safe for the rows of a topic in memory: {why}."
-    remedy = "Have the folder removed, by its owner or an administrator, and open the topic again, which makes it."
+    remedy = "Remove the folder, as its owner or an administrator, and open the topic again, which creates it."
 
 
 @dataclass(eq=False, kw_only=True)
 class SyncFailed(StorageError):
-    """The disk did not confirm that bytes are safe."""
+    """A sync to disk has failed."""
 
     path: str
     why: str
@@ -246,7 +246,7 @@ class SyncFailed(StorageError):
 
 @dataclass(eq=False, kw_only=True)
 class RowTooLarge(StorageError):
-    """One row alone is larger than a frame may be."""
+    """A single row is larger than a frame can be."""
 
     topic: str
     size: int

@@ -1,4 +1,4 @@
-"""The `Log` port: what every kind of log can do, and the values that cross it.
+"""The `Log` port: the protocol of every kind of log, and its values.
 
 One contract test suite runs against every adapter (`tests/log/contract`).
 Offsets count rows of a partition from 0 and are never used twice; `*_next` is the first one not yet used.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -29,16 +30,16 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.config import Codec, Config, Durability
 from headwater.errors import ArgumentInvalid, UsageError
-from headwater.schema import schema_from_json, schema_to_json
+from headwater.schema import EventTime, schema_from_json, schema_to_json
 from headwater.units import MIB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from headwater.log.clients.consumer import Consumer
     from headwater.log.clients.groups import Groups, Membership, Watch
-    from headwater.log.clients.limits import Limit
     from headwater.log.clients.producer import Producer
-    from headwater.log.embedded.staging import Stage, Staged
-    from headwater.log.embedded.tidy import TidyReport
+    from headwater.log.clients.producer_buffer import Limit
+    from headwater.log.embedded.maintenance import MaintenanceReport
+    from headwater.log.embedded.stage import Stage, Staged
     from headwater.log.embedded.topic import TopicHandle
 
 OnExpired = Literal["fail", "skip"]
@@ -47,11 +48,11 @@ Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 Offsets = dict[int, int]
 """Partition number → offset."""
 
-#: Anything that can be turned into rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
+#: Anything that can be converted to rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
 Rows = Any
 
 PARTITIONS_MAX = 10_000
-#: The topic that holds the committed offsets of all groups.
+#: The topic with the committed offsets of all groups.
 OFFSETS_TOPIC = "__offsets"
 SYSTEM_COLUMNS = ("_partition", "_offset", "_appended_at", "_sent_at", "_headers")
 
@@ -68,7 +69,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How much of a topic is kept: whatever is older, or beyond so many bytes per partition, goes.
+    """How long rows are kept, and how many bytes of each partition; older rows are deleted.
 
     >>> Retention.of("7 days, 10 MiB")
     Retention(seconds_max=604800.0, bytes_max=10485760)
@@ -110,8 +111,9 @@ class Retention:
 
 
 class TopicChanges(TypedDict, total=False):
-    """The settings of a topic that can change while it is in use, as users write them; None leaves one as it is."""
+    """The settings of a topic that can be altered, as users write them; None leaves a setting unchanged."""
 
+    time: EventTime | str | None
     partitions: int | None
     retention: Retention | timedelta | str | None
     compact: bool | None
@@ -123,16 +125,16 @@ class TopicChanges(TypedDict, total=False):
 
 
 class TopicSettings(TopicChanges, total=False):
-    """The settings of a new topic, as users write them; None takes the default of `Config` or of `TopicConfig`."""
+    """The settings of a new topic, as users write them; None means the default of `Config` or `TopicConfig`."""
 
     key: str | Sequence[str] | None
-    time: str | None
     durability: Durability | None
 
 
-#: Parsers of the settings that users may write in another form than `TopicConfig` has.
+#: Parsers of settings that users may write in another form.
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "key": lambda value: (value,) if isinstance(value, str) else tuple(value),
+    "time": EventTime.of,
     "retention": Retention.of,
     "tombstone_seconds_max": parse_seconds,
     "segment_bytes_max": parse_bytes,
@@ -142,7 +144,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """The settings of a topic. Every adapter, the server and the command line derive their forms from these fields.
+    """The settings of a topic. Every adapter, the server and the command line derive theirs from these fields.
 
     >>> TopicConfig.of({"partitions": 4, "retention": "7 days"}, Config()).retention.seconds_max
     604800.0
@@ -150,7 +152,7 @@ class TopicConfig:
 
     partitions: int = 1
     key: tuple[str, ...] = ()
-    time: str | None = None
+    time: EventTime | None = None
     retention: Retention = field(default_factory=Retention)
     compact: bool = False
     tombstone_seconds_max: float = 86_400.0
@@ -176,7 +178,7 @@ class TopicConfig:
 
     @classmethod
     def of(cls, settings: TopicSettings, config: Config) -> TopicConfig:
-        """Build the configuration of a new topic: what is not given comes from `config`."""
+        """Build the configuration of a new topic, with defaults from `config`."""
         defaults: dict[str, Any] = {
             name: getattr(config, name) for name in ("partitions", "durability", "codec", "segment_bytes_max")
         }
@@ -185,8 +187,13 @@ class TopicConfig:
         )
         return TopicConfig(**defaults | parsed_settings(settings))
 
+    @cached_property  # the writer asks at each append
+    def time_column(self) -> str | None:
+        """The column of the event time, if the topic has one."""
+        return None if self.time is None else self.time.column
+
     def settings_to_json(self) -> dict[str, Any]:
-        """The settings as plain JSON values: the one form for files, requests and output."""
+        """The settings as JSON values, for files, requests and output."""
         return {name: to_json(getattr(self, name)) for name in TOPIC_SETTINGS}
 
 
@@ -194,7 +201,7 @@ TOPIC_SETTINGS = tuple(each.name for each in fields(TopicConfig))
 
 
 def parsed_settings(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
-    """Parse what users write into values of `TopicConfig`; leave out what is None."""
+    """Parse settings as users write them into values of `TopicConfig`, without those that are None."""
     unknown = settings.keys() - set(TOPIC_SETTINGS)
     if unknown:
         raise TypeError(f"a topic has no setting {', '.join(sorted(unknown))}; it has {', '.join(TOPIC_SETTINGS)}")
@@ -206,26 +213,29 @@ def parsed_settings(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
 
 
 def settings_to_json(settings: TopicSettings | TopicChanges) -> dict[str, Any]:
-    """Parse what users write, as plain JSON values; leave out what is None."""
+    """Parse settings as users write them into JSON values, without those that are None."""
     return {name: to_json(value) for name, value in parsed_settings(settings).items()}
 
 
 def settings_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a topic that `settings_to_json` has written; one that is missing keeps its default."""
+    """Parse the settings in JSON; a missing one has its default."""
     given = {name: body[name] for name in TOPIC_SETTINGS if name in body}
-    return given | {"key": tuple(body["key"]), "retention": Retention(**body["retention"])}
+    time = None if given.get("time") is None else EventTime.of(given["time"])
+    return given | {"key": tuple(body["key"]), "time": time, "retention": Retention(**body["retention"])}
 
 
 def to_json(value: Any) -> Any:
-    """A setting as a plain JSON value."""
+    """A setting as a JSON value."""
     if isinstance(value, Retention):
         return {"seconds_max": value.seconds_max, "bytes_max": value.bytes_max}
+    if isinstance(value, EventTime):
+        return value.to_json()
     return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topic(TopicConfig):
-    """A topic as it is declared: what its rows are, and its settings."""
+    """A topic: its schema and settings."""
 
     name: str
     id: str
@@ -264,7 +274,7 @@ class Topic(TopicConfig):
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The settings of a producer as users write them; None takes the default of `Config` or of `ProducerConfig`."""
+    """The settings of a producer as users write them; None means the default of `Config` or `ProducerConfig`."""
 
     name: str | None
     linger_seconds: float | None
@@ -281,8 +291,8 @@ class ProducerSettings(TypedDict, total=False):
 class ProducerConfig:
     """The settings of a producer.
 
-    `overload` says what `send` does where there is no room: wait (`block`), collect in memory up to `buffer_bytes_max`
-    (`buffer`), or leave the rows out and tell `on_drop` (`drop`).
+    `overload` is what `send` does at the limit: wait (`block`), collect rows in memory up to `buffer_bytes_max`
+    (`buffer`), or drop them and call `on_drop` (`drop`).
     """
 
     name: str | None = None
@@ -306,13 +316,13 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, settings: ProducerSettings, config: Config) -> ProducerConfig:
-        """Build the configuration of a producer: what is not given comes from `config`."""
+        """Build the configuration of a producer, with defaults from `config`."""
         names = ("linger_seconds", "batch_rows_max", "batch_bytes_max")
         return cls(**{name: getattr(config, name) for name in names} | _given(settings))
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """The settings of a consumer as users write them; None takes the default of `Config` or of `ConsumerConfig`."""
+    """The settings of a consumer as users write them; None means the default of `Config` or `ConsumerConfig`."""
 
     member: str | None
     start: Start
@@ -332,8 +342,8 @@ class ConsumerSettings(TypedDict, total=False):
 class ConsumerConfig:
     """The settings of a consumer.
 
-    A poll hands out at most `rows_max` rows. A member of a group that has not polled for `poll_seconds_max` no longer
-    says that it lives. Where retention has deleted the next row, a poll fails or goes on behind the gap (`on_expired`).
+    A poll returns at most `rows_max` rows. A member of a group that has not polled for `poll_seconds_max` sends no more
+    heartbeats. If retention has deleted the next row, a poll fails or skips the gap (`on_expired`).
     """
 
     member: str | None = None
@@ -357,7 +367,7 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, settings: ConsumerSettings, config: Config) -> ConsumerConfig:
-        """Build the configuration of a consumer: what is not given comes from `config`."""
+        """Build the configuration of a consumer, with defaults from `config`."""
         defaults: dict[str, Any] = {
             "rows_max": config.batch_rows_max,
             "session_seconds_max": config.session_seconds_max,
@@ -372,7 +382,7 @@ def _given(settings: ProducerSettings | ConsumerSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Appended:
-    """Where an append put its rows.
+    """The offsets of appended rows.
 
     >>> Appended(topic="orders", ranges={0: (3, 5)}).count
     2
@@ -388,13 +398,13 @@ class Appended:
 
     @property
     def offsets_next(self) -> Offsets:
-        """The position just after these rows, for readers that want to see their own write."""
+        """The offsets behind these rows, for readers of their own writes."""
         return {partition: stop for partition, (_, stop) in self.ranges.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Rows of one partition in offset order, or a punctuation: "nothing earlier than `punctuation_us` follows"."""
+    """Rows of one partition in offset order, or a punctuation: "no row earlier than `punctuation_us` follows"."""
 
     topic: str
     partition: int
@@ -411,7 +421,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionInfo:
-    """What a partition holds now."""
+    """The offsets and size of a partition."""
 
     partition: int
     offset_start: int
@@ -422,13 +432,13 @@ class PartitionInfo:
 
     @property
     def rows(self) -> int:
-        """Offsets between the two ends; compaction may have left fewer rows."""
+        """The number of offsets; after compaction there may be fewer rows."""
         return self.offset_next - self.offset_start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A topic with what each of its partitions holds."""
+    """A topic with the offsets and sizes of its partitions."""
 
     topic: Topic
     partitions: list[PartitionInfo]
@@ -449,7 +459,7 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """How far a group is behind in one partition; `committed` is None where it never committed."""
+    """The lag of a group in one partition; `committed` is None if it has no committed offset."""
 
     group: str
     topic: str
@@ -468,7 +478,7 @@ class Lag:
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """What retention will do next to the segment that holds an offset."""
+    """When retention deletes the segment of an offset."""
 
     offset_next: int
     oldest: bool
@@ -477,47 +487,91 @@ class Expiry:
 
 
 class Reader(Protocol):
-    """A bounded, lazy read: batches come as they are asked for, memory-mapped where the codec allows."""
+    """A bounded, lazy read: batches are read on demand, memory-mapped if the codec allows."""
 
     @property
     def schema(self) -> pa.Schema: ...
     @property
-    def ranges(self) -> dict[int, tuple[int, int]]: ...
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
-    def batches(self) -> Iterator[Batch]: ...
-    def table(self) -> pa.Table: ...
-    def rows(self) -> list[dict[str, Any]]: ...
-    def count(self) -> int: ...
-    def pandas(self) -> Any: ...
-    def polars(self) -> Any: ...
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The first offset and the offset behind the last one, by partition."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches with their offsets, and punctuations."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(iter(self), schema=self.schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+    def count(self) -> int:
+        return sum(batch.num_rows for batch in self)
+
+    def pandas(self) -> Any:
+        return self.table().to_pandas()
+
+    def polars(self) -> Any:
+        import polars
+
+        return polars.from_arrow(self.table())
 
 
 class Cursor(Protocol):
-    """A place in one partition from which a consumer reads on."""
+    """A position in one partition that advances with each read."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The first offset that was not returned yet."""
+
     @property
-    def deleted(self) -> bool: ...
-    def read(self, *, rows_max: int) -> list[Batch]: ...
+    def deleted(self) -> bool:
+        """Whether the topic was deleted; a later topic of the same name is another one."""
+
+    def read(self, *, rows_max: int) -> list[Batch]:
+        """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
 
 
 class Transaction(Protocol):
-    """Appends to any number of topics that readers see all at once or never."""
+    """Appends to any number of topics that become visible all at once or never."""
+
+    #: "prepared", "committed" or "rolled back"; empty while it is open.
+    outcome: str
 
     @property
     def id(self) -> str: ...
     @property
-    def committed(self) -> bool: ...
-    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None: ...
-    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...
-    def prepare(self) -> str: ...
-    def commit(self) -> dict[str, Appended]: ...
-    def rollback(self) -> None: ...
-    def __enter__(self) -> Self: ...
+    def committed(self) -> bool:
+        """Whether this transaction, or an earlier one with its producer and sequence, is committed."""
+
+    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+        """Add rows; they become visible by `commit`."""
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit offsets of a group together with the rows, for exactly-once processing."""
+
+    def prepare(self) -> str:
+        """Make it durable but not visible, for a later `Log.commit(id)` or `Log.rollback(id)` in any process."""
+
+    def commit(self) -> dict[str, Appended]:
+        """Make all rows visible at once; return their offsets by topic."""
+
+    def rollback(self) -> None:
+        """Discard the rows."""
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        if not self.outcome:
+            if error is None:
+                self.commit()
+            else:
+                self.rollback()
 
 
 @runtime_checkable
@@ -526,26 +580,39 @@ class Log(Protocol):
 
     config: Config
     clock: Clock
+    address: str
+    read_only: bool
 
     @property
-    def address(self) -> str: ...
-    @property
-    def home(self) -> Path: ...
-    @property
-    def read_only(self) -> bool: ...
+    def home(self) -> Path:
+        """The folder on this machine for files that belong to this log but are not rows of it."""
+
     @property
     def closed(self) -> bool: ...
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
-    ) -> Topic: ...
-    def alter(
-        self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]
-    ) -> Topic: ...
-    def delete(self, topic: str) -> None: ...
-    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]: ...
+    ) -> Topic:
+        """Create a topic. Without a schema its rows are `key` and `value`, both bytes."""
+
+    def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
+        """Change a topic while it is in use; other processes use the new settings at their next call."""
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and all its rows. Readers keep the segments that they have mapped.
+
+        Internal topics, whose names begin with two underscores, cannot be deleted.
+        """
+
+    def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
+        """The names of all topics that match a pattern such as `orders.*`."""
+
     def topic(self, name: str) -> Topic: ...
-    def describe(self, topic: str) -> Description: ...
-    def schema(self, topic: str, version: int | None = None) -> pa.Schema: ...
+    def describe(self, topic: str) -> Description:
+        """The topic, and the offsets and size of each partition."""
+
+    def schema(self, topic: str, version: int | None = None) -> pa.Schema:
+        """The schema of a version; by default the newest."""
+
     def append(
         self,
         topic: str,
@@ -560,11 +627,24 @@ class Log(Protocol):
         epoch: int | None = None,
         sent_at_us: int | None = None,
         durable: bool = True,
-    ) -> Appended: ...
-    def flush(self, topic: str) -> None: ...
+    ) -> Appended:
+        """Append rows; on return they are as durable as the topic promises, and visible.
+
+        The rows of one partition are appended atomically; for several partitions use a `transaction`. With
+        `durable=False` the call does not wait for the disk: rows of an `fsync` topic become visible with the next
+        append that waits, or by `flush`. If the answer of a remote log is lost, the call retries and the rows are
+        appended once; if its server was restarted meanwhile, it raises `OutcomeUnknown`, unless a producer and a
+        sequence are given.
+        """
+
+    def flush(self, topic: str) -> None:
+        """Wait until every row written so far is as durable as the topic promises."""
+
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
-    ) -> None: ...
+    ) -> None:
+        """Append a punctuation: no row earlier than `time` follows from this producer. Readers get it in order."""
+
     def read(
         self,
         topic: str,
@@ -575,37 +655,93 @@ class Log(Protocol):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         archived: bool = False,
-    ) -> Reader: ...
-    def start_offsets(self, topic: str) -> Offsets: ...
-    def end_offsets(self, topic: str) -> Offsets: ...
-    def offset_at(self, topic: str, time: datetime | int) -> Offsets: ...
+    ) -> Reader:
+        """Read the rows from `start` up to `stop` or the current end."""
+
+    def start_offsets(self, topic: str) -> Offsets:
+        """The oldest offset of each partition."""
+
+    def end_offsets(self, topic: str) -> Offsets:
+        """The offset of the next row of each partition; no transaction is counted in part."""
+
+    def offset_at(self, topic: str, time: datetime | int) -> Offsets:
+        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
+
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
-    ) -> bool: ...
+    ) -> bool:
+        """Wait until a partition has rows at or behind the given offsets; return False on timeout."""
+
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
-    ) -> Transaction: ...
-    def prepared(self) -> list[str]: ...
-    def commit(self, transaction: str) -> dict[str, Appended]: ...
-    def rollback(self, transaction: str) -> None: ...
-    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer: ...
+    ) -> Transaction:
+        """Append to many topics atomically: `with log.transaction() as t: t.append(...)`.
+
+        With a producer and a sequence it is idempotent: a transaction that was committed before changes nothing. With
+        an older epoch it is fenced.
+        """
+
+    def prepared(self) -> list[str]:
+        """The ids of transactions that are durable but neither committed nor rolled back."""
+
+    def commit(self, transaction: str) -> dict[str, Appended]:
+        """Commit a prepared transaction by its id; idempotent."""
+
+    def rollback(self, transaction: str) -> None:
+        """Discard a prepared transaction."""
+
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
+        """A producer that sends rows in batches in the background; with a name it is idempotent."""
+
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
-    ) -> Consumer: ...
+    ) -> Consumer:
+        """A consumer of topics, by name or by pattern; members of a group share the partitions."""
+
     @property
-    def groups(self) -> Groups: ...
-    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor: ...
-    def open_producer(self, name: str, *, holder: str | None = None) -> int: ...
-    def last_sequence(self, topic: str, producer: str) -> int: ...
-    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None: ...
-    def committed(self, group: str, topic: str) -> Offsets: ...
-    def committed_groups(self) -> dict[str, set[str]]: ...
-    def forget_offsets(self, group: str, topic: str | None = None) -> None: ...
-    def committed_sequence(self, producer: str) -> int: ...
-    def partitions_of(self, topic: str) -> int: ...
-    def expiry(self, topic: str, partition: int, offset: int) -> Expiry: ...
-    def settle(self) -> None: ...
-    def watch(self) -> Watch: ...
+    def groups(self) -> Groups:
+        """The consumer groups of this log: their members and lag."""
+
+    def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor:
+        """A position in one partition that advances with each read."""
+
+    def open_producer(self, name: str, *, holder: str | None = None) -> int:
+        """Start a new epoch of an idempotent producer: older epochs are fenced.
+
+        A `holder` (the id of one run of a program) that calls again gets its own epoch, so that its processes share
+        one; it is fenced once another holder has called.
+        """
+
+    def last_sequence(self, topic: str, producer: str) -> int:
+        """The highest sequence that the producer has appended to the topic, -1 for none."""
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit the offsets of a group."""
+
+    def committed(self, group: str, topic: str) -> Offsets:
+        """The committed offsets of a group."""
+
+    def committed_groups(self) -> dict[str, set[str]]:
+        """All groups with committed offsets, and their topics."""
+
+    def forget_offsets(self, group: str, topic: str | None = None) -> None:
+        """Delete the committed offsets of a group."""
+
+    def committed_sequence(self, producer: str) -> int:
+        """The sequence of the last transaction that `producer` committed, -1 for none."""
+
+    def partitions_of(self, topic: str) -> int:
+        """The number of partitions of a topic; consumers call it at every poll."""
+
+    def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
+        """When retention will delete the segment that holds an offset."""
+
+    def resolve_transactions(self) -> None:
+        """Finish the commit of a process that died during it, if there is one."""
+
+    def watch(self) -> Watch:
+        """A watch for a consumer's waits."""
+
     def membership(
         self,
         group: str,
@@ -616,25 +752,40 @@ class Log(Protocol):
         start: Start,
         session_seconds_max: float,
         heartbeat_seconds: float,
-    ) -> Membership: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
+    ) -> Membership:
+        """The membership of a consumer in its group, not joined yet."""
+
+    def close(self) -> None:
+        """Close all files and connections, and end background work. Rows that were appended are safe without it."""
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 @runtime_checkable
 class LocalLog(Log, Protocol):
-    """A log whose files are on this machine, with what its server, the tasks of Spark and its maintenance need besides.
+    """A log whose files are on this machine, with methods for its server, the tasks of Spark and maintenance.
 
-    `headwater.log.embedded.local_log` gives it, and raises for a log that is elsewhere.
+    `headwater.log.embedded.local_log` returns it, and raises for a remote log.
     """
 
-    def handle(self, topic: str) -> TopicHandle: ...
-    def create_internal(self, topic: Topic) -> None: ...
-    def transaction_metadata(self, producer: str) -> dict[str, Any] | None: ...
-    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage: ...
+    def handle(self, topic: str) -> TopicHandle:
+        """The open topic."""
+
+    def create_internal(self, topic: Topic) -> None:
+        """Create an internal topic, whose name begins with two underscores, unless it exists."""
+
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
+        """The metadata of the last transaction that `producer` committed, None for none."""
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+        """Open a file of rows that become visible by `commit_staged`, in this or another process."""
+
     def commit_staged(
         self,
         staged: Iterable[Staged],
@@ -643,7 +794,18 @@ class LocalLog(Log, Protocol):
         sequence: int | None = None,
         epoch: int | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> dict[str, Appended]: ...
-    def discard_staged(self, staged: Iterable[Staged]) -> None: ...
-    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None: ...
-    def tidy(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> TidyReport: ...
+    ) -> dict[str, Appended]:
+        """Append all rows of staged files in one transaction, and remove the files.
+
+        With a producer and a sequence it is idempotent, and removes the files that other attempts have staged under the
+        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
+        """
+
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
+
+    def maintain(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> MaintenanceReport:
+        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
+
+        With `seal` the active segment is sealed first, so that its rows are included.
+        """

@@ -1,9 +1,9 @@
-"""Dead letters put back where their rows came from, each of them once; and letters set aside.
+"""Redrive of dead letters: append their rows to their topics again, exactly once; and park, which excludes them from it.
 
-A transaction appends rows and the status of their letters together, so that a crash leaves both or neither. Two who work
-on the same letters at once are told apart by the transaction's sequence number: it is taken *before* the statuses are
-read, and each number commits once. Whoever comes second finds that the number is used, reads the statuses again, and
-chooses again. Hence no lock is held while rows are read or a rate is kept, and a dead process holds nothing up.
+One transaction appends the rows and the status of their dead letters, so that a crash leaves both or neither. Processes
+that work on the same dead letters at once are ordered by the sequence of the transaction: it is chosen *before* the
+statuses are read, and each sequence commits once. The second process finds its sequence used, reads the statuses again,
+and selects again. So no lock is held while rows are read or the rate is limited, and a dead process blocks no other.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from headwater.log.dead_letters import (
     LETTER_HEADER,
     STATUS_TOPIC,
     SUFFIX,
+    TOPIC_ID,
     DeadLetter,
-    Found,
     Place,
     Selection,
     State,
     Status,
     Statuses,
-    found_in,
-    letter_topic,
+    StoredDeadLetter,
+    find_dead_letter_topic,
     make_status_topic,
+    stored_dead_letters,
 )
 from headwater.log.errors import RowTooLarge
 from headwater.log.port import Log, Offsets, Topic
 from headwater.schema.encodings import json as json_lines
 
-#: Letters of one transaction.
+#: Dead letters in one transaction.
 LETTERS_MAX = 1_000
 _OWN_HEADERS = (ATTEMPT_HEADER, LETTER_HEADER)
 
@@ -47,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A letter whose row its topic would not take. It stays open."""
+    """A dead letter whose row its topic does not accept. It stays open."""
 
     place: Place
     why: str
@@ -55,7 +56,7 @@ class Refusal:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What was done so far, or would be: letters by the reason for which they had been given up."""
+    """What was done so far, or would be: counts of dead letters by their error."""
 
     redriven: Counter[str] = field(default_factory=Counter)
     parked: Counter[str] = field(default_factory=Counter)
@@ -70,21 +71,21 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Choice:
-    """What becomes of some letters: rows to append, by topic and partition, and the new states; None is open again."""
+    """A decision about some dead letters: rows to append by topic and partition, and new states (None for open)."""
 
     rows: dict[tuple[str, int | None], list[Row]] = field(default_factory=dict)
-    states: list[tuple[Found, State | None, str | None]] = field(default_factory=list)
+    states: list[tuple[StoredDeadLetter, State | None, str | None]] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
 
     def count(self, outcome: Outcome) -> None:
         counters = {"redriven": outcome.redriven, "parked": outcome.parked, None: outcome.unparked}
-        for found, state, _ in self.states:
-            counters[state][found.letter.error] += 1
+        for stored, state, _ in self.states:
+            counters[state][stored.letter.error] += 1
         outcome.refused += self.refused
 
 
-Choose = Callable[[Sequence[Found]], Choice]
-Tell = Callable[[Outcome], None]
+Choose = Callable[[Sequence[StoredDeadLetter]], Choice]
+OnProgress = Callable[[Outcome], None]
 
 
 def redrive(
@@ -96,16 +97,16 @@ def redrive(
     attempts_max: int | None = None,
     rate: float | None = None,
     dry_run: bool = False,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
     may_write: Callable[[str], bool] | None = None,
 ) -> Outcome:
-    """Put the rows of open letters back to their topic, or to another; each of them once, whatever crashes.
+    """Append the rows of open dead letters to their topic again, or to another one, exactly once.
 
-    Letters that have failed `attempts_max` times are parked instead. Letters written meanwhile are left for the next
-    time, so that rows which fail again do not go round for ever. `rate` is in rows per second. Which topic a row goes
-    back to is written in its letter, and anybody who writes letters could name another: `may_write` is asked of each,
-    and Headwater's own topics take none.
+    Dead letters that have failed `attempts_max` times are parked instead. Those written meanwhile are left for the next
+    call, so that rows which fail again are not redriven without end. `rate` is in rows per second. The topic of a row is
+    stored in its dead letter, and any writer of dead letters could name another topic: `may_write` is called for each,
+    and internal topics are refused.
 
     >>> import tempfile, headwater
     >>> from headwater.log.dead_letters import append_dead_letters
@@ -117,60 +118,69 @@ def redrive(
     ...     [row["value"] for row in log.read("orders").rows()], first.changed, second.changed
     ([b'{'], 1, 0)
     """
-    _check_redrive(to, attempts_max, rate)
+    if to is not None and to.endswith(SUFFIX):
+        raise ArgumentInvalid(name="to", value=to, expected="a topic that is read, not one of dead letters")
+    if attempts_max is not None and attempts_max < 1:
+        raise ArgumentInvalid(name="attempts_max", value=attempts_max, expected="at least 1")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ArgumentInvalid(name="rate", value=rate, expected="a number of rows per second, above 0")
     if to is not None:
         log.topic(to)
-    letters = letter_topic(log, topic)
+    source = find_dead_letter_topic(log, topic)
     wanted = replace(selection or Selection(), states=("open",))
 
-    def choose(found: Sequence[Found]) -> Choice:
+    def choose(letters: Sequence[StoredDeadLetter]) -> Choice:
         choice = Choice()
-        asked = [one for one in found if wanted.includes(one)]
-        tired = [one for one in asked if attempts_max is not None and one.letter.attempt >= attempts_max]
-        choice.states += [(one, "parked", None) for one in tired]
-        again = [one for one in asked if attempts_max is None or one.letter.attempt < attempts_max]
+        selected = [one for one in letters if wanted.includes(one)]
+        failed = [one for one in selected if attempts_max is not None and one.letter.attempt >= attempts_max]
+        choice.states += [(one, "parked", None) for one in failed]
+        again = [one for one in selected if attempts_max is None or one.letter.attempt < attempts_max]
         for name in dict.fromkeys(to or one.letter.topic for one in again):
             rows = [one for one in again if (to or one.letter.topic) == name]
             if name.startswith("__") or (may_write is not None and not may_write(name)):
-                why = f"Rows may not be put back to {name!r} by you. Name another topic with `to`."
+                why = f"You may not append rows to {name!r}. Name another topic with `to`."
                 choice.refused += [Refusal(place=one.place, why=why) for one in rows]
                 continue
             try:
                 target = log.topic(name)
-            except NotFound:  # letters of a sink may name a query, and a topic may be deleted
-                why = f"There is no topic {name!r} to put it back to. Name another with `to`."
+            except NotFound:  # dead letters of a sink may name a query, and a topic may be deleted
+                why = f"There is no topic {name!r} to append it to. Name another with `to`."
                 choice.refused += [Refusal(place=one.place, why=why) for one in rows]
             else:
-                _put_back(log, rows, target, letters.name, choice)
+                _append_again(log, rows, target, source.name, choice)
         return choice
 
-    work = _Work(log, letters, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
-    return work.run(dry_run=dry_run, tell=tell, pace=None if rate is None else _Pace(rate, pause))
+    started = time.monotonic()
+
+    def progressed(outcome: Outcome) -> None:
+        if on_progress is not None:
+            on_progress(outcome)
+        if rate is not None and not dry_run:
+            ahead = started + outcome.redriven.total() / rate - time.monotonic()
+            if ahead > 0:
+                pause(ahead)
+
+    work = _Work(log, source, choose, letters_max=LETTERS_MAX if rate is None else max(1, int(rate)))
+    return work.run(dry_run=dry_run, on_progress=progressed)
 
 
 def park(
-    log: Log,
-    topic: str,
-    selection: Selection | None = None,
-    *,
-    undo: bool = False,
-    dry_run: bool = False,
-    tell: Tell | None = None,
+    log: Log, topic: str, selection: Selection | None = None, *, undo: bool = False, dry_run: bool = False
 ) -> Outcome:
-    """Set open letters aside, so that `redrive` leaves them alone; or take parked ones up again."""
+    """Park open dead letters, so that `redrive` skips them; or unpark them (`undo`)."""
     wanted = replace(selection or Selection(), states=("parked" if undo else "open",))
 
-    def choose(letters: Sequence[Found]) -> Choice:
-        states: list[tuple[Found, State | None, str | None]]
-        states = [(found, None if undo else "parked", None) for found in letters if wanted.includes(found)]
+    def choose(letters: Sequence[StoredDeadLetter]) -> Choice:
+        states: list[tuple[StoredDeadLetter, State | None, str | None]]
+        states = [(one, None if undo else "parked", None) for one in letters if wanted.includes(one)]
         return Choice(states=states)
 
-    work = _Work(log, letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
-    return work.run(dry_run=dry_run, tell=tell, pace=None)
+    work = _Work(log, find_dead_letter_topic(log, topic), choose, letters_max=LETTERS_MAX)
+    return work.run(dry_run=dry_run)
 
 
 class _Work:
-    """Goes over the letters of a topic, and settles some of them at a time."""
+    """Reads the dead letters of a topic, and commits a choice for some of them at a time."""
 
     def __init__(self, log: Log, topic: Topic, choose: Choose, *, letters_max: int) -> None:
         self._log = log
@@ -180,119 +190,102 @@ class _Work:
         self._statuses = Statuses(log, topic)
         self._producer = f"letters.{topic.id}"
         self._starts: Offsets = log.start_offsets(topic.name)
-        self._has_swept = False
 
-    def run(self, *, dry_run: bool, tell: Tell | None, pace: _Pace | None) -> Outcome:
+    def run(self, *, dry_run: bool, on_progress: OnProgress | None = None) -> Outcome:
         outcome = Outcome()
         if not dry_run:
             make_status_topic(self._log)
         for letters in self._pieces():
-            choice = self._choose(self._seen_now(letters)) if dry_run else self._settle(letters)
+            choice = self._choose(self._with_status(letters)) if dry_run else self._commit_choice(letters)
             choice.count(outcome)
             outcome.seen += len(letters)
-            if tell is not None:
-                tell(outcome)
-            if pace is not None and not dry_run:
-                pace.keep(outcome.redriven.total())
+            if on_progress is not None:
+                on_progress(outcome)
         return outcome
 
-    def _pieces(self) -> Iterator[list[Found]]:
-        """The letters that are there now, some at a time; their statuses are looked up later."""
+    def _pieces(self) -> Iterator[list[StoredDeadLetter]]:
+        """The dead letters up to the current end, some at a time, without their statuses."""
         stop = self._log.end_offsets(self._topic.name)
         for batch in self._log.read(self._topic.name, stop=stop).batches():
             for start in range(0, batch.data.num_rows, self._letters_max):
-                yield found_in(batch.data.slice(start, self._letters_max), batch.partition, {})
+                yield stored_dead_letters(batch.data.slice(start, self._letters_max), batch.partition, {})
 
-    def _seen_now(self, letters: Sequence[Found]) -> list[Found]:
+    def _with_status(self, letters: Sequence[StoredDeadLetter]) -> list[StoredDeadLetter]:
         statuses = self._statuses.now()
-        return [replace(found, status=statuses.get(found.place)) for found in letters]
+        return [replace(one, status=statuses.get(one.place)) for one in letters]
 
-    def _settle(self, letters: Sequence[Found]) -> Choice:
+    def _commit_choice(self, letters: Sequence[StoredDeadLetter]) -> Choice:
         while True:
-            # In this order: whatever was committed under earlier numbers is then seen in the statuses.
+            # In this order: the statuses then include everything that was committed with earlier sequences.
             sequence = self._log.committed_sequence(self._producer) + 1
-            choice = self._choose(self._seen_now(letters))
+            choice = self._choose(self._with_status(letters))
             reach("letters.chosen")
             if not choice.states or self._commit(choice, sequence):
                 return choice
 
     def _commit(self, choice: Choice, sequence: int) -> bool:
-        """Whether it was this choice that was committed under the number."""
+        """Commit a choice with a sequence; return False if another process has used the sequence."""
         transaction = self._log.transaction(self._producer, sequence=sequence)
         for (topic, partition), rows in choice.rows.items():
             transaction.append(topic, rows, partition=partition)
-        transaction.append(STATUS_TOPIC, [*self._status_rows(choice), *self._forgotten()])
+        now = self._log.clock.now_us()
+        changed = [self._row(one.place, state and Status(state, to, now)) for one, state, to in choice.states]
+        # Tombstones for dead letters that retention has deleted, whose statuses are no longer needed.
+        expired = [place for place in self._statuses.now() if place.offset < self._starts[place.partition]]
+        transaction.append(STATUS_TOPIC, [*changed, *(self._row(place, None) for place in expired)])
         reach("letters.before_commit")
         appended = transaction.commit()
         reach("letters.committed")
         return bool(appended) and not any(one.duplicate for one in appended.values())
 
-    def _status_rows(self, choice: Choice) -> list[Row]:
-        now = self._log.clock.now_us()
-        return [self._row(found.place, state and Status(state, to, now)) for found, state, to in choice.states]
-
-    def _forgotten(self) -> list[Row]:
-        """Tombstones for letters that retention has taken: nobody asks for their statuses any more."""
-        return [
-            self._row(place, None) for place in self._statuses.now() if place.offset < self._starts[place.partition]
-        ]
-
     def _row(self, place: Place, status: Status | None) -> Row:
-        key = {"letters": self._topic.id, "partition": place.partition, "offset": place.offset}
+        key = {TOPIC_ID: self._topic.id, "partition": place.partition, "offset": place.offset}
         if status is None:
             return {**key, "_tombstone": True}
         return {**key, "state": status.state, "to": status.to, "at": status.at_us}
 
 
-class _Pace:
-    """Keeps to so many rows per second."""
-
-    def __init__(self, rate: float, pause: Callable[[float], None]) -> None:
-        self._rate = rate
-        self._pause = pause
-        self._started = time.monotonic()
-
-    def keep(self, rows: int) -> None:
-        ahead = self._started + rows / self._rate - time.monotonic()
-        if ahead > 0:
-            self._pause(ahead)
-
-
-def _put_back(log: Log, letters: Sequence[Found], target: Topic, name: str, choice: Choice) -> None:
-    """Add the rows of letters to a choice; or the reasons why their topic would not take them."""
-    rows: dict[int | None, list[tuple[Found, Row]]] = {}
-    for found in letters:
+def _append_again(log: Log, letters: Sequence[StoredDeadLetter], target: Topic, source: str, choice: Choice) -> None:
+    """Add the rows of dead letters to a choice, or the reasons why their topic does not accept them."""
+    rows: dict[int | None, list[tuple[StoredDeadLetter, Row]]] = {}
+    for one in letters:
+        letter = one.letter
         try:
-            row = original_row(found.letter, target) | {"_headers": _headers(found, name)}
+            row = original_row(letter, target) | {"_headers": _headers(one, source)}
         except UsageError as error:
-            choice.refused.append(Refusal(place=found.place, why=str(error)))
-        else:
-            rows.setdefault(_partition(found.letter, target), []).append((found, row))
+            choice.refused.append(Refusal(place=one.place, why=str(error)))
+            continue
+        # With a key it decides; otherwise the rows go to their original partition, if it exists.
+        is_original = target.name == letter.topic and 0 <= letter.partition < target.partitions
+        partition = letter.partition if is_original and not target.key else None
+        rows.setdefault(partition, []).append((one, row))
     for partition, pairs in rows.items():
-        taken = _taken(log, target.name, partition, pairs, choice)
-        if taken:
-            choice.rows[target.name, partition] = [row for _, row in taken]
-            choice.states += [(found, "redriven", target.name) for found, _ in taken]
+        accepted = _accepted(log, target.name, partition, pairs, choice)
+        if accepted:
+            choice.rows[target.name, partition] = [row for _, row in accepted]
+            choice.states += [(one, "redriven", target.name) for one, _ in accepted]
 
 
-def _taken(
-    log: Log, topic: str, partition: int | None, pairs: list[tuple[Found, Row]], choice: Choice
-) -> list[tuple[Found, Row]]:
-    """The rows that a topic would take; tried together, and where that fails, by halves."""
+def _accepted(
+    log: Log, topic: str, partition: int | None, pairs: list[tuple[StoredDeadLetter, Row]], choice: Choice
+) -> list[tuple[StoredDeadLetter, Row]]:
+    """The rows that a topic accepts; checked together, and if that fails, by halves."""
     try:
-        # A transaction that nobody commits: appending to it checks the rows, and writes nothing.
+        # A transaction that is never committed: appending to it checks the rows, and writes nothing.
         log.transaction().append(topic, [row for _, row in pairs], partition=partition)
     except (UsageError, RowTooLarge) as error:
         if len(pairs) == 1:
             choice.refused.append(Refusal(place=pairs[0][0].place, why=str(error)))
             return []
         half = len(pairs) // 2
-        return [pair for part in (pairs[:half], pairs[half:]) for pair in _taken(log, topic, partition, part, choice)]
+        return [
+            pair for part in (pairs[:half], pairs[half:]) for pair in _accepted(log, topic, partition, part, choice)
+        ]
     return pairs
 
 
 def original_row(letter: DeadLetter, topic: Topic) -> Row:
-    """The row of a letter, for a topic: bytes where it has no schema, else the columns that the JSON has."""
+    """The row of a dead letter for a topic: bytes if the topic has no schema, otherwise the columns in the JSON."""
     if topic.schemaless:
         value = letter.value if letter.row is None else letter.row.encode()
         return {"key": letter.key, "value": value}
@@ -304,24 +297,8 @@ def original_row(letter: DeadLetter, topic: Topic) -> Row:
     return rows[0]
 
 
-def _headers(found: Found, letters: str) -> list[tuple[str, bytes | None]]:
-    kept = [pair for pair in found.letter.headers or () if pair[0] not in _OWN_HEADERS]
-    attempt = min(found.letter.attempt + 1, ATTEMPT_MAX)
-    place = f"{letters}/{found.place.partition}/{found.place.offset}"
+def _headers(stored: StoredDeadLetter, source: str) -> list[tuple[str, bytes | None]]:
+    kept = [pair for pair in stored.letter.headers or () if pair[0] not in _OWN_HEADERS]
+    attempt = min(stored.letter.attempt + 1, ATTEMPT_MAX)
+    place = f"{source}/{stored.place.partition}/{stored.place.offset}"
     return [*kept, (ATTEMPT_HEADER, str(attempt).encode()), (LETTER_HEADER, place.encode())]
-
-
-def _partition(letter: DeadLetter, topic: Topic) -> int | None:
-    """Rows with a key go where it says; others where they were, if that is still there."""
-    if topic.key or topic.name != letter.topic or not 0 <= letter.partition < topic.partitions:
-        return None
-    return letter.partition
-
-
-def _check_redrive(to: str | None, attempts_max: int | None, rate: float | None) -> None:
-    if to is not None and to.endswith(SUFFIX):
-        raise ArgumentInvalid(name="to", value=to, expected="a topic that is read, not one of dead letters")
-    if attempts_max is not None and attempts_max < 1:
-        raise ArgumentInvalid(name="attempts_max", value=attempts_max, expected="at least 1")
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ArgumentInvalid(name="rate", value=rate, expected="a number of rows per second, above 0")

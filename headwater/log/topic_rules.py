@@ -1,4 +1,4 @@
-"""Rules of topics that hold for every kind of log: names, columns of the key and the event time, and what can change."""
+"""Rules of topics for every kind of log: names, columns of the key and the event time, and changes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headwater.errors import ArgumentInvalid, SchemaConflict
 from headwater.log.errors import NameInvalid
 from headwater.log.port import Topic
 
-#: Topics of the log's own have names that begin so.
+#: Prefix of the names of internal topics.
 INTERNAL = "__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def check_name(kind: str, name: str, *, internal: bool = False) -> None:
-    """Raise for a name that could leave the folder, hide in it, or be mistaken for an internal one."""
+    """Raise for a name that is not safe as the name of a folder, or that is internal."""
     if not isinstance(name, str) or not name:
         raise NameInvalid(kind=kind, name=str(name), why="it is empty")
     if internal and name.startswith(INTERNAL):
@@ -28,18 +28,23 @@ def check_name(kind: str, name: str, *, internal: bool = False) -> None:
 
 
 def check_alter(old: Topic, new: Topic) -> None:
-    """Raise for changes that would put rows where no reader looks for them."""
+    """Raise for changes after which rows of a key would be in the wrong partition."""
     if new.partitions < old.partitions:
         raise ArgumentInvalid(
             name="partitions",
             value=new.partitions,
-            expected=f"at least {old.partitions}: partitions hold rows and cannot go",
+            expected=f"at least {old.partitions}: partitions hold rows and cannot be removed",
         )
+    if new.time_column != old.time_column:
+        expected = (
+            f"settings of column {old.time_column!r}" if old.time else "none: the topic was made without event time"
+        )
+        raise ArgumentInvalid(name="time", value=str(new.time), expected=expected)
     if new.compact and new.key and new.partitions != old.partitions:
         raise ArgumentInvalid(
             name="partitions",
             value=new.partitions,
-            expected="the number it was made with: a compacted topic's keys would move and keep two last rows",
+            expected="the number it was created with: a compacted topic's keys would move and keep two last rows",
         )
 
 
@@ -64,10 +69,10 @@ def check_columns(topic: str, schema: pa.Schema, *, key: Sequence[str], time: st
 
 
 def check_key_types(topic: str, key: Sequence[str], old: pa.Schema, new: pa.Schema) -> None:
-    """Raise where a schema turns a whole-number key into a fraction: its rows would go to other partitions."""
+    """Raise if a schema changes an integer key to floating point: its rows would go to other partitions."""
     for column in key:
         if pa.types.is_integer(old.field(column).type) and pa.types.is_floating(new.field(column).type):
-            why = "is the key, and as a fraction it would go to another partition"
+            why = "is the key, and as floating point it would go to another partition"
             raise SchemaConflict(topic=topic, column=column, why=why)
 
 

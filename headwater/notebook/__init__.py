@@ -1,4 +1,4 @@
-"""What a notebook shows: topics, views and apps as small cards, and a view as it changes. Plain values in, HTML out."""
+"""What a notebook shows: topics, views and apps as small cards, and a view as it changes: from plain values to HTML."""
 
 from headwater.notebook.cards import card, grid, picture
 from headwater.notebook.live import follow

@@ -1,7 +1,7 @@
 """Cards: a few facts and a small table as HTML, for the output of a notebook's cell.
 
-Every text is escaped and cut; rows and columns are bounded. Colours are those of the notebook around
-it, only fainter, so that a card can be read by day and by night.
+Every text is escaped and cut; rows and columns are bounded. Colours are those of the notebook, only
+fainter, so that a card can be read in light and dark themes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ STYLE = (
 
 
 def card(kind: str, name: str, *, facts: Mapping[str, object] | None = None, body: str = "", note: str = "") -> str:
-    """A card of one thing. `body` is HTML of `grid` or `picture`; all else is text. Facts that are None are left out.
+    """A card with a heading, facts and a body. `body` is HTML of `grid` or `picture`; all else is text. Facts that are None are
+    left out.
 
-    Without a kind and a name it has no heading, for a picture that has its own.
+    Without a kind and a name the card has no heading: a picture may have its own.
 
     >>> "<script>" in card("topic", "<script>", facts={"<b>": "<i>"}, note="<u>")
     False
     """
-    told = "".join(
+    shown = "".join(
         f'<span class="hw-fact">{cut(name)} <b>{_cell_text(value)}</b></span>'
         for name, value in (facts or {}).items()
         if value is not None
@@ -52,7 +53,7 @@ def card(kind: str, name: str, *, facts: Mapping[str, object] | None = None, bod
         f'<div><span class="hw-kind">{cut(kind)}</span><span class="hw-name">{cut(name)}</span></div>'
         if kind or name
         else "",
-        f'<div class="hw-facts">{told}</div>' if told else "",
+        f'<div class="hw-facts">{shown}</div>' if shown else "",
         body,
         f'<div class="hw-note">{escape(note)}</div>' if note else "",
         "</div>",
@@ -61,7 +62,7 @@ def card(kind: str, name: str, *, facts: Mapping[str, object] | None = None, bod
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rows_max: int = ROWS_MAX) -> str:
-    """A table of at most so many rows; what was left out is said.
+    """A table of at most `rows_max` rows; a note says what was left out.
 
     >>> grid(["n"], [[73314510714175488]]).count("73314510714175488")
     1
@@ -76,14 +77,14 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rows_max: 
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
-def picture(svg: str, *, told: str) -> str:
-    """An SVG as an image: its styles and names stay its own, and nothing in it can run. `told` says it in words."""
+def picture(svg: str, *, alt: str) -> str:
+    """An SVG as an image: its styles do not affect the page, and its scripts cannot run. `alt` describes it in words."""
     data = base64.b64encode(svg.encode()).decode()
-    return f'<img alt="{escape(told)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def cut(text: str) -> str:
-    """A text, escaped, of a length that a card has room for; the end of a longer one becomes a dot.
+    """A text, escaped, and cut at the length that fits into a card.
 
     >>> cut("<" * 100).count("&lt;"), cut("a\\nb")
     (79, 'a b')
@@ -100,7 +101,7 @@ def _cell(value: object) -> str:
 
 
 def _cell_text(value: object) -> str:
-    """A value as text: numbers with all their digits, times in UTC, bytes by their first few."""
+    """A value as text: numbers with all their digits, times in UTC, the first bytes of a binary value."""
     if isinstance(value, bytes):
         return cut(repr(value[:TEXT_MAX]))
     if isinstance(value, str):

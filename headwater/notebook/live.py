@@ -1,4 +1,4 @@
-"""One output of a notebook that follows something for a while, and then stops by itself."""
+"""An output of a notebook that is updated when something changes, for a limited time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REFRESH_SECONDS = 0.25
 
 
 class Changes(Protocol):
-    """Something that says when there is news; None when the time is over, or nothing more comes."""
+    """A source of changes: `next` returns None when the timeout is over, or when no more changes come."""
 
-    # Any: a change, which is only waited for.
+    # Any: a change, whose content is not used.
     def next(self, *, timeout: float | None = None) -> Any: ...
 
 
 class Frame:
-    """What the output shows at one moment: HTML to notebooks, a line to terminals."""
+    """What the output shows at one moment: HTML in notebooks, a line in terminals."""
 
     def __init__(self, html: str, text: str) -> None:
         self._html = html
@@ -43,24 +43,24 @@ def follow(
     name: str,
     seconds: float = SECONDS,
 ) -> None:
-    """Show something, and show it again in the same output whenever it changes, for so many seconds.
+    """Show something, and update the same output whenever it changes, for so many seconds.
 
-    `drawn` gives the HTML of this moment, with a note below. It is asked at most four times a second. An interrupt ends
-    it quietly; whatever happens, `changes` is closed at the end.
+    `drawn` returns the current HTML, with a note below; it is called at most four times a second. An interrupt ends it without
+    an error; `changes` is always closed at the end.
     """
     if not 0 < seconds <= SECONDS_MAX:
         raise ArgumentInvalid(name="seconds", value=seconds, expected=f"more than 0, and at most {SECONDS_MAX:.0f}")
     display = _display()
     deadline = time.monotonic() + seconds
-    with changes() as news:
+    with changes() as source:
         output = display(Frame(drawn("Live."), name), display_id=True)
         ended = f"Stopped after {seconds:g} s; call it again to go on."
         try:
             while (left := deadline - time.monotonic()) > 0:
-                if news.next(timeout=left) is None and time.monotonic() < deadline - REFRESH_SECONDS:
+                if source.next(timeout=left) is None and time.monotonic() < deadline - REFRESH_SECONDS:
                     ended = "Stopped: nothing more comes."
                     break
-                _pass_over(news, until=min(deadline, time.monotonic() + REFRESH_SECONDS))
+                _skip_changes(source, until=min(deadline, time.monotonic() + REFRESH_SECONDS))
                 output.update(Frame(drawn("Live."), name))
         except KeyboardInterrupt:
             ended = "Interrupted; call it again to go on."
@@ -69,12 +69,12 @@ def follow(
     output.update(Frame(drawn(ended), name))
 
 
-def _pass_over(news: Changes, *, until: float) -> None:
-    """Let further changes gather for a moment, so that thousands of them are one picture."""
-    while (left := until - time.monotonic()) > 0 and news.next(timeout=left) is not None:
+def _skip_changes(source: Changes, *, until: float) -> None:
+    """Skip the changes that come until then, so that thousands of changes are one update."""
+    while (left := until - time.monotonic()) > 0 and source.next(timeout=left) is not None:
         pass
 
 
-# Any: a function of a package that is loaded when it is needed, and that has no types.
+# Any: a function of an optional package without types.
 def _display() -> Any:
     return require("IPython.display", extra="notebook").display

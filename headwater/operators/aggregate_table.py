@@ -68,9 +68,10 @@ class AggregateTable:
     plain stream, of which every row is added. The output is a changelog with one row per group; a group without rows
     has none. Aggregates over this output, and over theirs, work alike.
 
-    `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` take a row back at the cost of a row; state is one row per group. With
-    any other among them, the arguments of all rows are kept, and a group that changes is computed again. With `key`, the
-    last row of each key is kept as well. `on` is the column by whose order first, last and collect_list go.
+    `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` retract a row at the cost of a row; state is
+    one row per group. With any other among them, the arguments of all rows are kept, and a group that changes is computed
+    again. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
+    collect_list go.
 
     >>> from headwater.operators import AggregateTable, agg
     >>> AggregateTable(by="country", compute={"customers": agg.count()}, key="id").by
@@ -80,7 +81,7 @@ class AggregateTable:
     by: Names = ()
     compute: Mapping[str, Aggregate]
     key: Names | None = None
-    on: str | None = None
+    order_by: str | None = None
     emit: Emit = "changes"
     partitions: int | None = None
     name: str | None = None
@@ -92,11 +93,11 @@ class AggregateTable:
             if isinstance(one, Approximate):
                 expected = "an exact aggregate: a table takes rows back, and a sketch cannot forget what it has seen"
                 raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
-        if self.on is None:
+        if self.order_by is None:
             for name, one in self.compute.items():
                 if isinstance(one, First | Last | CollectList):
                     expected = f"the column by whose order {name!r} goes: a table has no order of its own"
-                    raise ArgumentInvalid(name="on", value=None, expected=expected)
+                    raise ArgumentInvalid(name="order_by", value=None, expected=expected)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -124,9 +125,9 @@ class AggregateTable:
         check_arguments(called, self.compute, rows)
         columns = {name: F.col(f"`{name}`") for name in names_of(self.by)} or {ALL: F.lit(0)}
         columns |= arguments(self.compute)
-        if self.on is not None:
-            check_names("on", [self.on], rows, operator=called)
-            columns[ORDER] = F.col(f"`{self.on}`")
+        if self.order_by is not None:
+            check_names("order_by", [self.order_by], rows, operator=called)
+            columns[ORDER] = F.col(f"`{self.order_by}`")
         columns |= {f"{ROW_KEY}{name}": F.col(f"`{name}`") for name in key or ()}
         made = (column.alias(name) for name, column in columns.items())
         return rows.select(*made, operation(rows, keyed=key is not None), *places(rows))

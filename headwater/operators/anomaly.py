@@ -24,6 +24,7 @@ from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.numbers import Floats
 from headwater.operators.aggregates.trailing_period import check_number, number, values_of
+from headwater.units import Duration
 
 VALUE = "value"
 SEASON = "season"
@@ -53,14 +54,14 @@ class Anomaly(OrderedOperator):
     day or week by the clock of `zone`. State: the last `memory` values per key and season.
 
     >>> from headwater.operators import Anomaly
-    >>> Anomaly(of="orders", on="at", by="shop", season="hour of week", warm_up=4, zone="Europe/Berlin").season
+    >>> Anomaly(of="orders", by="shop", season="hour of week", warm_up=4, zone="Europe/Berlin").season
     'hour of week'
     """
 
     of: Argument
     memory: int = 100
     warm_up: int = 20
-    period: str | float = "28 days"
+    period: Duration = "28 days"
     threshold: float = 3.5
     deviation_min: float = 0.0
     side: Side = "both"

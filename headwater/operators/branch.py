@@ -77,7 +77,7 @@ class Branch:
         return found
 
     def _check(self, rows: DataFrame, name: str, met: Column) -> None:
-        """Refuse a condition that these rows cannot answer, before Spark does it in many more words."""
+        """Raise on a condition that cannot be evaluated over these rows, with a shorter message than Spark's."""
         from pyspark.errors import AnalysisException, ParseException
 
         try:

@@ -15,9 +15,10 @@ from headwater.engine.columns import ALL, KEY
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.event_time import BatchTime, Late, WatermarkStrategy, check_late
 from headwater.engine.join_inputs import check_appends
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.ordered_rows import numbers
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.time_index import rows_before
 from headwater.engine.window_operator import keys_of
 from headwater.engine.window_spans import duration_us, fixed
@@ -25,6 +26,8 @@ from headwater.engine.window_step import END, START, earliest
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.numbers import Floats
 from headwater.operators.tumbling import Tumbling
+from headwater.schema.event_time import EventTime
+from headwater.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +40,7 @@ ADDED = ("before", "difference", "ratio", "mean", "zscore")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedTo:
+class ComparedTo(EventTimeOperator):
     """Aggregate per key and window of length `every`, and compare each result with those of the last `periods` periods.
 
     "Against the same hour last week" is `every="1 hour"`, `period="1 week"`. For each aggregate `n` of `compute` there are
@@ -46,24 +49,18 @@ class ComparedTo:
     is null, never zero. A result comes once, when its window is closed. State: the results of the last `periods`.
 
     >>> from headwater.operators import ComparedTo, agg
-    >>> ComparedTo(on="at", by="shop", every="1 hour", period="1 week", compute={"orders": agg.count()}).periods
+    >>> ComparedTo(by="shop", every="1 hour", period="1 week", compute={"orders": agg.count()}).periods
     4
     """
 
-    on: str
     by: str | tuple[str, ...] = ()
-    every: str | float
-    period: str | float
+    every: Duration
+    period: Duration
     compute: Mapping[str, Aggregate]
     periods: int = 4
-    offset: str | float = 0.0
-    late_by: str | float = 0.0
-    allowed_lateness: str | float = 0.0
+    offset: Duration = 0
+    allowed_lateness: Duration = 0
     late: Late = "drop"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
-    partitions: int | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         check_late(self.late)
@@ -78,10 +75,6 @@ class ComparedTo:
                 raise ArgumentInvalid(name="compute", value=name, expected="names that no other result has")
 
     @property
-    def called(self) -> str:
-        return self.name or default_name(self)
-
-    @property
     def _every_us(self) -> int:
         return duration_us("every", self.every)
 
@@ -90,14 +83,11 @@ class ComparedTo:
         return Tumbling(
             size=self.every,
             offset=self.offset,
-            on=self.on,
+            time=self.time,
             by=self.by,
             compute=self.compute,
-            late_by=self.late_by,
             allowed_lateness=self.allowed_lateness,
             late=self.late,
-            idle=self.idle,
-            ahead=self.ahead,
             partitions=self.partitions,
             name=f"{self.called}-windows",
         )
@@ -127,7 +117,8 @@ class ComparedTo:
             state=step.state(),
             output=pa.schema([*shown, *compared_fields(statistics)]),
             # Windows come in the order of time, whatever their rows did: none of them is late.
-            event_time=WatermarkStrategy(time=END, ahead_us=None),
+            event_time=WatermarkStrategy(time=END, future_us=None),
+            output_times=(EventTime(START, future_max=None),),
             late="step",
             hidden=(ALL,),
         )

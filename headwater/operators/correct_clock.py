@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headwater.engine.window_operator import check_columns, time_kind
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,7 +34,7 @@ class CorrectClock:
     sent: str
     received: str
     to: str = "at"
-    shift_max: str | float | None = None
+    shift_max: Duration | None = None
     otherwise: Otherwise = "occurred"
 
     def __post_init__(self) -> None:

@@ -18,12 +18,13 @@ from headwater.engine.aggregation import Computation, Groups, Int64s, order_of
 from headwater.engine.changelog import paired, rounds
 from headwater.engine.columns import KEY
 from headwater.engine.contract import Step, StepResult
-from headwater.engine.event_time import BatchTime, put_aside
+from headwater.engine.event_time import BatchTime, split_late_rows
 from headwater.engine.rows import micros
 from headwater.engine.window_operator import RowWindowOperator
 from headwater.engine.window_spans import Fixed
 from headwater.engine.window_step import END, START, WAKE, Emit, among, earliest, in_rounds, output_fields
 from headwater.errors import ArgumentInvalid
+from headwater.schema.event_time import EventTime
 
 #: A row that falls into more windows than this is a mistake.
 WINDOWS_MAX = 10_000
@@ -42,13 +43,13 @@ class CountWindow(RowWindowOperator):
     """Aggregate every `size` rows of a key; with `every`, a window begins every so many rows, so that they overlap.
 
     Rows are counted in the order of event time, partition and offset: a row waits until the watermark (the latest event
-    time less `late_by`) has passed it, and one behind the watermark is late. With `order="arrival"` rows are counted as
+    time less its delay) has passed it, and one behind the watermark is late. With `order="arrival"` rows are counted as
     they come, which is quicker, and depends on how they came. Results have `window_number`, from 0, and the times of
     the first and the last row. With `emit="final"` a window comes when it is full; with `"changes"` or `"every_change"` also while
     it fills, as a changelog. State: a counter per key, for ever, and the open windows and waiting rows.
 
     >>> from headwater.operators import CountWindow, agg
-    >>> CountWindow(size=100, on="at", by="sensor", compute={"mean": agg.mean("celsius")}).size
+    >>> CountWindow(size=100, by="sensor", compute={"mean": agg.mean("celsius")}).size
     100
     """
 
@@ -70,12 +71,14 @@ class CountWindow(RowWindowOperator):
             raise ArgumentInvalid(name="order", value=self.order, expected='"time" or "arrival"')
         if self.allowed_lateness:
             raise ArgumentInvalid(
-                name="allowed_lateness", value=self.allowed_lateness, expected="none: rows wait for `late_by`"
+                name="allowed_lateness",
+                value=self.allowed_lateness,
+                expected="none: rows wait for the delay of the event time",
             )
 
     def step(self, computation: Computation) -> Step:
         return CountStep(
-            on=self.on,
+            time_column=self.event_time.column,
             computation=computation,
             size=self.size,
             every=self.every or self.size,
@@ -85,6 +88,10 @@ class CountWindow(RowWindowOperator):
 
     def state(self, computation: Computation) -> pa.Schema:
         return count_state(computation)
+
+    @property
+    def output_times(self) -> tuple[EventTime, ...]:
+        return () if self.order == "arrival" else super().output_times
 
     def fields(self, computation: Computation) -> list[pa.Field]:
         return [pa.field(WINDOW, pa.int64()), *output_fields(computation, self.emit)]
@@ -108,7 +115,7 @@ class Counted:
 class CountStep:
     """One batch of windows by count over all keys of a partition."""
 
-    on: str
+    time_column: str
     computation: Computation
     size: int
     every: int
@@ -146,7 +153,7 @@ class CountStep:
         if self.order == "arrival":
             return rows, {}
         behind = time.watermark_of(_numbers(rows, KEY)) - self._times(rows)
-        return put_aside(rows, behind > 0, behind)
+        return split_late_rows(rows, behind > 0, behind)
 
     def _singles(self, rows: pa.Table) -> pa.Table:
         """Each row as a partial result of its own, with its time and its place in its topic."""
@@ -156,7 +163,7 @@ class CountStep:
         return _keyed(_numbers(rows, KEY), order.position, times, times, partials)
 
     def _times(self, rows: pa.Table) -> Int64s:
-        return np.asarray(micros(rows.column(self.on)).combine_chunks())
+        return np.asarray(micros(rows.column(self.time_column)).combine_chunks())
 
     def _in_order(self, waiting: pa.Table) -> pa.Table:
         keys, places, times = (_numbers(waiting, name) for name in (KEY, NUMBER, FIRST))

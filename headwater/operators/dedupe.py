@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +11,12 @@ import pyarrow as pa
 
 from headwater.engine.columns import KEY
 from headwater.engine.contract import Contract, StepResult
-from headwater.engine.event_time import (
-    LATE_SAMPLE_ROWS,
-    BatchTime,
-    Late,
-    Scope,
-    WatermarkStrategy,
-    check_late,
-    watermark_strategy,
-)
+from headwater.engine.event_time import LATE_SAMPLE_ROWS, BatchTime, Late, check_late
 from headwater.engine.key_watermark import per_key
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
-from headwater.units import parse_seconds
+from headwater.engine.spark_plan import apply
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,55 +25,40 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dedupe:
+class Dedupe(EventTimeOperator):
     """Let the first row of each id pass, and no other whose event time lies less than `within` after it.
 
     Rows pass as soon as they arrive, so a repeated delivery costs no delay. Ids are forgotten when the watermark is
-    `within` behind them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
-    sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id and batch.
+    `within` past them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
+    sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id
+    and batch.
 
-    >>> Dedupe(by="id", on="at", within="10 minutes").within
+    >>> Dedupe(by="id", within="10 minutes").within
     '10 minutes'
     """
 
     by: str | tuple[str, ...]
-    on: str
-    within: str | float
-    late_by: str | float = 0.0
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
+    within: Duration
     late: Late = "drop"
-    watermark: Scope = "partition"
-    quiet: str | float | None = None
-    partitions: int | None = None
-    name: str | None = None
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late)
-        self.strategy()
-
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=self.on,
-            late_by=self.late_by,
-            idle=self.idle,
-            ahead=self.ahead,
-            watermark=self.watermark,
-            quiet=self.quiet,
-        )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        return apply(self.contract, rows, partitions=self.partitions)
+        return apply(self.resolved(rows).contract, rows, partitions=self.partitions)
 
     def contract(self, rows: pa.Schema) -> Contract:
         contract = Contract(
-            name=self.name or default_name(self),
-            step=_Step(self.on, round(parse_seconds(self.within) * 1e6)),
+            name=self.called,
+            step=_Step(self.event_time.column, round(parse_seconds(self.within) * 1e6)),
             key=(self.by,) if isinstance(self.by, str) else tuple(self.by),
             rows=rows,
             state=pa.schema([pa.field("first_us", pa.int64()), pa.field("_wake_at", pa.int64())]),
             output=rows,
             event_time=self.strategy(),
+            output_times=(self.event_time,),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
         return per_key(contract)
@@ -88,12 +66,12 @@ class Dedupe:
 
 @dataclass(frozen=True)
 class _Step:
-    on: str
+    time_column: str
     within_us: int
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
         keys = np.asarray(rows.column(KEY).combine_chunks())
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         count = int(max(keys.max(initial=-1), np.asarray(state.column(KEY)).max(initial=-1))) + 1
         first = np.full(count, np.iinfo(np.int64).min // 2)
         first[np.asarray(state.column(KEY))] = np.asarray(state.column("first_us"))

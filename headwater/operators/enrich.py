@@ -9,9 +9,9 @@ later one holds at the horizon, which is the stream's watermark less the allowed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +31,18 @@ from headwater.engine.event_time import (
     SourceProgress,
     WatermarkStrategy,
     late_schema,
-    watermark_strategy,
     with_late_by,
 )
 from headwater.engine.join_inputs import AT, Columns, JoinInputs, On, check_appends, check_times, pairs_of
+from headwater.engine.operator import claims, event_time_of
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.time_index import Line
+from headwater.engine.time_metadata import carried_times
 from headwater.engine.window_spans import LONGEST_SECONDS
 from headwater.errors import ArgumentInvalid, NotPossible
-from headwater.units import parse_seconds
+from headwater.schema.event_time import EventTime
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -83,7 +85,8 @@ class Enrich:
     """Lookup join, and with `as_of` temporal join: add to each row of a stream the columns that a table has for its key.
 
     Without `as_of` that is what the table holds when the row's batch is processed: its changes up to and including that
-    batch. With `as_of`, a time of the row, it is what held then: the newest version of the key from that time or before.
+    batch. With `as_of`, a time of the row (a column, or an `EventTime` where the column carries no settings), it is what
+    held then: the newest version of the key from that time or before. The table's own event time has its own delay.
     With `allowed_lateness`, rows wait until the table's own time has passed theirs, or theirs is that far behind the
     stream's watermark, so that a table that arrives late still counts. `how="left"` keeps rows that find nothing, with nulls;
     `"inner"` drops them. State: one row per key of the table; with `as_of`, the versions that can still be asked for.
@@ -96,15 +99,12 @@ class Enrich:
     # None only where no row is ever enriched, as in the example above.
     table: DataFrame | ChangingTable | None = field(kw_only=False, repr=False)
     on: On
-    as_of: str | None = None
+    as_of: EventTime | str | None = None
     valid_from: str | None = None
-    allowed_lateness: str | float = 0.0
+    allowed_lateness: Duration = 0
     how: Literal["left", "inner"] = "left"
-    late_by: str | float = 0.0
     late: Late = "drop"
     suffix: str | None = None
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     partitions: int | None = None
     name: str | None = None
 
@@ -125,36 +125,60 @@ class Enrich:
         operator = self.name or "Enrich"
         check_appends("rows", rows)
         changes, valid_from = self._changes(rows, operator)
-        at, since = self._times(operator, rows, changes, valid_from)
+        enrich = self._resolved(rows)
+        at, since = enrich._times(operator, rows, changes, valid_from)
         meeting = JoinInputs.of(operator, rows, changes, on=self.on, suffix=self.suffix, called="table")
         ops = (OP,) if OP in changes.columns else ()
         left, right = meeting.left_rows(at), meeting.right_rows(since, more=ops)
-        make = partial(self.contract, columns=meeting.columns(places=True))
+        strategy = None if self.as_of is None else enrich._strategy(changes, valid_from)
+        waits = self._allowed_lateness_us / 1e6
+        times = tuple(time.later(waits) for time in carried_times(rows.schema).values())
+        make = partial(enrich.contract, columns=meeting.columns(places=True), strategy=strategy, output_times=times)
         return apply(make, left, right, partitions=self.partitions)
 
-    def contract(self, rows: pa.Schema, columns: Columns) -> Contract:
+    def _resolved(self, rows: DataFrame) -> Self:
+        """With the settings of the time that `as_of` names, and the side output that the app wants."""
+        if self.as_of is None:
+            return self
+        as_of = event_time_of(rows, self.as_of, operator="Enrich")
+        late: Late = "side_output" if claims("late") else self.late
+        return replace(self, as_of=as_of, late=late, name=self.name or default_name(self))
+
+    def _strategy(self, changes: DataFrame | None = None, valid_from: str | None = None) -> WatermarkStrategy:
+        """The stream's event time, and the table's own where it has one; else the stream's settings hold for both."""
+        own = None if changes is None or valid_from is None else carried_times(changes.schema).get(valid_from)
+        other = None if own is None else WatermarkStrategy.of(own, column=AT)
+        strategy = AsOfStrategy.of(self._as_of, column=AT, inputs=2)
+        return replace(strategy, other=other, allowed_lateness_us=self._allowed_lateness_us)
+
+    @property
+    def _as_of(self) -> EventTime | None:
+        return EventTime(self.as_of) if isinstance(self.as_of, str) else self.as_of
+
+    def contract(
+        self,
+        rows: pa.Schema,
+        columns: Columns,
+        *,
+        strategy: WatermarkStrategy | None = None,
+        output_times: tuple[EventTime, ...] = (),
+    ) -> Contract:
         settings = {
             "name": self.name or default_name(self),
             "key": columns.key,
             "rows": rows,
             "output": pa.schema([rows.field(name) for name in columns.shown]),
+            "output_times": output_times,
         }
         if self.as_of is None:
             return Contract(
                 step=CurrentStep(columns=columns, how=self.how), state=current_state(rows, columns), **settings
             )
-        plain = watermark_strategy(time=AT, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
         return Contract(
             step=AsOfStep(columns=columns, allowed_lateness_us=self._allowed_lateness_us, how=self.how),
             state=as_of_state(rows, columns, waiting=self._allowed_lateness_us > 0),
             side_outputs={"late": late_schema(rows)},
-            event_time=AsOfStrategy(
-                time=AT,
-                late_by_us=plain.late_by_us,
-                idle_us=plain.idle_us,
-                ahead_us=plain.ahead_us,
-                allowed_lateness_us=self._allowed_lateness_us,
-            ),
+            event_time=strategy or self._strategy(),
             late="step",
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             **settings,
@@ -202,17 +226,18 @@ class Enrich:
         """The time of a row, and the time from which a version holds: of a deletion that does not say, when it came."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        if self.as_of is None:
+        if self._as_of is None:
             return None, None
         if valid_from is None:
             expected = "the table's column that says from when a row holds"
             raise ArgumentInvalid(name="valid_from", value=None, expected=expected)
-        check_times(operator, rows, changes, self.as_of, valid_from)
+        column = self._as_of.column
+        check_times(operator, rows, changes, column, valid_from)
         since = F.col(f"`{valid_from}`")
         if OP in changes.columns and APPENDED_AT in changes.columns:
             came = F.when(F.col(OP) == DELETE, F.col(APPENDED_AT).cast(changes.schema[valid_from].dataType))
             since = F.coalesce(since, came)
-        return F.col(f"`{self.as_of}`"), since
+        return F.col(f"`{column}`"), since
 
 
 def current_state(rows: pa.Schema, columns: Columns) -> pa.Schema:
@@ -283,10 +308,9 @@ class AsOfStrategy(WatermarkStrategy):
     """Move time to where no row waits any more: the table has come so far, or the stream has passed it by the allowed lateness."""
 
     allowed_lateness_us: int = 0
-    inputs: int = 2
 
     def watermark(self, seen: Iterable[SourceProgress], *, previous_us: int, now_us: int | None) -> int:
-        found = self.of_inputs(seen, previous_us={}, now_us=now_us)
+        found = self.watermarks(seen, previous_us={}, now_us=now_us)
         return max(previous_us, found.get("0", NEVER) - self.allowed_lateness_us, found.get("1", NEVER))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,23 +21,16 @@ from headwater.clock import SystemClock
 from headwater.engine.columns import LATE_BY, PUNCTUATION, REASON
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.errors import StateFolderUnknown
-from headwater.engine.event_time import (
-    LATE_SAMPLE_ROWS,
-    NEVER,
-    Late,
-    SourceProgress,
-    WatermarkStrategy,
-    merge_progress,
-    watermark_strategy,
-)
+from headwater.engine.event_time import LATE_SAMPLE_ROWS, NEVER, Late, SourceProgress, check_late, merge_progress
 from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batch, record_once, time_folder
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros, source_progress
-from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING, default_name, note_applied, rebuilding
+from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING, note_applied, rebuilding
 from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.state_store import VERSIONS_KEPT, Manifest
+from headwater.engine.time_metadata import marked, metadata_of
 from headwater.engine.window_operator import check_columns, check_time, time_kind
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,60 +48,49 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guard:
+class Guard(EventTimeOperator):
     """Stand in front of Spark's own `groupBy(window)`, `session_window`, `dropDuplicatesWithinWatermark` or joins.
 
     Rows in time pass, and Spark drops none of them; it has its watermark from the guard. Rows behind the watermark are
-    counted and a sample is kept (`late="drop"`), or they are kept whole (`late="side_output"`). Rows without a time go to
-    the side `rejected`; rows more than `ahead` in front of the clock (or of the column `received`) to the side `early`,
-    so that a broken clock moves nothing. Costs one trip of the rows through Python, and no shuffle.
+    counted and a sample is kept (`late="drop"`), or they go whole to the side output `late` (`late="side_output"`). Rows
+    without a time go to the side output `rejected`; rows more than `future_max` in front of the clock (or of the column
+    `received`) to the side output `early`, so that a broken clock moves nothing. Costs one trip of the rows through
+    Python, and no shuffle.
 
-    `watermark="input"` goes by the latest time of all, as Spark does; `"partition"` by that of the slowest partition,
-    for one batch more of delay.
+    With the scope `"input"` the watermark follows the latest time of all rows, as Spark's does; with `"partition"`, the
+    default of an event time, it follows the slowest partition, and results come one batch later.
 
-    >>> Guard(on="at", late_by="10 minutes", ahead="1 hour").late
+    >>> from headwater import EventTime
+    >>> Guard(time=EventTime("at", delay="10 minutes", future_max="1 hour", scope="input")).late
     'drop'
     """
 
-    on: str
-    late_by: str | float = 0.0
-    ahead: str | float | None = "1 day"
     received: str | None = None
-    watermark: Literal["input", "partition"] = "input"
-    idle: str | float | None = None
     late: Late = "drop"
-    name: str | None = None
 
     def __post_init__(self) -> None:
-        if self.watermark not in ("input", "partition"):
-            raise ArgumentInvalid(name="watermark", value=self.watermark, expected='"input" or "partition"')
-        if self.late not in ("drop", "side_output"):
-            raise ArgumentInvalid(name="late", value=self.late, expected='"drop" or "side_output"')
-        self.strategy()
-
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead, watermark=self.watermark
-        )
+        check_late(self.late)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """The rows that are in time, with a watermark on `on`."""
-        called = self._check(rows)
+        """The rows that are in time, with Spark's watermark on their event time."""
+        guard = self._checked(rows)
         rebuilt = rows.sparkSession.conf.get(REBUILD_SETTING, None)
         if not rows.isStreaming and not rebuilt:
-            return self._bounded(rows)
-        return self._guarded(rows, called, rebuilt)
+            return guard._bounded(rows)
+        return guard._guarded(rows, rebuilt)
 
     def side_output(self, name: Literal["early", "rejected"], rows: DataFrame) -> DataFrame:
         """The rows of a side output of bounded input. In a stream it lies in the state folder; bounded rows are never late."""
-        self._check(rows)
+        guard = self._checked(rows)
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         if name == "rejected":
-            return rows.where(F.col(self.on).isNull()).withColumn("reason", F.lit("the event time is null"))
+            return rows.where(F.col(guard.event_time.column).isNull()).withColumn(
+                "reason", F.lit("the event time is null")
+            )
         if name != "early":
             raise ArgumentInvalid(name="name", value=name, expected='"early" or "rejected"')
-        return rows.where(~self._not_early())
+        return rows.where(~guard._not_early())
 
     def contract(self, rows: pa.Schema) -> Contract:
         """The operator as the plan of a query describes it."""
@@ -119,7 +101,7 @@ class Guard:
             "rejected": pa.field("reason", pa.string()),
         }
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=_nothing,
             key=(),
             rows=rows,
@@ -127,54 +109,58 @@ class Guard:
             output=rows,
             side_outputs={side: pa.schema([*public, more]) for side, more in mores.items()},
             event_time=self.strategy(),
+            output_times=(self.event_time,),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
 
     # -- behind -------------------------------------------------------------------------------------------------------
 
-    def _check(self, rows: DataFrame) -> str:
-        called = self.name or type(self).__name__
-        check_time(called, rows, self.on)
+    def _checked(self, rows: DataFrame) -> Self:
+        guard, called = self.resolved(rows), self.name or type(self).__name__
+        if guard.event_time.scope == "key":
+            raise ArgumentInvalid(name="scope", value="key", expected="one watermark for all keys, as Spark has")
+        check_time(called, rows, guard.event_time.column)
         if self.received is not None:
             check_columns(called, rows, self.received)
             time_kind("received", rows, self.received)
-        return called
+        return guard
 
-    def _guarded(self, rows: DataFrame, called: str, rebuilt: str | None) -> DataFrame:
+    def _guarded(self, rows: DataFrame, rebuilt: str | None) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType, TimestampType
 
         state = rows.sparkSession.conf.get(STATE_SETTING, None)
         if state is None:
-            raise StateFolderUnknown(operator=called)
+            raise StateFolderUnknown(operator=self.called)
         contract = self.contract(to_arrow_schema(rows.schema, timezone="UTC"))
         note_applied(contract)
-        holding = self.watermark == "partition"
+        time, holding = self.event_time.column, self.event_time.scope == "partition"
         task = GuardTask(
             contract=contract, state=state, received=self.received, holding=holding, rebuilding=rebuilding(rebuilt)
         )
         schema = StructType([*rows.schema.fields, *([StructField(HELD, TimestampType())] if holding else [])])
-        sorted_out = rows.mapInArrow(task.run, schema)
+        sorted_out = rows.mapInArrow(task.run, marked(schema, [self.event_time]))
         if holding:
-            marked = sorted_out.withWatermark(HELD, "0 seconds")
-            own = F.col(f"`{self.on}`").alias(self.on, metadata={SPARKS_DELAY: 0})
-            passed = marked.select(*(own if name == self.on else F.col(f"`{name}`") for name in marked.columns))
+            held = sorted_out.withWatermark(HELD, "0 seconds")
+            metadata = {**metadata_of(self.event_time), SPARKS_DELAY: 0}
+            own = F.col(f"`{time}`").alias(time, metadata=metadata)
+            passed = held.select(*(own if name == time else F.col(f"`{name}`") for name in held.columns))
         else:
-            passed = sorted_out.withWatermark(self.on, f"{self._trailing_ms()} milliseconds")
+            passed = sorted_out.withWatermark(time, f"{self._trailing_ms()} milliseconds")
         if PUNCTUATION in rows.columns:
             # Mentioning the time keeps Spark from dropping these rows before their time was seen.
-            passed = passed.where(F.col(PUNCTUATION).isNull() | F.col(f"`{HELD if holding else self.on}`").isNull())
+            passed = passed.where(F.col(PUNCTUATION).isNull() | F.col(f"`{HELD if holding else time}`").isNull())
         return passed.drop(HELD) if holding else passed
 
     def _trailing_ms(self) -> int:
         # Spark's watermark has milliseconds, and a row exactly at it is late to some of its operators.
-        return -(-self.strategy().late_by_us // MILLISECOND_US) + 1
+        return -(-self.strategy().delay_us // MILLISECOND_US) + 1
 
     def _bounded(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        kept = rows.where(F.col(f"`{self.on}`").isNotNull() & self._not_early())
+        kept = rows.where(F.col(f"`{self.event_time.column}`").isNotNull() & self._not_early())
         if PUNCTUATION in rows.columns:
             kept = kept.where(F.col(PUNCTUATION).isNull())
         return kept
@@ -183,10 +169,11 @@ class Guard:
     def _not_early(self) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
-        if self.received is None or self.ahead is None:
+        future_us = self.strategy().future_us
+        if self.received is None or future_us is None:
             return F.lit(True)
-        ahead = F.expr(f"INTERVAL {round(parse_seconds(self.ahead) * 1e6)} MICROSECOND")
-        return F.coalesce(F.col(f"`{self.on}`") <= F.col(f"`{self.received}`") + ahead, F.lit(True))
+        latest = F.col(f"`{self.received}`") + F.expr(f"INTERVAL {future_us} MICROSECOND")
+        return F.coalesce(F.col(f"`{self.event_time.column}`") <= latest, F.lit(True))
 
 
 def _nothing(state: pa.Table, rows: pa.Table, time: object) -> StepResult:  # noqa: ARG001 - the guard keeps no state of keys
@@ -311,32 +298,32 @@ class Sorting:
         self.progress = merge_progress([self.progress, self._source_progress(rows, at_us, ~missing & ~early)])
         if not (missing.any() or early.any() or late.any()):
             return rows
-        if PUNCTUATION in rows.schema.names:  # a promise from the far future is no row that anybody misses
+        if PUNCTUATION in rows.schema.names:  # a punctuation from the far future is no row
             promise = np.asarray(pc.is_valid(rows.column(PUNCTUATION)))
             missing, early, late, gone = missing & ~promise, early & ~promise, late & ~promise, promise & (early | late)
         else:
             gone = np.zeros(len(at_us), bool)
-        self._put_aside("late", rows, late, LATE_BY, self.watermark_us - at_us)
-        self._put_aside("early", rows, early, EARLY_BY, early_by)
-        self._put_aside("rejected", rows, missing, REASON, None)
+        self._divert("late", rows, late, LATE_BY, self.watermark_us - at_us)
+        self._divert("early", rows, early, EARLY_BY, early_by)
+        self._divert("rejected", rows, missing, REASON, None)
         return rows.filter(pa.array(~(missing | early | late | gone)))
 
     def _promised(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
         """Rows whose punctuations have the time of a row that lets the watermark come to what they promise."""
-        on = self.contract.time or ""
+        column = self.contract.time or ""
         if PUNCTUATION not in rows.schema.names or rows.column(PUNCTUATION).null_count == rows.num_rows:
-            return rows, micros(rows.column(on))
-        promised = pc.add(micros(rows.column(PUNCTUATION)), self.contract.event_time.late_by_us)
-        times = pc.coalesce(promised, micros(rows.column(on)))
-        place = rows.schema.get_field_index(on)
+            return rows, micros(rows.column(column))
+        promised = pc.add(micros(rows.column(PUNCTUATION)), self.contract.event_time.delay_us)
+        times = pc.coalesce(promised, micros(rows.column(column)))
+        place = rows.schema.get_field_index(column)
         return rows.set_column(place, rows.schema.field(place), times.cast(rows.schema.field(place).type)), times
 
     def _bound_us(self, rows: pa.RecordBatch) -> Ints | int:
         """The latest time that is believed, of each row or of all."""
         strategy = self.contract.event_time
-        if self.received is None or strategy.ahead_us is None:
+        if self.received is None or strategy.future_us is None:
             return strategy.bound_us(self.processing_us)
-        return np.asarray(pc.fill_null(micros(rows.column(self.received)), self.processing_us)) + strategy.ahead_us
+        return np.asarray(pc.fill_null(micros(rows.column(self.received)), self.processing_us)) + strategy.future_us
 
     def _source_progress(self, rows: pa.RecordBatch, at_us: Ints, good: Bools) -> SourceProgress:
         if not good.any():
@@ -345,7 +332,7 @@ class Sorting:
             return {"": {"": (int(at_us[good].max()), self.processing_us)}}
         return source_progress(pa.Table.from_batches([rows.filter(pa.array(good))]), self.contract, self.processing_us)
 
-    def _put_aside(self, side: str, rows: pa.RecordBatch, chosen: Bools, more: str, values: Ints | None) -> None:
+    def _divert(self, side: str, rows: pa.RecordBatch, chosen: Bools, more: str, values: Ints | None) -> None:
         count = int(chosen.sum())
         self.counts[side] += count
         most = self.contract.late_rows_max

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.engine.window_operator import WindowOperator
 from headwater.engine.window_spans import Spans, fixed
 from headwater.errors import ArgumentInvalid
+from headwater.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -25,13 +26,13 @@ class Hopping(WindowOperator):
     than `size`, rows in the gaps belong to no window. Results, lateness and `emit` are those of `Tumbling`.
 
     >>> from headwater.operators import Hopping, agg
-    >>> Hopping(size="1 hour", every="5 minutes", on="at", by="url", compute={"views": agg.count()}).every
+    >>> Hopping(size="1 hour", every="5 minutes", by="url", compute={"views": agg.count()}).every
     '5 minutes'
     """
 
-    size: str | float
-    every: str | float
-    offset: str | float = 0.0
+    size: Duration
+    every: Duration
+    offset: Duration = 0
 
     def spans(self) -> Spans:
         spans = fixed(size=self.size, period=self.every, offset=self.offset)
@@ -47,4 +48,4 @@ class Hopping(WindowOperator):
         if spans.period_us > spans.size_us:
             raise ArgumentInvalid(name="compute", value=None, expected="aggregates: Spark's windows leave no gaps")
         size, every, start = (f"{value} microseconds" for value in (spans.size_us, spans.period_us, spans.offset_us))
-        return F.window(self.on, size, every, start)
+        return F.window(self.event_time.column, size, every, start)

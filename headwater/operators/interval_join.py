@@ -5,9 +5,9 @@ Rows of both inputs are kept until no row that is in time could still meet them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,21 @@ from headwater.engine.event_time import (
     NEVER,
     BatchTime,
     Late,
+    WatermarkStrategy,
     late_schema,
-    watermark_strategy,
     with_late_by,
 )
 from headwater.engine.join_inputs import AT, Columns, JoinInputs, On, check_appends, check_times, pairs_of
+from headwater.engine.operator import EventTimeOperator, event_time_of
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.time_index import Line, Pairs, in_order
+from headwater.engine.time_metadata import carried_times
 from headwater.engine.window_spans import LONGEST_SECONDS
 from headwater.errors import ArgumentInvalid
 from headwater.operators.errors import unbounded
-from headwater.units import parse_seconds
+from headwater.schema.event_time import EventTime
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,37 +56,31 @@ ALONE: dict[str, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntervalJoin:
+class IntervalJoin(EventTimeOperator):
     """Put rows of two streams together that have the same key and happen within a time of each other.
 
     A row meets each row of `other` whose time lies in [its own − `before`, its own + `after`], ends included; `within`
     sets both. Pairs leave as soon as their second half is there. What an outer join leaves alone, and all that an anti
-    join gives, leaves once: when the watermark (the slower input's latest time less `late_by`) has passed its time, the
-    bound and `allowed_lateness`, so that nothing could still meet it. Rows behind the watermark by more than
-    `allowed_lateness` are late. State: the rows of both inputs that can still be met.
+    join gives, leaves once: when the watermark (that of the slower input; each has the delay of its own event time) has
+    passed its time, the bound and `allowed_lateness`, so that nothing could still meet it. Rows behind the watermark by
+    more than `allowed_lateness` are late. State: the rows of both inputs that can still be met.
 
     >>> from headwater.operators import IntervalJoin
-    >>> IntervalJoin(None, on="ad", time="shown_at", other_time="clicked_at", after="1 hour", how="left").after
+    >>> IntervalJoin(None, on="ad", after="1 hour", how="left").after
     '1 hour'
     """
 
     # None only where no row is ever joined, as in the example above.
     other: DataFrame | None = field(kw_only=False, repr=False)
     on: On
-    time: str
-    other_time: str | None = None
-    within: str | float | None = None
-    before: str | float | None = None
-    after: str | float | None = None
+    other_time: EventTime | str | None = None
+    within: Duration | None = None
+    before: Duration | None = None
+    after: Duration | None = None
     how: How = "inner"
-    allowed_lateness: str | float = 0.0
-    late_by: str | float = 0.0
+    allowed_lateness: Duration = 0
     late: Late = "drop"
     suffix: str | None = None
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
-    partitions: int | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         if self.how not in ALONE:
@@ -97,14 +94,41 @@ class IntervalJoin:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         operator = self.name or "IntervalJoin"
-        other, other_time = self.checked_other(), self.other_time or self.time
+        other = self.checked_other()
         check_appends("rows", rows)
         check_appends("other", other)
-        check_times(operator, rows, other, self.time, other_time)
+        join = self.resolved(rows)
+        time, other_time = join.times
+        check_times(operator, rows, other, time.column, other_time.column)
         meeting = JoinInputs.of(operator, rows, other, on=self.on, suffix=self.suffix, key_only=self.how == "anti")
-        left, right = meeting.left_rows(F.col(f"`{self.time}`")), meeting.right_rows(F.col(f"`{other_time}`"))
-        make = partial(self.contract, columns=meeting.columns())
+        left = meeting.left_rows(F.col(f"`{time.column}`"))
+        right = meeting.right_rows(F.col(f"`{other_time.column}`"))
+        make = partial(join.contract, columns=meeting.columns(), output_times=meeting.times(*join.times_of_results()))
         return apply(make, left, right, partitions=self.partitions)
+
+    def resolved(self, rows: DataFrame) -> Self:
+        """With the event times of both inputs. One that is given for the rows holds for `other`, too, if it has no own."""
+        other, join = self.checked_other(), super().resolved(rows)
+        other_time = self.other_time
+        if other_time is None and self.time is not None:
+            other_time = carried_times(other.schema).get(join.event_time.column, join.event_time)
+        return replace(join, other_time=event_time_of(other, other_time, operator="IntervalJoin"))
+
+    def times_of_results(self) -> tuple[EventTime, EventTime]:
+        """The event times of results: a row may wait for its partner, so that they come later than the rows did."""
+        waits = sum(self.bounds_us()) / 1e6
+        time, other = self.times
+        return time.later(waits), other.later(waits)
+
+    @property
+    def times(self) -> tuple[EventTime, EventTime]:
+        """The event times of both inputs."""
+        other = self.event_time.column if self.other_time is None else self.other_time
+        return self.event_time, other if isinstance(other, EventTime) else EventTime(other)
+
+    def strategy(self) -> WatermarkStrategy:
+        time, other = (WatermarkStrategy.of(time, column=AT, inputs=2) for time in self.times)
+        return replace(time, other=other)
 
     def checked_other(self) -> DataFrame:
         if self.other is None:
@@ -128,10 +152,10 @@ class IntervalJoin:
         before, after, allowed_lateness = found
         return before, after, allowed_lateness
 
-    def contract(self, rows: pa.Schema, columns: Columns) -> Contract:
+    def contract(self, rows: pa.Schema, columns: Columns, output_times: tuple[EventTime, ...] = ()) -> Contract:
         before, after, allowed_lateness = self.bounds_us()
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=IntervalJoinStep(
                 columns=columns, before_us=before, after_us=after, allowed_lateness_us=allowed_lateness, how=self.how
             ),
@@ -140,7 +164,8 @@ class IntervalJoin:
             state=state_schema(rows, columns),
             output=pa.schema([rows.field(name) for name in columns.shown]),
             side_outputs={"late": late_schema(rows)},
-            event_time=watermark_strategy(time=AT, late_by=self.late_by, idle=self.idle, ahead=self.ahead, inputs=2),
+            event_time=self.strategy(),
+            output_times=output_times,
             late="step",
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )

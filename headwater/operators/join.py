@@ -22,7 +22,7 @@ from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.time_index import Line, Pairs
 from headwater.errors import ArgumentInvalid
 from headwater.operators.errors import unbounded
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ class Join:
     other: DataFrame | None = field(kw_only=False, repr=False)
     on: On
     rows_max_per_key: int | None = None
-    expire: str | float | None = None
+    expire: Duration | None = None
     suffix: str | None = None
     partitions: int | None = None
     name: str | None = None

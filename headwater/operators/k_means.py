@@ -18,18 +18,18 @@ from headwater.engine.event_time import (
     LATE_SAMPLE_ROWS,
     BatchTime,
     Late,
-    WatermarkStrategy,
     check_late,
-    watermark_strategy,
 )
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.window_operator import check_columns, check_time, keys_of
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.approximate import at_least_one
 from headwater.operators.aggregates.numbers import half_life_us
 from headwater.operators.sketches.clusters import Centres, Floats, begin
 from headwater.operators.sketches.format import Int64s, places
+from headwater.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ STATE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMeans:
+class KMeans(EventTimeOperator):
     """Put each row into the nearest of `k` clusters, for each key by itself or for all rows together.
 
     Rows come out as they came in, with three more columns: `cluster` (0 to k-1), `cluster_distance`, and
@@ -56,24 +56,18 @@ class KMeans:
     weighs half as much, so the centres follow a stream that changes; without, they converge. A row with a coordinate that
     is null, NaN or infinite has no cluster. State: k centres per key, which are never forgotten.
 
-    >>> KMeans(columns=("amount", "hour"), k=3, on="at", by="card", half_life="7 days").k
+    >>> KMeans(columns=("amount", "hour"), k=3, by="card", half_life="7 days").k
     3
     """
 
     columns: str | tuple[str, ...]
     k: int
-    on: str
     by: str | tuple[str, ...] = ()
-    half_life: str | float | None = None
+    half_life: Duration | None = None
     warm_up: int | None = None
     block: int = 256
     into: str = "cluster"
-    late_by: str | float = 0.0
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     late: Late = "drop"
-    partitions: int | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         check_late(self.late)
@@ -84,7 +78,6 @@ class KMeans:
             raise ArgumentInvalid(name="columns", value=self.columns, expected="the columns that are the coordinates")
         if self.warm_up is not None and at_least_one("warm_up", self.warm_up) < self.k:
             raise ArgumentInvalid(name="warm_up", value=self.warm_up, expected=f"at least k rows, which is {self.k}")
-        self.strategy()
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -94,21 +87,19 @@ class KMeans:
     def added(self) -> tuple[str, ...]:
         return (self.into, f"{self.into}_distance", f"{self.into}_centre")
 
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
-
     def __call__(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         called = self.name or type(self).__name__
         keys = keys_of(self.by)
         check_columns(called, rows, *keys, *self.coordinates)
-        check_time(called, rows, self.on)
+        operator = self.resolved(rows)
+        check_time(called, rows, operator.event_time.column)
         for name in self.added:
             if name in rows.columns:
                 raise ArgumentInvalid(name="into", value=self.into, expected=f"a name that is free: there is {name!r}")
         made = rows.withColumn(ALL, F.lit(0)) if ALL in keys else rows
-        return apply(self.contract, made, partitions=self.partitions if self.by else 1)
+        return apply(operator.contract, made, partitions=self.partitions if self.by else 1)
 
     def contract(self, rows: pa.Schema) -> Contract:
         for name in self.coordinates:
@@ -118,11 +109,11 @@ class KMeans:
         kinds = (pa.int32(), pa.float64(), pa.list_(pa.float64()))
         added = [pa.field(name, kind) for name, kind in zip(self.added, kinds, strict=True)]
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=_Step(
                 self.coordinates,
                 self.k,
-                self.on,
+                self.event_time.column,
                 half_life_us(self.half_life),
                 self.warm_up or max(10 * self.k, 50),
                 self.block,
@@ -133,6 +124,7 @@ class KMeans:
             state=pa.schema([pa.field(name, kind) for name, kind in STATE.items()]),
             output=pa.schema([*(one for one in rows if one.name != ALL), *added]),
             event_time=self.strategy(),
+            output_times=(self.event_time,),
             hidden=(ALL,),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
@@ -142,7 +134,7 @@ class KMeans:
 class _Step:
     columns: tuple[str, ...]
     k: int
-    on: str
+    time_column: str
     half_life_us: float | None
     warm_up: int
     block: int
@@ -153,7 +145,7 @@ class _Step:
         count = int(max(keys.max(initial=-1), np.asarray(state.column(KEY)).max(initial=-1))) + 1
         known = _Known.of(state, count, self.k, len(self.columns))
         points = self._points(rows)
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         clusters, away = np.full(len(keys), -1), np.zeros(len(keys))
         centre = np.zeros((len(keys), len(self.columns)))
         left = self._warmed_up(known, keys, points, times, np.flatnonzero(np.isfinite(points).all(axis=1)))

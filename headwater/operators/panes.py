@@ -36,9 +36,7 @@ from headwater.engine.event_time import (
     LATE_SAMPLE_ROWS,
     NEVER,
     BatchTime,
-    WatermarkStrategy,
     late_schema,
-    watermark_strategy,
     with_late_by,
 )
 from headwater.engine.key_watermark import per_key
@@ -59,7 +57,7 @@ from headwater.operators.trigger import (
     machine_of,
     rows,
 )
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +75,7 @@ WINDOWS_OWN = {
     "allowed_lateness": (0.0, "none: `allowed_lateness` of Panes"),
     "emit": ("final", "none: `emit` of Panes"),
     "name": (None, "none: `name` of Panes"),
-    "time": ("event", '"event": panes are of event time'),
+    "clock": ("event", '"event": panes are of event time'),
     "completeness": (False, "none: panes have none"),
 }
 PANE_INDEX = "pane_index"
@@ -108,7 +106,7 @@ class Panes:
     >>> from headwater.operators import Panes, Tumbling, agg
     >>> from headwater.operators.trigger import every
     >>> Panes(
-    ...     window=Tumbling(size="1 hour", on="at", late_by="1 minute"), by="url", compute={"views": agg.count()},
+    ...     window=Tumbling(size="1 hour"), by="url", compute={"views": agg.count()},
     ...     early=every("5 seconds"), allowed_lateness="1 day", mode="retracting",
     ... ).mode
     'retracting'
@@ -121,7 +119,7 @@ class Panes:
     late: Trigger | None = None
     trigger: Trigger | None = None
     mode: Mode = "accumulating"
-    allowed_lateness: str | float = 0.0
+    allowed_lateness: Duration = 0
     emit: Literal["changes", "every_change"] = "changes"
     on_time: When = "always"
     closing: When = "non_empty"
@@ -164,23 +162,25 @@ class Panes:
         return round(parse_seconds(self.allowed_lateness, name="allowed_lateness") * 1e6)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
+        window = self.window.resolved(rows)
+        panes = replace(self, window=replace(window, name=None), name=self.name or default_name(self))
         made = prepared(
             self.name or type(self).__name__,
             rows,
-            on=self.window.on,
+            time=window.event_time.column,
             by=self.by,
             compute=self.compute,
             taken=(START, END, PANE_INDEX, PANE_TIMING, IS_LAST),
-            whole=self.window.late == "side_output",
+            whole=window.late == "side_output",
         )
         partitions = self.partitions or self.window.partitions
-        return apply(self.contract, made, partitions=partitions if self.by else 1)
+        return apply(panes.contract, made, partitions=partitions if self.by else 1)
 
     def contract(self, rows: pa.Schema) -> Contract:
         keys = keys_of(self.by)
         computation = Computation.over(self.compute, rows)
         step = PaneStep(
-            on=self.window.on,
+            time_column=self.window.event_time.column,
             spans=self.window.spans(),
             computation=computation,
             trigger=self.triggers,
@@ -199,23 +199,12 @@ class Panes:
             state=step.layout.schema,
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*shown, *output_fields(computation, self.mode)]),
-            event_time=self._strategy(),
+            event_time=self.window.strategy(),
             late="step",
             hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.window.late == "drop" else None,
         )
         return per_key(contract)
-
-    def _strategy(self) -> WatermarkStrategy:
-        window = self.window
-        return watermark_strategy(
-            time=window.on,
-            late_by=window.late_by,
-            idle=window.idle,
-            ahead=window.ahead,
-            watermark=window.watermark,
-            quiet=window.quiet,
-        )
 
 
 def output_fields(computation: Computation, mode: Mode) -> list[pa.Field]:
@@ -254,7 +243,7 @@ class Pane(NamedTuple):
 class PaneStep:
     """One batch of panes over all keys of a partition."""
 
-    on: str
+    time_column: str
     spans: Spans
     computation: Computation
     trigger: Trigger
@@ -331,7 +320,7 @@ class PaneStep:
         """The rows that come together: all of a batch, or one of each key after the other."""
         if not rows.num_rows:
             return
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         slices = self.spans.slices(times)
         rows = rows.append_column(SLICE, pa.array(slices, pa.int64()))
         inside = self.spans.inside(slices)
@@ -344,7 +333,7 @@ class PaneStep:
 
     def _arrived(self, windows: Windows, rows: pa.Table, time: BatchTime) -> Arrived:
         keys, slices = (np.asarray(rows.column(name).combine_chunks()) for name in (KEY, SLICE))
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
         # Rows are in the order of key and time, and slices are in the order of time: groups stand together.
         groups = Groups.of(keys, slices)
         held = self.spans.windows(slices[groups.starts])

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import pyarrow as pa
 
 from headwater.engine.contract import Broadcast, Contract, Step
-from headwater.engine.event_time import (
-    LATE_SAMPLE_ROWS,
-    Follow,
-    Scope,
-    WatermarkStrategy,
-    check_late,
-    watermark_strategy,
-)
+from headwater.engine.event_time import LATE_SAMPLE_ROWS, Follow, WatermarkStrategy, check_late
 from headwater.engine.key_watermark import per_key
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.operator import EventTimeOperator
+from headwater.engine.spark_plan import apply
+from headwater.engine.time_metadata import carried_times
+from headwater.errors import ArgumentInvalid
 from headwater.schema import parse_schema
 
 if TYPE_CHECKING:
@@ -26,12 +22,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
+class Process(EventTimeOperator):
     """Run a function over the rows of each key, with state that survives and timers that fire.
 
     The function is called once per partition and batch with all its keys at once: `step(state, rows, time)` gets two
     Arrow tables sorted by `_key` and returns the new state and the output, both with `_key`. Compute on whole columns
     and it is as fast as anything in Spark; loop over rows and it is as slow as Python.
+
+    The event time is the one that all inputs carry under the same name; with none there is no watermark, unless `time`
+    names a column. The output has the columns that `output` says, and carries no event time.
 
     >>> import pyarrow.compute as pc
     >>> def count(state, rows, time):
@@ -48,43 +47,41 @@ class Process:
     state: Any
     output: Any
     side_outputs: Mapping[str, Any] = field(default_factory=dict)
-    on: str | None = None
-    late_by: str | float = 0.0
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     late: Literal["drop", "side_output", "step"] = "drop"
-    watermark: Scope = "partition"
-    quiet: str | float | None = None
     follow: Follow = "slowest"
     tables: Mapping[str, Broadcast] = field(default_factory=dict)
-    partitions: int | None = None
-    name: str | None = None
+
+    per_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_late(self.late, "drop", "side_output", "step")
-        self.strategy()
+        if self.follow not in get_args(Follow):
+            raise ArgumentInvalid(name="follow", value=self.follow, expected='"slowest" or "fastest"')
 
     def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(
-            time=self.on,
-            late_by=self.late_by,
-            idle=self.idle,
-            ahead=self.ahead,
-            watermark=self.watermark,
-            follow=self.follow,
-            quiet=self.quiet,
-        )
+        return WatermarkStrategy.of(None if self.time is None else self.event_time, follow=self.follow)
 
     def __call__(self, *inputs: DataFrame) -> DataFrame:
-        return apply(self.contract, *inputs, partitions=self.partitions)
+        return apply(self._of(inputs).contract, *inputs, partitions=self.partitions)
+
+    def _of(self, inputs: Sequence[DataFrame]) -> Self:
+        """With the event time of its inputs, if they have one under the same name; a step may do without."""
+        if self.time is not None:
+            return self.resolved(inputs[0])
+        carried = [carried_times(rows.schema) for rows in inputs]
+        shared = [name for name in carried[0] if all(name in times for times in carried)]
+        if len(shared) != 1:
+            return self
+        latest = max((times[shared[0]] for times in carried), key=lambda time: time.seconds("delay") or 0.0)
+        return replace(self, time=latest, name=self.called).resolved(inputs[0])
 
     def side_output(self, name: str, *inputs: DataFrame) -> DataFrame:
         """The rows of a side output of bounded input. In a stream they lie in the state folder, computed once."""
-        return apply(self.contract, *inputs, partitions=self.partitions, side=name)
+        return apply(self._of(inputs).contract, *inputs, partitions=self.partitions, side=name)
 
     def contract(self, rows: pa.Schema) -> Contract:
         contract = Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=self.step,
             key=(self.by,) if isinstance(self.by, str) else tuple(self.by),
             rows=rows,

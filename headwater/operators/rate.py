@@ -14,6 +14,7 @@ from headwater.engine.ordered_rows import AT, Measure, Measured, OrderedOperator
 from headwater.engine.window_spans import duration_us
 from headwater.operators.aggregates.numbers import Floats, Sum, summed
 from headwater.operators.aggregates.trailing_period import VALUE, Trailing, check_number, number, trailing, values_of
+from headwater.units import Duration
 
 #: After so many half-lives nothing is left of what was: beside one new row it is less than a float can tell.
 HALF_LIVES_MAX = 64
@@ -30,14 +31,14 @@ class Rate(OrderedOperator):
     counts nothing. State: one row for each row of the last `period`; with `half_life` one row per key.
 
     >>> from headwater.operators import Rate
-    >>> Rate(on="at", by="host", of="bytes", per="1 second", period="1 minute").per
+    >>> Rate(by="host", of="bytes", per="1 second", period="1 minute").per
     '1 second'
     """
 
     of: Argument = None
-    per: str | float = "1 second"
-    period: str | float = "1 minute"
-    half_life: str | float | None = None
+    per: Duration = "1 second"
+    period: Duration = "1 minute"
+    half_life: Duration | None = None
     prefix: str = ""
 
     def check(self) -> None:

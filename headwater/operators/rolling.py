@@ -13,6 +13,7 @@ from headwater.engine.ordered_rows import Measure, OrderedOperator
 from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.trailing_period import Closed, Trailing
+from headwater.units import Duration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +27,11 @@ class Rolling(OrderedOperator):
     that wait.
 
     >>> from headwater.operators import Rolling, agg
-    >>> Rolling(period="1 hour", on="at", by="card", compute={"usual": agg.mean("amount")}, closed="left").closed
+    >>> Rolling(period="1 hour", by="card", compute={"usual": agg.mean("amount")}, closed="left").closed
     'left'
     """
 
-    period: str | float
+    period: Duration
     compute: Mapping[str, Aggregate]
     closed: Closed = "both"
 

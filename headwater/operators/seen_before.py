@@ -17,16 +17,16 @@ from headwater.engine.event_time import (
     Late,
     WatermarkStrategy,
     check_late,
-    watermark_strategy,
 )
+from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.window_operator import check_columns, check_time
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.approximate import at_least_one, share
 from headwater.operators.sketches.bloom import VALUES_PER_SHARD, Bloom
 from headwater.operators.sketches.format import Bytes, Int64s
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenBefore:
+class SeenBefore(EventTimeOperator):
     """Say of each row whether its value came before, with the same `by`, less than `period` earlier.
 
     Rows come out as they came in, with two more columns: `seen`, and `seen_error`, how likely a `true` is to be wrong.
@@ -51,38 +51,30 @@ class SeenBefore:
     Rows come out at once, so of two rows that arrive in the wrong order the later one may be the one that is new. A row
     whose value is null has `seen` null.
 
-    >>> SeenBefore(by="account", of="device", on="at", period="30 days").into
+    >>> SeenBefore(by="account", of="device", period="30 days").into
     'seen'
     """
 
     of: str | tuple[str, ...]
     by: str | tuple[str, ...] = ()
-    on: str | None = None
-    period: str | float | None = None
+    period: Duration | None = None
     false_positives: float = 0.01
     capacity: int = 1_000_000
     into: str = "seen"
-    late_by: str | float = 0.0
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     late: Late = "drop"
-    partitions: int | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         check_late(self.late)
         share("false_positives", self.false_positives)
         at_least_one("capacity", self.capacity)
-        if (self.on is None) != (self.period is None):
-            missing, given = ("on", "period") if self.on is None else ("period", "on")
-            raise ArgumentInvalid(name=missing, value=None, expected=f"both `on` and `period`, or no `{given}`")
+        if self.time is not None and self.period is None:
+            raise ArgumentInvalid(name="period", value=None, expected="a period beside `time`, or no `time`")
         if self.period is not None and parse_seconds(self.period, name="period") <= 0:
             raise ArgumentInvalid(name="period", value=self.period, expected='a time longer than none: "1 day"')
         if not self.values:
             raise ArgumentInvalid(
                 name="of", value=self.of, expected="the column or columns whose values are told apart"
             )
-        self.strategy()
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -97,15 +89,17 @@ class SeenBefore:
         return max(1, self.capacity // VALUES_PER_SHARD)
 
     def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
+        return WatermarkStrategy() if self.period is None else super().strategy()
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         called = self.name or type(self).__name__
         check_columns(called, rows, *self.keys, *self.values)
-        if self.on is not None:
-            check_time(called, rows, self.on)
+        operator = self
+        if self.period is not None:
+            operator = self.resolved(rows)
+            check_time(called, rows, operator.event_time.column)
         for name in (self.into, f"{self.into}_error"):
             if name in rows.columns:
                 raise ArgumentInvalid(name="into", value=self.into, expected=f"a name that is free: there is {name!r}")
@@ -115,22 +109,23 @@ class SeenBefore:
             for names in (self.values, self.keys)
         )
         made = rows.withColumn(VALUE, F.when(~without_value, value))
-        # A row without a key has no shard either, and the engine puts it aside; one without a value goes anywhere.
+        # A row without a key has no shard either, and the engine sends it to `rejected`; one without a value goes anywhere.
         shard = F.coalesce(F.pmod(F.col(VALUE), F.lit(self.shards)), F.lit(0))
-        return apply(self.contract, made.withColumn(SHARD, F.when(~without_key, shard)), partitions=self.partitions)
+        return apply(operator.contract, made.withColumn(SHARD, F.when(~without_key, shard)), partitions=self.partitions)
 
     def contract(self, rows: pa.Schema) -> Contract:
         shown = [one for one in rows if one.name not in (SHARD, VALUE)]
         added = [pa.field(self.into, pa.bool_()), pa.field(f"{self.into}_error", pa.float64())]
         fields = {SLICE: pa.int64(), BITS: pa.binary(), WAKE: pa.int64()}
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=self._step(),
             key=(SHARD,),
             rows=rows,
             state=pa.schema([pa.field(name, kind) for name, kind in fields.items()]),
             output=pa.schema([*shown, *added]),
             event_time=self.strategy(),
+            output_times=() if self.period is None else (self.event_time,),
             hidden=(SHARD, VALUE),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
         )
@@ -143,13 +138,15 @@ class SeenBefore:
         period_us = round(parse_seconds(self.period) * 1e6)
         slice_us = max(1, period_us // SLICES)
         # So many filters may be asked for one row: each may be mistaken.
-        asked = SLICES + 1 + -(-self.strategy().late_by_us // slice_us)
-        return _Step(self.on, self.into, Bloom.sized(values, self.false_positives / asked), period_us, slice_us)
+        asked = SLICES + 1 + -(-self.strategy().delay_us // slice_us)
+        return _Step(
+            self.event_time.column, self.into, Bloom.sized(values, self.false_positives / asked), period_us, slice_us
+        )
 
 
 @dataclass(frozen=True)
 class _Step:
-    on: str | None
+    time_column: str | None
     into: str
     bloom: Bloom
     period_us: int
@@ -175,9 +172,9 @@ class _Step:
         return StepResult(self._kept(after, time), self._output(rows, there, seen, mistaken))
 
     def _times(self, rows: pa.Table) -> Int64s:
-        if self.on is None:
+        if self.time_column is None:
             return np.zeros(rows.num_rows, np.int64)
-        return np.asarray(micros(rows.column(self.on)).combine_chunks())
+        return np.asarray(micros(rows.column(self.time_column)).combine_chunks())
 
     def _seen_in_batch(self, hashes: npt.NDArray[np.uint64], times: Int64s, slices: Int64s) -> Mask:
         """Whether the row before it with the same value is near enough; rows are in the order of time."""

@@ -19,13 +19,13 @@ from headwater.engine.aggregation import Computation, Groups, Int64s, order_of
 from headwater.engine.changelog import DELETE, OP, paired, rounds
 from headwater.engine.columns import KEY
 from headwater.engine.contract import Step, StepResult
-from headwater.engine.event_time import BatchTime, put_aside
+from headwater.engine.event_time import BatchTime, split_late_rows
 from headwater.engine.rows import micros
 from headwater.engine.window_operator import RowWindowOperator, check_time
 from headwater.engine.window_spans import duration_us
 from headwater.engine.window_step import END, START, WAKE, Emit, earliest, in_rounds, narrowed
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
+from headwater.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,11 +47,11 @@ class Session(RowWindowOperator):
     in Beam. Without `compute`, rows get the column `window`, for Spark's own `groupBy`.
 
     >>> from headwater.operators import Session, agg
-    >>> Session(gap="30 minutes", on="at", by="user", compute={"pages": agg.count()}, emit="changes").gap
+    >>> Session(gap="30 minutes", by="user", compute={"pages": agg.count()}, emit="changes").gap
     '30 minutes'
     """
 
-    gap: str | float
+    gap: Duration
     inclusive: bool = True
 
     def __post_init__(self) -> None:
@@ -64,11 +64,12 @@ class Session(RowWindowOperator):
             return super().__call__(rows)
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
-        check_time(self.name or "Session", rows, self.on)
-        late_by = f"{round(parse_seconds(self.late_by) * 1e6)} microseconds"
+        operator = self.resolved(rows)
+        time = operator.event_time.column
+        check_time(self.name or "Session", rows, time)
         # Spark makes one session of rows exactly its gap apart.
-        window = F.session_window(self.on, f"{self._reach_us - 1} microseconds")
-        return rows.withWatermark(self.on, late_by).withColumn("window", window)
+        window = F.session_window(time, f"{self._reach_us - 1} microseconds")
+        return rows.withWatermark(time, f"{operator.strategy().delay_us} microseconds").withColumn("window", window)
 
     @property
     def _reach_us(self) -> int:
@@ -77,7 +78,7 @@ class Session(RowWindowOperator):
 
     def step(self, computation: Computation) -> Step:
         return SessionStep(
-            on=self.on,
+            time_column=self.event_time.column,
             computation=computation,
             gap_us=duration_us("gap", self.gap),
             reach_us=self._reach_us,
@@ -109,7 +110,7 @@ class SessionStep:
     Rows less than `reach_us` apart belong to one session; `gap_us` is what is added to the last for the session's end.
     """
 
-    on: str
+    time_column: str
     computation: Computation
     gap_us: int
     reach_us: int
@@ -149,7 +150,7 @@ class SessionStep:
         alone = np.empty(both.num_rows, bool)
         alone[order] = np.repeat(~np.logical_or.reduceat(taken, groups.starts), groups.sizes())
         behind = time.watermark_of(_numbers(rows, KEY)) - self._times(rows)
-        return put_aside(rows, alone[sessions.num_rows :][run_of_row], behind)
+        return split_late_rows(rows, alone[sessions.num_rows :][run_of_row], behind)
 
     def _runs(self, rows: pa.Table) -> tuple[pa.Table, Int64s]:
         """Sessions as the rows alone would make them, and for each row the number of its own."""
@@ -162,7 +163,7 @@ class SessionStep:
         return self._table(keys[groups.starts], times[groups.starts], times[ends], partials), groups.numbers()
 
     def _times(self, rows: pa.Table) -> Int64s:
-        return np.asarray(micros(rows.column(self.on)).combine_chunks())
+        return np.asarray(micros(rows.column(self.time_column)).combine_chunks())
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from headwater.engine.aggregation import Computation, Groups, Int64s, order_of
 from headwater.engine.changelog import paired, rounds
 from headwater.engine.columns import KEY
 from headwater.engine.contract import Step, StepResult
-from headwater.engine.event_time import BatchTime, put_aside
+from headwater.engine.event_time import BatchTime, split_late_rows
 from headwater.engine.rows import micros
 from headwater.engine.time_index import interleaved, rows_before
 from headwater.engine.window_operator import RowWindowOperator
@@ -25,6 +25,7 @@ from headwater.engine.window_spans import duration_us
 from headwater.engine.window_step import END, START, WAKE, Emit, earliest, in_rounds, narrowed
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.ranges import merged_ranges
+from headwater.units import Duration
 
 AT = "at_us"
 Which = Literal["all", "trailing"]
@@ -45,13 +46,13 @@ class Sliding(RowWindowOperator):
     window begin before 1970, as there.
 
     >>> from headwater.operators import Sliding, agg
-    >>> Sliding(size="5 minutes", on="at", by="card", compute={"spent": agg.sum("amount")}, windows="trailing").size
+    >>> Sliding(size="5 minutes", by="card", compute={"spent": agg.sum("amount")}, windows="trailing").size
     '5 minutes'
     """
 
-    size: str | float
+    size: Duration
     windows: Which = "all"
-    tick: str | float = 1e-6
+    tick: Duration = 1e-6
     floor: bool = False
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class Sliding(RowWindowOperator):
 
     def step(self, computation: Computation) -> Step:
         return SlideStep(
-            on=self.on,
+            time_column=self.event_time.column,
             computation=computation,
             size_us=duration_us("size", self.size),
             tick_us=duration_us("tick", self.tick),
@@ -101,7 +102,7 @@ def slide_state(computation: Computation) -> pa.Schema:
 class SlideStep:
     """One batch of sliding windows over all keys of a partition."""
 
-    on: str
+    time_column: str
     computation: Computation
     size_us: int
     tick_us: int = 1
@@ -131,7 +132,7 @@ class SlideStep:
         return found
 
     def _times(self, rows: pa.Table) -> Int64s:
-        return np.asarray(micros(rows.column(self.on)).combine_chunks())
+        return np.asarray(micros(rows.column(self.time_column)).combine_chunks())
 
     def _in_time(self, rows: pa.Table, time: BatchTime) -> tuple[pa.Table, dict[str, pa.Table]]:
         """Rows that some window may still take, and those that none will."""
@@ -140,7 +141,7 @@ class SlideStep:
         late = self._closes(at) <= watermark
         if self.floor:
             late |= at < 0
-        return put_aside(rows, late, watermark - self._times(rows))
+        return split_late_rows(rows, late, watermark - self._times(rows))
 
     def _lifted(self, rows: pa.Table) -> pa.Table:
         """Partial results of rows, per key and instant."""

@@ -239,7 +239,7 @@ class JoinPlan:
         return [*mine, *theirs]
 
     def check(self) -> None:
-        """Refuse names that two columns of the result would have."""
+        """Raise on a name that two columns of the result would have."""
         names = [name for name, _ in self.output()]
         for name in names:
             if names.count(name) > 1:

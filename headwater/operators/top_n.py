@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DIRECTIONS = {"asc": "ascending", "desc": "descending"}
-#: Null where a row has no key: the engine puts such rows aside.
+#: Null where a row has no key: the engine sends such rows to the side output `rejected`.
 KNOWN = "_known"
 RANK = "rank"
 

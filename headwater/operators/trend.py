@@ -21,6 +21,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.numbers import Floats, summed
 from headwater.operators.aggregates.ranges import from_blocks
 from headwater.operators.aggregates.trailing_period import check_number, number, trailing, values_of
+from headwater.units import Duration
 
 VALUE = "value"
 DIRECTION = "direction"
@@ -44,14 +45,14 @@ class Trend(OrderedOperator):
     that began. A value that is null, NaN or infinite is left out. State: one row for each row of the last `period`.
 
     >>> from headwater.operators import Trend
-    >>> Trend(of="celsius", on="at", by="machine", period="10 minutes", per="1 minute", horizon="1 hour").horizon
+    >>> Trend(of="celsius", by="machine", period="10 minutes", per="1 minute", horizon="1 hour").horizon
     '1 hour'
     """
 
     of: Argument
-    period: str | float
-    per: str | float = "1 second"
-    horizon: str | float | None = None
+    period: Duration
+    per: Duration = "1 second"
+    horizon: Duration | None = None
     sure: float = 2.0
     prefix: str = ""
 

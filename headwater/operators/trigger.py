@@ -22,6 +22,7 @@ from headwater.engine.aggregation import Int64s
 from headwater.engine.event_time import EVER
 from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
+from headwater.units import Duration
 
 # ruff: noqa: ARG002 - all machines are asked the same questions, and not all need every part of them
 
@@ -66,7 +67,7 @@ class AfterProcessingTime(Trigger):
     AfterProcessingTime(delay='5 seconds')
     """
 
-    delay: str | float
+    delay: Duration
 
     def __post_init__(self) -> None:
         duration_us("delay", self.delay)
@@ -186,7 +187,7 @@ class OrFinally(Trigger):
         return (self.trigger, self.until)
 
 
-def every(delay: str | float) -> AfterProcessingTime:
+def every(delay: Duration) -> AfterProcessingTime:
     """So much processing time after the first row that was not yet told of: `early=every("5 seconds")`.
 
     >>> every("5 seconds")
@@ -205,7 +206,7 @@ def rows(count: int) -> AfterCount:
 
 
 def check_trigger(name: str, value: object) -> None:
-    """Refuse what is no trigger."""
+    """Raise unless the value is a trigger."""
     if not isinstance(value, Trigger):
         raise ArgumentInvalid(name=name, value=value, expected='a trigger, such as rows(100) or every("5 seconds")')
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.engine.window_operator import WindowOperator
 from headwater.engine.window_spans import Spans, calendar, fixed, is_calendar
 from headwater.errors import ArgumentInvalid
+from headwater.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -18,22 +19,23 @@ class Tumbling(WindowOperator):
     """Aggregate the rows of each key per window of fixed length, or per day, month or year of a time zone.
 
     A window holds its start and not its end. With `emit="final"` its result comes once, when the watermark (the latest
-    event time less `late_by`) has passed its end by `allowed_lateness`; with `"changes"` each batch says what it changes, as a
-    changelog with `_op`, and with `"every_change"` every row does. A row whose window is closed is late: counted, and a sample
-    kept (`late="drop"`), or kept whole (`late="side_output"`). State: one row per key and open window.
+    event time less its delay) has passed its end by `allowed_lateness`; with `"changes"` each batch says what it changes,
+    as a changelog with `_op`, and with `"every_change"` every row does. A row whose window is closed is late: counted, and
+    a sample kept (`late="drop"`), or kept whole (`late="side_output"`). State: one row per key and open window. The event
+    time is that of the rows, as their topic declares it, unless `time` says otherwise.
 
     Without `compute`, rows get a column `window` for Spark's own `groupBy`.
 
     >>> from headwater.operators import Tumbling, agg
-    >>> Tumbling(size="1 minute", on="at", by="card", compute={"total": agg.sum("amount")}).size
+    >>> Tumbling(size="1 minute", by="card", compute={"total": agg.sum("amount")}).size
     '1 minute'
-    >>> Tumbling(size="1 month", zone="Europe/Berlin", on="at", compute={"sales": agg.count()}).zone
+    >>> Tumbling(size="1 month", zone="Europe/Berlin", compute={"sales": agg.count()}).zone
     'Europe/Berlin'
     """
 
-    size: str | float
+    size: Duration
     zone: str | None = None
-    offset: str | float = 0.0
+    offset: Duration = 0
 
     def spans(self) -> Spans:
         if self.zone is not None or is_calendar(self.size):
@@ -49,4 +51,4 @@ class Tumbling(WindowOperator):
             raise ArgumentInvalid(name="compute", value=None, expected="aggregates: Spark has no windows of a calendar")
         spans = fixed(size=self.size, offset=self.offset)
         size, start = (f"{value} microseconds" for value in (spans.size_us, spans.offset_us))
-        return F.window(self.on, size, startTime=start)
+        return F.window(self.event_time.column, size, startTime=start)

@@ -1,8 +1,9 @@
-"""What a row is: topic schemas, how they evolve, and rows in and out of every shape and encoding."""
+"""Rows: topic schemas and their evolution, and conversion from and to every form and encoding."""
 
 from headwater.schema import cloudevents, encodings
 from headwater.schema.cast import misfit
 from headwater.schema.cloudevents import CLOUDEVENT_SCHEMA
+from headwater.schema.event_time import EventTime
 from headwater.schema.evolution import Change, conform, diff, evolve
 from headwater.schema.partitioner import key_hash, partition_of
 from headwater.schema.rows import ASSIGNED_COLUMNS, HEADERS_TYPE, RowBatch, stored_schema, to_batches, to_rows
@@ -14,6 +15,7 @@ __all__ = [
     "HEADERS_TYPE",
     "SCHEMALESS",
     "Change",
+    "EventTime",
     "RowBatch",
     "cloudevents",
     "conform",

@@ -1,7 +1,7 @@
-"""Arrow arrays under another type, without loss: cast what fits, and raise on what would not come back.
+"""Lossless casts of Arrow arrays to another type; raise for values that would change.
 
-Arrow's own cast is both too generous (it reads numbers from text, and prints numbers as text) and too strict (it cannot
-add a field to a struct), so this module decides which pairs of types may meet, and walks nested types itself.
+Arrow's own cast is both too generous (it parses numbers in text, and formats numbers as text) and too strict (it cannot
+add a field to a struct), so this module decides which types can be cast, and handles nested types itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Misfit(ValueError):
 
 
 def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.Array:
-    """The same values as `kind`, or `Misfit` if one of them cannot be.
+    """The same values as `kind`; raise `Misfit` if one of them does not fit.
 
-    With `drop`, fields of structs that `kind` does not have are left out; otherwise they do not fit.
+    With `drop`, fields of structs that `kind` does not have are dropped; otherwise they do not fit.
 
     >>> cast_array(pa.array([1, 2], pa.int32()), pa.int64()).type
     DataType(int64)
@@ -48,7 +48,7 @@ def cast_array(array: pa.Array, kind: pa.DataType, *, drop: bool = False) -> pa.
 
 
 def misfit(old: pa.DataType, new: pa.DataType) -> str | None:
-    """Why a column of one type can never be stored as another; None where that depends on its values, or always works.
+    """Why a column of one type can never be stored as another; None if it can, at least for some values.
 
     >>> misfit(pa.string(), pa.int64())
     'is string, and the schema says int64'
@@ -63,13 +63,13 @@ def misfit(old: pa.DataType, new: pa.DataType) -> str | None:
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
     words = array.dictionary
     if pa.types.is_string_view(words.type) or pa.types.is_binary_view(words.type):
-        # Polars' categories come as views, for which Arrow cannot look up indices yet.
+        # Polars' categories are views, which Arrow's `take` does not support yet.
         words = words.cast(pa.large_string() if pa.types.is_string_view(words.type) else pa.large_binary())
     return words.take(array.indices)
 
 
 def first_line(error: BaseException) -> str:
-    """The part of Arrow's message that a person needs."""
+    """The first line of Arrow's message."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -101,7 +101,7 @@ def is_sequence(kind: pa.DataType) -> bool:
 
 
 def castable(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether values of one type may stand in a column of another, value by value.
+    """Whether values of one type may be stored in a column of another, if each of them fits.
 
     >>> castable(pa.int64(), pa.int32()), castable(pa.string(), pa.int64())
     (True, False)
@@ -131,7 +131,7 @@ def _cast_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return _cast_timestamp(array, kind)
     if pa.types.is_decimal(kind) and pa.types.is_integer(old):
-        # Arrow wants room for every value of the integer's type; only the values that are there need fit.
+        # Arrow requires that every value of the integer type fits; here only the given ones must.
         return array.cast(pa.decimal256(40, 0)).cast(pa.decimal256(76, kind.scale)).cast(kind)
     if pa.types.is_fixed_size_binary(kind) and not is_bytes(old):
         return array.cast(pa.binary()).cast(kind)
@@ -145,7 +145,7 @@ def _cast_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _narrow_floats(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Rounding is what 32 bits mean, but a large number must not become infinite."""
+    """Rounding to 32 bits is allowed, but a large number must not become infinite."""
     narrow = array.cast(kind)
     lost = pc.and_not(pc.is_inf(narrow), pc.is_inf(array))
     if pc.any(lost).as_py():
@@ -162,7 +162,7 @@ def _cast_to_date(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times without a zone are UTC, and whole numbers are microseconds, as in rows given as Python values."""
+    """Times without a zone are UTC, and integers are microseconds, as in rows of Python values."""
     old = array.type
     if pa.types.is_int64(old):
         array = array.cast(pa.timestamp("us"))
@@ -170,13 +170,13 @@ def _cast_timestamp(array: pa.Array, kind: pa.DataType) -> pa.Array:
         array = _read_times(array, kind.unit)
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         array = array.cast(pa.timestamp(array.type.unit, tz="UTC")).cast(pa.timestamp(array.type.unit))
-    # Between a zone and none Arrow shifts the clock; by way of UTC the moment stays.
+    # Arrow shifts the clock between a zone and none; by way of UTC the time stays the same.
     array = array.cast(pa.timestamp(kind.unit))
     return array.cast(pa.timestamp(kind.unit, tz="UTC")).cast(kind) if kind.tz else array
 
 
 def _read_times(array: pa.Array, unit: str) -> pa.Array:
-    """ISO 8601 text, each with or without a zone, as moments in UTC."""
+    """Parse ISO 8601 text with or without a zone as times in UTC."""
     text = array.cast(pa.string())
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d|T.*[+-]\d\d)$")
     plain = pc.if_else(zoned, None, text).cast(pa.timestamp(unit))
@@ -200,7 +200,7 @@ def _cast_struct(array: pa.Array, kind: pa.DataType, *, drop: bool) -> pa.Array:
     for part in array.type:
         if part.name not in names and not drop:
             raise Misfit(f"has a field {part.name!r} that is not in the schema{nearest(part.name, names)}")
-    # `flatten` gives null for the fields of a null struct, whatever lies there.
+    # `flatten` returns null for the fields of a null struct.
     parts = dict(zip([part.name for part in array.type], array.flatten(), strict=True))
     children = [
         cast_array(parts[part.name], part.type, drop=drop) if part.name in parts else pa.nulls(len(array), part.type)

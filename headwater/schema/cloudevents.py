@@ -1,9 +1,9 @@
-"""CloudEvents 1.0 in and out: whole events as JSON, or their attributes as headers beside a body.
+"""CloudEvents 1.0: whole events as JSON (structured mode), or attributes as headers beside a body (binary mode).
 
-An event is a plain mapping: its attributes by name, and `data` (any JSON value, a text, or bytes) if it has any. Attributes
-that the specification does not name are extensions; `partitionkey` is the one that says where an event belongs.
-Structured mode puts all in one JSON document; binary mode puts `data` in the body and attributes in headers, with the
-prefix `ce_` in Kafka and `ce-` in HTTP, and `datacontenttype` as `content-type`.
+An event is a mapping: its attributes by name, and `data` (any JSON value, a text, or bytes) if it has any. Attributes
+that the specification does not name are extensions; `partitionkey` decides the partition of an event.
+Structured mode is one JSON document; binary mode has `data` in the body and attributes in headers, with the prefix `ce_`
+in Kafka and `ce-` in HTTP, and `datacontenttype` as `content-type`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,12 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
+from headwater.schema.types import parse_schema
 
-#: A topic of this schema holds CloudEvents natively.
-CLOUDEVENT_SCHEMA: pa.Schema = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("specversion", pa.string(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-        pa.field("subject", pa.string()),
-        pa.field("time", pa.timestamp("us", tz="UTC")),
-        pa.field("datacontenttype", pa.string()),
-        pa.field("dataschema", pa.string()),
-        pa.field("data", pa.binary()),
-        pa.field("extensions", pa.map_(pa.string(), pa.string())),
-    ]
+#: The schema of a topic whose rows are CloudEvents.
+CLOUDEVENT_SCHEMA: pa.Schema = parse_schema(
+    "id string not null, source string not null, specversion string not null, type string not null, subject string, "
+    "time timestamp, datacontenttype string, dataschema string, data binary, extensions map<string, string>"
 )
 
 CONTENT_TYPE = "application/cloudevents+json"
@@ -65,7 +56,7 @@ def to_event(
 ) -> dict[str, Any]:
     """An event whose data is this row. Without an id it gets a random one.
 
-    The row's headers `ce_…`, `partitionkey` and `content-type` become attributes, unless an argument says otherwise;
+    The row's headers `ce_…`, `partitionkey` and `content-type` become attributes, unless an argument is given;
     its other headers are not part of the event.
 
     >>> to_event({"total": 5}, source="/shop", type="order.paid", id="1", headers={"partitionkey": "ada"})
@@ -244,7 +235,7 @@ def _headers(event: Mapping[str, Any], binding: Binding) -> dict[str, str]:
 
 
 def _attributes_of_headers(headers: Mapping[str, bytes | str]) -> dict[str, Any]:
-    """Attributes by name: those with a prefix, the content type and the partition key; other headers say nothing."""
+    """Attributes by name: headers with a prefix, the content type and the partition key; others are ignored."""
     attributes: dict[str, Any] = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -267,14 +258,14 @@ def _header_text(name: str, value: bytes | str, *, quoted: bool) -> str:
 
 
 def _percent_encoded(text: str) -> str:
-    """The HTTP binding encodes space, quotes, percent and all that is not printable ASCII."""
+    """Encode space, quotes, percent and everything that is not printable ASCII, as the HTTP binding does."""
     return "".join(
         character if "!" <= character <= "~" and character not in '"%' else urllib.parse.quote(character, safe="")
         for character in text
     )
 
 
-# -- what an event is -------------------------------------------------------------------------------------------------
+# -- validation -------------------------------------------------------------------------------------------------------
 
 
 def _is_extension(name: str) -> bool:
@@ -282,7 +273,7 @@ def _is_extension(name: str) -> bool:
 
 
 def _ordered(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The version first, the data last, as people expect to read it."""
+    """The version first, the data last."""
     first = ("specversion", "id", "source", "type", "subject", "time")
     last = ("datacontenttype", "dataschema", "data")
     middle = [name for name in event if name not in first and name not in last]
@@ -297,7 +288,7 @@ def _checked(event: dict[str, Any], position: str) -> dict[str, Any]:
 
 
 def _flaw(event: Mapping[str, Any]) -> str:
-    """What keeps this from being an event, or nothing."""
+    """Why this is not a valid event; empty if it is."""
     for name in _REQUIRED:
         if not isinstance(event.get(name), str) or not event[name]:
             return f"the required attribute {name!r} is missing or not a text"
@@ -361,7 +352,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
 
 
 def _loads(body: bytes | str, position: str) -> Any:
-    import orjson  # Only who reads or writes events pays for it.
+    import orjson  # imported on demand
 
     try:
         return orjson.loads(body)
@@ -381,7 +372,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _jsonable(value: Any) -> Any:
-    """Values of rows that JSON has no word for, as in `headwater.schema.encodings.json`."""
+    """Values of rows that JSON has no type for, as in `headwater.schema.encodings.json`."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")

@@ -1,9 +1,9 @@
-"""Whether an Avro schema may follow others: the registry's levels, decided by our own rules of evolution.
+"""Compatibility of Avro schemas: the levels of a schema registry, decided by Headwater's rules of evolution.
 
 `BACKWARD`: readers of the new schema can read what was written under the last one. `FORWARD`: readers of the last one can
 read what is written under the new one. `FULL`: both. `…_TRANSITIVE`: not only the last one, but all.
-A type may become one that holds each of its values exactly; that is stricter than Avro, which lets a long become a
-float. A field may go, and one may come if it admits null or has a default, as in Avro.
+A type may become one that holds each of its values exactly; that is stricter than Avro, which allows a long to become a
+float. A field may be removed, and one may be added if it admits null or has a default, as in Avro.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Avro = Any
 
 
 def parse_avro(text: str) -> Avro:
-    """An Avro schema; `SchemaInvalid` where it is none, or has no Arrow form."""
+    """Parse an Avro schema; raise `SchemaInvalid` if it is not valid, or has no Arrow form."""
     try:
         schema = orjson.loads(text)
     except ValueError as error:
@@ -37,7 +37,7 @@ def parse_avro(text: str) -> Avro:
 
     try:
         fastavro.parse_schema(schema)
-    # It raises these for JSON values that are no schema at all.
+    # fastavro raises these for JSON values that are not a schema.
     except (
         SchemaParseException,
         UnknownType,
@@ -47,18 +47,18 @@ def parse_avro(text: str) -> Avro:
         AttributeError,
         RecursionError,
     ) as error:
-        raise SchemaInvalid(schema=text[:200], why=f"it is no Avro schema ({error})") from error
+        raise SchemaInvalid(schema=text[:200], why=f"it is not an Avro schema ({error})") from error
     rows_of(schema)
     return schema
 
 
 def rows_of(schema: Avro) -> pa.Schema:
-    """The schema as columns; one that is no record is a single column."""
+    """The schema as columns; one that is not a record is a single column."""
     return arrow_schema(_record(schema))
 
 
 def conflicts(level: str, new: Avro, known: Sequence[Avro]) -> list[str]:
-    """Why a schema may not follow those that are there, oldest first; nothing where it may."""
+    """Why a schema may not follow the known ones, oldest first; empty if it may."""
     if level == "NONE" or not known:
         return []
     others = known if level.endswith("_TRANSITIVE") else known[-1:]
@@ -73,7 +73,7 @@ def conflicts(level: str, new: Avro, known: Sequence[Avro]) -> list[str]:
 
 
 def unreadable(*, reader: Avro, writer: Avro) -> list[str]:
-    """What of the writer's rows a reader with the reader's schema could not read.
+    """Why a reader with the reader's schema could not read rows of the writer's schema.
 
     >>> long, int = '{"type": "long"}', '{"type": "int"}'
     >>> unreadable(reader=orjson.loads(long), writer=orjson.loads(int))
@@ -101,7 +101,7 @@ def _record(schema: Avro) -> Avro:
 
 
 def _defaults(schema: Avro, path: str) -> Iterator[str]:
-    """The paths of fields that have a default, as `diff` writes paths."""
+    """The paths of fields that have a default, in the notation of `diff`."""
     if isinstance(schema, list):
         for branch in schema:
             yield from _defaults(branch, path)

@@ -1,6 +1,6 @@
-"""How a topic's schema may change while its rows stay readable, and old rows under a new schema.
+"""Schema evolution: changes that keep existing rows readable, and old rows under a new schema.
 
-Invariant: whatever `evolve` allows, `conform` can do for every row ever written.
+Invariant: for every change that `evolve` allows, `conform` can convert every row that was ever written.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from headwater.errors import SchemaConflict
 from headwater.schema.cast import cast_array, is_sequence
-from headwater.schema.notation import format_type
+from headwater.schema.notation import format_field, format_type
 
 ChangeKind = Literal["added", "widened", "made nullable", "made not null", "removed", "moved", "retyped"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One difference between two schemas, and why rows could not follow it, if they could not.
+    """One difference between two schemas, and why it is refused, if it is.
 
     >>> print(Change(kind="widened", column="id", old="int32", new="int64"))
     id: widened from int32 to int64
@@ -33,7 +33,7 @@ class Change:
 
     @property
     def description(self) -> str:
-        """The change in words."""
+        """The change as text."""
         match self.kind:
             case "added":
                 return f"{self.column}: added as {self.new}"
@@ -49,10 +49,10 @@ class Change:
 
 
 def evolve(topic: str, old: pa.Schema, new: pa.Schema, *, force: bool = False) -> list[Change]:
-    """What changes from one schema to the next, or `SchemaConflict` if rows already written could not follow.
+    """The changes from one schema to the next; raise `SchemaConflict` if existing rows could not be read any more.
 
     Columns may be added if they admit null, widened, made nullable and moved; with `force` they may also be removed,
-    and readers then no longer see what old rows hold there. Whether a key column may change is for the caller to say.
+    and readers then no longer see their values in old rows. Changes of key columns are checked by the caller.
 
     >>> old = pa.schema([("id", pa.int32())])
     >>> [str(change) for change in evolve("people", old, pa.schema([("id", pa.int64()), ("name", pa.string())]))]
@@ -75,7 +75,7 @@ def diff(old: pa.Schema, new: pa.Schema) -> list[Change]:
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of the old type is also one of the new, or becomes one by leaving removed fields out.
+    """Whether every value of the old type is also one of the new type, possibly without removed fields.
 
     >>> widens(pa.int8(), pa.int64()), widens(pa.int64(), pa.int8()), widens(pa.date32(), pa.timestamp("us", tz="UTC"))
     (True, False, True)
@@ -97,9 +97,9 @@ def _diff_fields(path: str, old: list[pa.Field], new: list[pa.Field]) -> list[Ch
     for field in removed:
         why = rename or "was removed, and rows hold values there"
         changes.append(Change(kind="removed", column=path + field.name, old=format_type(field.type), refused=why))
-    return changes + _moves(
-        path, [name for name in before if name in after], [name for name in after if name in before]
-    )
+    then, now = [name for name in before if name in after], [name for name in after if name in before]
+    moved = [after_name for before_name, after_name in zip(then, now, strict=True) if before_name != after_name]
+    return changes + [Change(kind="moved", column=path + name) for name in moved]
 
 
 def _rename(removed: list[pa.Field], added: list[pa.Field]) -> str:
@@ -109,19 +109,11 @@ def _rename(removed: list[pa.Field], added: list[pa.Field]) -> str:
 
 
 def _added(path: str, field: pa.Field, rename: str) -> Change:
-    # A rename is told at its removal, so that `force` can let it through as a removal and an addition.
+    # A rename is reported with the removal, so that `force` can allow it as a removal and an addition.
     why = "" if field.nullable or rename else "is new and not null, but rows already written have nothing there"
     if rename and not field.nullable:
         why = f"{rename}; also, it is new and not null"
-    return Change(kind="added", column=path + field.name, new=_shown(field), refused=why)
-
-
-def _shown(field: pa.Field) -> str:
-    return format_type(field.type) + ("" if field.nullable else " not null")
-
-
-def _moves(path: str, before: list[str], after: list[str]) -> list[Change]:
-    return [Change(kind="moved", column=path + now) for then, now in zip(before, after, strict=True) if then != now]
+    return Change(kind="added", column=path + field.name, new=format_field(field), refused=why)
 
 
 def _diff_field(path: str, old: pa.Field, new: pa.Field) -> list[Change]:
@@ -171,7 +163,7 @@ def _widens_flat(old: pa.DataType, new: pa.DataType) -> bool:
     if types.is_decimal(new) and types.is_decimal(old):
         return bool(new.scale == old.scale and new.precision >= old.precision and new.bit_width >= old.bit_width)
     if types.is_timestamp(new):
-        # Nanoseconds end in 2262, which a date may be beyond.
+        # Nanoseconds end in 2262, dates later.
         return bool(types.is_date32(old) and new.unit != "ns")
     return (old, new) in _LONGER
 
@@ -180,10 +172,10 @@ _LONGER = {(pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())}
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The rows of a batch under a newer schema: widened columns cast, added ones null, removed ones gone.
+    """The rows of a batch in a newer schema: widened columns are cast, added ones are null, removed ones are dropped.
 
     A column that was removed and later added again with a type that the old one does not widen to is a new column:
-    old rows have null there. A batch that has the schema already is returned as it is.
+    it is null in old rows. A batch that has the schema already is returned as it is.
 
     >>> old = pa.record_batch({"a": pa.array([1], pa.int32()), "gone": [True]})
     >>> conform(old, pa.schema([("b", pa.string()), ("a", pa.int64())])).to_pylist()

@@ -1,4 +1,4 @@
-"""Nested values: the items of lists and maps in one array, and nulls inside where the schema says there are none.
+"""Nested values: the items of lists and maps as one flat array, and nulls inside that the schema forbids.
 
 Arrow itself does not check nulls inside nested values.
 """
@@ -19,7 +19,7 @@ Leaf = Callable[[pa.Array], list[Any]]
 
 
 def taken_apart(array: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.int64]]:
-    """The items of a list array, or the keys and items of a map array, with the count of each row; 0 where null.
+    """The items of a list array, or the keys and items of a map array, and the number of items in each row.
 
     >>> [items], counts = taken_apart(pa.array([[1, 2], None, [3]]))
     >>> items.to_pylist(), counts.tolist()
@@ -28,14 +28,14 @@ def taken_apart(array: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.int64]]
     if pa.types.is_fixed_size_list(array.type):
         return [array.flatten()], np.where(np.asarray(array.is_valid()), array.type.list_size, 0)
     offsets = array.offsets.to_numpy().astype(np.int64)
-    # A slice still refers to the items of the whole, so what lies before and after it is cut off here.
+    # A slice still refers to the items of the whole array: cut those before and after it.
     whole = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     parts = [part.slice(offsets[0], offsets[-1] - offsets[0]) for part in whole]
     counts = np.diff(offsets)
     if array.null_count:
         valid = np.asarray(array.is_valid())
         if counts[~valid].any():
-            # Arrow lets a null row point at items; they mean nothing.
+            # In Arrow a null row may have items; drop them.
             shown = pa.array(np.repeat(valid, counts))
             parts = [part.filter(shown) for part in parts]
         counts = np.where(valid, counts, 0)
@@ -43,7 +43,7 @@ def taken_apart(array: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.int64]]
 
 
 def to_values(array: pa.Array, leaf: Leaf) -> list[Any]:
-    """The values of an array as Python's, where `leaf` converts each flat array within; maps become lists of pairs.
+    """The values of an array in Python, where `leaf` converts each flat array inside; maps become lists of pairs.
 
     >>> to_values(pa.array([[1], None]), lambda flat: [str(value) for value in flat.to_pylist()])
     [['1'], None]
@@ -65,10 +65,10 @@ def to_values(array: pa.Array, leaf: Leaf) -> list[Any]:
 
 
 def _of_union(array: pa.Array, leaf: Leaf) -> list[Any]:
-    """The value of each row, of whichever type it is."""
+    """The values of a union."""
     kind = array.type
     columns = {code: to_values(array.field(i), leaf) for i, code in enumerate(kind.type_codes)}
-    # From the buffers: Arrow's own accessors forget where a slice begins.
+    # From the buffers: Arrow's own accessors ignore the offset of a slice.
     here = slice(array.offset, array.offset + len(array))
     codes = np.frombuffer(array.buffers()[1], np.int8)[here].tolist()
     dense = kind.mode == "dense"
@@ -84,14 +84,14 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
 
 @dataclass(frozen=True)
 class Breach:
-    """Where a null stands that must not: the row, and the way to it within the row's value."""
+    """The place of a null that is not allowed: the row, and the path within its value."""
 
     row: int
     where: str
 
 
 def holds_not_null(kind: pa.DataType) -> bool:
-    """Whether a type says `not null` anywhere inside.
+    """Whether a type has a part that is `not null`.
 
     >>> holds_not_null(pa.list_(pa.field("item", pa.int64(), nullable=False))), holds_not_null(pa.list_(pa.int64()))
     (True, False)
@@ -109,7 +109,7 @@ def _parts(kind: pa.DataType) -> list[pa.Field]:
 
 
 def breach(array: pa.Array) -> Breach | None:
-    """A null where the array's own type says not null, or None if there is none. Costs nothing for flat types.
+    """The first null that the array's type does not admit, or None. Costs nothing for flat types.
 
     >>> breach(pa.array([[1], [None]], pa.list_(pa.field("item", pa.int64(), nullable=False))))
     Breach(row=1, where='an item')
@@ -129,7 +129,7 @@ def breach(array: pa.Array) -> Breach | None:
 def _breach_of_struct(array: pa.Array) -> Breach | None:
     rows = pa.array(range(len(array)), pa.int64())
     if array.null_count:
-        # Below an absent struct everything is absent, and that is no breach.
+        # The fields of a null struct are null, which is allowed.
         rows, array = rows.filter(array.is_valid()), array.filter(array.is_valid())
     found = [
         _within(child, part, rows, f"field {part.name!r}")

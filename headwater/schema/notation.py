@@ -1,8 +1,8 @@
-"""The text form of a type: `list<struct<a: int32 not null>>`, in words that Arrow, SQL and Python people know.
+"""The text form of a type, `list<struct<a: int32 not null>>`, with the names of Arrow, SQL and Python.
 
-Two invariants, both held by laws in the tests: every supported type has one text, and reading that text gives the type
-back. Widths are explicit; the names that Python also has (`int`, `float`) mean what they mean in Python, 64 bits, so a
-schema given as text never holds less than the same schema given as annotations.
+Two invariants, both tested as laws: every supported type has one text, and parsing that text gives the type back. Widths
+are explicit; the names that Python also has (`int`, `float`) have Python's 64 bits, so a schema given as text never holds
+less than the same schema given as annotations.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d\Z")
 
 
 def nearest(word: str, words: list[str]) -> str:
-    """A hint for a name that was probably mistyped, or nothing.
+    """A hint for a name that was probably mistyped; empty if no word is similar.
 
     >>> nearest("stirng", ["int64", "string"])
     "; did you mean 'string'?"
@@ -78,7 +78,7 @@ def nearest(word: str, words: list[str]) -> str:
 
 
 def format_type(kind: pa.DataType) -> str:
-    """The text of a type, which `parse_type` reads back.
+    """The text of a type, which `parse_type` parses.
 
     >>> format_type(pa.list_(pa.struct([pa.field("a", pa.int32(), nullable=False), ("at", pa.timestamp("us", "UTC"))])))
     'list<struct<a: int32 not null, at: timestamp>>'
@@ -90,20 +90,21 @@ def format_type(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"decimal{'256' if kind.bit_width == 256 else ''}({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{format_name(part.name)}: {_format_part(part)}' for part in kind)}>"
+        return f"struct<{', '.join(f'{format_name(part.name)}: {format_field(part)}' for part in kind)}>"
     if pa.types.is_map(kind):
-        return f"map<{format_type(kind.key_type)}, {_format_part(kind.item_field)}>"
+        return f"map<{format_type(kind.key_type)}, {format_field(kind.item_field)}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"{'large_' if pa.types.is_large_list(kind) else ''}list<{_format_part(kind.value_field)}>"
+        return f"{'large_' if pa.types.is_large_list(kind) else ''}list<{format_field(kind.value_field)}>"
     return str(kind)
 
 
-def _format_part(part: pa.Field) -> str:
-    return format_type(part.type) + ("" if part.nullable else " not null")
+def format_field(field: pa.Field) -> str:
+    """The text of a field's type, with `not null` if it does not admit null."""
+    return format_type(field.type) + ("" if field.nullable else " not null")
 
 
 def format_name(name: str) -> str:
-    """A name as it is written in a schema's text: bare where it can be, in backticks otherwise.
+    """A name in the text of a schema: bare if possible, in backticks otherwise.
 
     >>> format_name("at"), format_name("unit price"), format_name("a`b")
     ('at', '`unit price`', '`a``b`')
@@ -112,7 +113,7 @@ def format_name(name: str) -> str:
 
 
 def parse_type(text: str) -> tuple[pa.DataType, bool]:
-    """The type that a text names, and whether it admits null. Raises `ValueError` with the reason.
+    """Parse a type, and whether it admits null. Raise `ValueError` with the reason.
 
     >>> parse_type("decimal(12, 2) not null")
     (Decimal128Type(decimal128(12, 2)), False)
@@ -124,7 +125,7 @@ def parse_type(text: str) -> tuple[pa.DataType, bool]:
 
 
 def parse_columns(text: str) -> list[pa.Field]:
-    """The columns that a text such as `id int64 not null, tags list<string>` names. Raises `ValueError`.
+    """Parse columns such as `id int64 not null, tags list<string>`. Raise `ValueError` with the reason.
 
     >>> [str(column) for column in parse_columns("id int64 not null, tags list<string>")]
     ['pyarrow.Field<id: int64 not null>', 'pyarrow.Field<tags: list<item: string>>']
@@ -136,7 +137,7 @@ def parse_columns(text: str) -> list[pa.Field]:
 
 
 class _Reader:
-    """Reads one text from left to right, one token ahead."""
+    """A recursive-descent parser with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -173,7 +174,7 @@ class _Reader:
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def skip_label(self) -> None:
-        """Arrow prints the name of a list's item, as in `list<item: string>`; it says nothing."""
+        """Skip the name of a list's item, which Arrow prints, as in `list<item: string>`."""
         if self._tokens[self._position + 1 : self._position + 2] == [":"]:
             self._position += 2
 
@@ -213,14 +214,8 @@ class _Reader:
             raise ValueError(f"expected a number in {self._text!r}, found {token!r}")
         return int(token)
 
-    def unit(self, word: str, units: tuple[str, ...]) -> str:
-        unit = self.take()
-        if unit not in units:
-            raise ValueError(f"a {word} has the units {', '.join(units)}, not {unit!r}")
-        return unit
-
     def between(self, opening: str) -> str:
-        """All text up to the bracket that closes this one, as it was written."""
+        """The text up to the closing bracket."""
         self.take(opening)
         parts = []
         while self.peek() not in {"]", ""}:
@@ -316,19 +311,14 @@ def _read_fixed_size_binary(reader: _Reader) -> pa.DataType:
     return pa.binary(size)
 
 
-def _read_date32(reader: _Reader) -> pa.DataType:
-    reader.take("[")
-    reader.unit("date32", ("day",))
-    reader.take("]")
-    return pa.date32()
-
-
 def _read_unit(
     word: str, units: tuple[str, ...], build: Callable[[str], pa.DataType]
 ) -> Callable[[_Reader], pa.DataType]:
     def read(reader: _Reader) -> pa.DataType:
         reader.take("[")
-        unit = reader.unit(word, units)
+        unit = reader.take()
+        if unit not in units:
+            raise ValueError(f"a {word} has the units {', '.join(units)}, not {unit!r}")
         reader.take("]")
         return build(unit)
 
@@ -344,7 +334,7 @@ _PARAMETRIC: dict[str, Callable[[_Reader], pa.DataType]] = {
     "large_list": lambda reader: _read_list(reader, large=True),
     "struct": _read_struct,
     "map": _read_map,
-    "date32": _read_date32,
+    "date32": _read_unit("date32", ("day",), lambda _: pa.date32()),
     "fixed_size_binary": _read_fixed_size_binary,
     "time32": _read_unit("time32", ("s", "ms"), pa.time32),
     "time64": _read_unit("time64", ("us", "ns"), pa.time64),

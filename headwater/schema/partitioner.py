@@ -1,7 +1,7 @@
-"""Which partition a key belongs to: xxHash64 (seed 0) of the key's canonical bytes, modulo the number of partitions.
+"""The partition of a key: xxHash64 (seed 0) of the key's canonical bytes, modulo the number of partitions.
 
-Invariant: the answer for a key never changes, in any release, on any machine, and not when its column is widened, for
-rows of one key must stay together for ever. Tests pin golden values. The canonical bytes of a value are:
+Invariant: the partition of a key never changes, in any release, on any machine, and not when its column is widened, since
+all rows of one key must be in one partition. Tests pin golden values. The canonical bytes of a value are:
 
 - any integer, and a boolean column as one byte 0 or 1: integers as 8 bytes, little-endian, two's complement
   (a uint64 above 2**63 - 1 as its unsigned 8 bytes), so that int8 5 and int64 5 agree
@@ -42,9 +42,9 @@ _PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def partition_of(keys: Sequence[pa.Array], partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each row, from the columns that make up its key.
+    """The partition of each row, from the columns of its key.
 
-    Costs some 20 ns a row for integers; for text, one hash per distinct value.
+    Costs about 20 ns per row for integers; for text, one hash per distinct value.
 
     >>> partition_of([pa.array([1, 2, 3, 1])], 4).tolist()
     [1, 0, 1, 1]
@@ -87,7 +87,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _words(array: pa.Array) -> Hashes | None:
-    """Each value as the 8 bytes that stand for it, or None for types whose canonical form is longer or shorter."""
+    """The canonical bytes of each value as one word, or None for types whose canonical form is not 8 bytes."""
     kind = array.type
     if pa.types.is_integer(kind):
         return _integers(array)
@@ -118,7 +118,7 @@ def _microseconds(array: pa.Array) -> pa.Array:
         return pc.multiply(array.cast(pa.int64()), 1_000)
     whole = array.cast(pa.int32()).cast(pa.int64()) if pa.types.is_time32(kind) else array.cast(pa.int64())
     if kind.unit == "ns":
-        # Arrow divides towards zero; a moment before 1970 must go down, as it does in Python.
+        # Arrow divides towards zero; times before 1970 must be rounded down, as in Python.
         return pa.array(whole.fill_null(0).to_numpy(zero_copy_only=False) // 1_000, mask=np.asarray(whole.is_null()))
     return pc.multiply(whole, {"s": 1_000_000, "ms": 1_000, "us": 1}[kind.unit])
 

@@ -1,9 +1,9 @@
-"""Whatever a caller calls rows, as Arrow batches that fit the topic's schema.
+"""Rows in any form, as Arrow batches of the topic's schema.
 
-Three invariants. A batch that already fits passes untouched, in about a microsecond. A row that does not fit is named
-by its number (from 0), its column and the reason, and then nothing of the call is kept. Frames store every column as
-nullable, so that a tombstone (a row that says "this key is gone") can leave all but its key empty; what the schema
-calls `not null` is checked here instead.
+Three invariants. A batch that already fits is returned unchanged, in about a microsecond. A row that does not fit raises
+an error with its number (from 0), its column and the reason, and nothing of the call is used. Frames store every column
+as nullable, so that a tombstone (the deletion of a key) can have null in all other columns; `not null` is checked here
+instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater.schema.values import as_mapping, to_array
 
 HEADERS_TYPE: pa.DataType = pa.map_(pa.string(), pa.binary())
 
-#: Columns that the log gives to rows when they are read; on the way in they say nothing, for rows get new ones.
+#: Columns that the log adds to rows when they are read; they are ignored in rows to append.
 ASSIGNED_COLUMNS = frozenset({"_partition", "_offset", "_appended_at", "_sent_at"})
 SPECIAL_COLUMNS = frozenset({"_headers", "_tombstone"})
 
@@ -36,7 +36,7 @@ Column: TypeAlias = list[Any] | pa.Array
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows ready to be stored: their columns, and for each row its headers and whether it is a tombstone, if any are."""
+    """Rows ready to be stored: their columns, and the headers and tombstones of each row, if there are any."""
 
     data: pa.RecordBatch
     headers: pa.Array | None = None
@@ -45,7 +45,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What there is to know of a schema before any row is seen."""
+    """What is derived from a schema once, for all its rows."""
 
     schema: pa.Schema
     stored: pa.Schema
@@ -57,7 +57,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One call: its plan, and what its errors and its tombstones need to know."""
+    """One call: its plan, and the names that its errors and tombstones need."""
 
     plan: _Plan
     topic: str
@@ -68,7 +68,7 @@ class _Job:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as frames hold it: the same columns, all nullable, without metadata.
+    """The schema as it is stored in frames: the same columns, all nullable, without metadata.
 
     >>> stored_schema(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     id: int64
@@ -80,8 +80,8 @@ _PLANS: dict[int, _Plan] = {}
 
 
 def _plan(schema: pa.Schema) -> _Plan:
-    # Kept by identity, as hashing a schema costs more than passing a batch. A plan holds its schema, so that no other
-    # schema can have the same identity while the plan is here.
+    # Cached by identity, since hashing a schema costs more than checking a batch. A plan holds its schema, so that no
+    # other schema can have the same identity while the plan is cached.
     plan = _PLANS.get(id(schema))
     if plan is None or plan.schema is not schema:
         if len(_PLANS) >= 1024:
@@ -105,12 +105,12 @@ def _make_plan(schema: pa.Schema) -> _Plan:
 def to_batches(
     rows: Any, schema: pa.Schema, *, topic: str, key: tuple[str, ...] = (), rows_max: int = 65_536
 ) -> list[RowBatch]:
-    """Rows in any shape as batches of at most `rows_max` rows in the stored schema.
+    """Rows in any form as batches of at most `rows_max` rows in the stored schema.
 
     Takes one mapping or dataclass instance, an iterable of them, a pandas or polars frame, any Arrow table, batch,
     reader or list of batches; for a topic without a schema also a text or bytes, a `(key, value)` pair, and iterables
-    of them, where `(key, None)` is a tombstone. Missing columns are null, columns may come in any order, times without
-    a zone are UTC, whole numbers in a time column are microseconds, and times may be ISO 8601 text.
+    of them, where `(key, None)` is a tombstone. Missing columns are null, columns may be in any order, times without
+    a zone are UTC, integers in a time column are microseconds, and times may be ISO 8601 text.
 
     >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
     >>> [batch] = to_batches([{"id": 1, "name": "Ada"}, {"id": 2}], schema, topic="people")
@@ -169,16 +169,16 @@ def _passed_table(table: pa.Table, job: _Job, rows_max: int) -> list[RowBatch]:
 
 
 def _gathered(table: pa.Table) -> pa.Table:
-    """The table in fewer pieces if its pieces are small: each would become a frame of its own, and be read as one."""
+    """The table with fewer chunks if they are small: each chunk would become a frame of its own."""
     chunks = max((column.num_chunks for column in table.columns), default=0)
     return table.combine_chunks() if chunks > 1 and table.num_rows < chunks * 1_024 else table
 
 
-# -- any shape of rows as sets of columns -----------------------------------------------------------------------------
+# -- any form of rows as sets of columns ------------------------------------------------------------------------------
 
 
 def _column_sets(rows: Any, job: _Job, rows_max: int) -> Iterator[tuple[dict[str, Column], int]]:
-    """The rows column by column, at most `rows_max` of them at a time, whatever shape they come in."""
+    """The rows column by column, at most `rows_max` at a time."""
     if isinstance(rows, pa.RecordBatch):
         return _of_arrow([rows], job, rows_max)
     if isinstance(rows, pa.Table):
@@ -208,7 +208,7 @@ def _is_pandas(rows: Any) -> bool:
 
 
 def _is_row(value: Any, plan: _Plan) -> bool:
-    """Whether this is one row, rather than many."""
+    """Whether this is a single row."""
     if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return True
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -241,7 +241,7 @@ def _of_arrow(batches: Iterable[pa.RecordBatch], job: _Job, rows_max: int) -> It
 
 
 def _of_pandas(frame: Any, job: _Job, rows_max: int) -> Iterator[tuple[dict[str, Column], int]]:
-    """A frame's columns; its index is not a column. What pandas calls missing (None, NaN, NaT, NA) is null."""
+    """The columns of a frame without its index. pandas' missing values (None, NaN, NaT, NA) are null."""
     _check_unique([str(name) for name in frame.columns], job)
     for start in range(0, len(frame), rows_max):
         part = frame.iloc[start : start + rows_max]
@@ -250,7 +250,7 @@ def _of_pandas(frame: Any, job: _Job, rows_max: int) -> Iterator[tuple[dict[str,
 
 def _check_unique(names: list[str], job: _Job) -> None:
     if len(set(names)) < len(names):
-        raise job.invalid(0, next(name for name in names if names.count(name) > 1), "is there twice")
+        raise job.invalid(0, next(name for name in names if names.count(name) > 1), "exists twice")
 
 
 def _of_series(series: Any) -> Column:
@@ -282,7 +282,7 @@ def _columns_of(rows: Sequence[Any], job: _Job) -> dict[str, Column]:
 
 
 def _columns_of_mappings(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """The columns of rows that do not all have the same keys; what a row does not have is null."""
+    """The columns of rows that do not all have the same keys; missing values are null."""
     names = dict.fromkeys(chain.from_iterable(rows))
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -295,7 +295,7 @@ def _mapping_of(value: Any) -> Mapping[str, Any]:
 
 
 def _mapping_of_value(value: Any) -> Any:
-    """A row of a topic without a schema, from a pair or from a value alone."""
+    """A row of a topic without a schema, from a pair or from a bare value."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         return {"value": value}
     if _is_pair(value):

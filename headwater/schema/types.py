@@ -1,7 +1,7 @@
-"""What a topic's rows are: any way to say a schema, understood as one Arrow schema.
+"""Topic schemas: text, mappings, dataclasses and Arrow schemas, parsed into one canonical Arrow schema.
 
-A parsed schema is canonical: no metadata, no dictionary or view types, list items named `item`. Two schemas that mean
-the same are therefore equal, which lets the log compare them with one call on its hottest path.
+A canonical schema has no metadata, no dictionary or view types, and list items named `item`. Two schemas with the same
+meaning are therefore equal, so that the log compares them with one call on its hot path.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headwater.schema.notation import (
     ALIASES,
     PLAIN_TYPES,
     check_zone,
+    format_field,
     format_name,
     format_type,
     parse_columns,
@@ -48,10 +49,10 @@ _PLAIN = frozenset(PLAIN_TYPES.values())
 
 
 def parse_schema(schema: Any) -> pa.Schema:
-    """Understand a schema given as text, a mapping, a dataclass or an Arrow schema; nothing means keys and values.
+    """Parse a schema given as text, a mapping, a dataclass or an Arrow schema; None means keys and values as bytes.
 
-    Text and mappings admit null unless they say `not null`; a dataclass admits it where its annotation does.
-    Names that begin with `_` belong to the log (`_offset`, `_headers`), so columns cannot have them.
+    Columns of text and mappings admit null unless they are `not null`; those of a dataclass if the annotation does.
+    Names that begin with `_` are reserved for system columns (`_offset`, `_headers`).
 
     >>> parse_schema("id int64 not null, at timestamp, tags list<string>").names
     ['id', 'at', 'tags']
@@ -71,19 +72,16 @@ def parse_schema(schema: Any) -> pa.Schema:
 
 
 def format_schema(schema: pa.Schema) -> str:
-    """The text form of a schema; `parse_schema` reads it back.
+    """The text form of a schema, which `parse_schema` parses.
 
     >>> format_schema(pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", tz="UTC"))]))
     'id int64 not null, at timestamp'
     """
-    return ", ".join(
-        f"{format_name(column.name)} {format_type(column.type)}{'' if column.nullable else ' not null'}"
-        for column in schema
-    )
+    return ", ".join(f"{format_name(column.name)} {format_field(column)}" for column in schema)
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """The schema as it is kept on disk: plain values that people can read, and that never change their meaning.
+    """The schema as JSON, as it is stored on disk.
 
     >>> schema_to_json(parse_schema("id int64 not null, tags list<string>"))
     {'columns': [{'name': 'id', 'type': 'int64', 'nullable': False}, {'name': 'tags', 'type': 'list<string>', 'nullable': True}]}
@@ -96,7 +94,7 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 
 
 def schema_from_json(data: Mapping[str, Any]) -> pa.Schema:
-    """The schema that `schema_to_json` wrote.
+    """Parse what `schema_to_json` wrote.
 
     >>> schema_from_json({"columns": [{"name": "id", "type": "int64", "nullable": False}]})
     id: int64 not null
@@ -113,7 +111,7 @@ def schema_from_json(data: Mapping[str, Any]) -> pa.Schema:
 
 
 def _shown(schema: Any) -> str:
-    """The schema on one line, and not all of it if it is long, for the text of an error."""
+    """The schema on one line, shortened, for the text of an error."""
     if isinstance(schema, type):
         return schema.__qualname__
     text = repr(schema) if not isinstance(schema, pa.Schema) else schema.to_string(show_field_metadata=False)
@@ -130,7 +128,7 @@ def _columns(schema: Any) -> list[pa.Field]:
         return [_field_of_mapping(name, value) for name, value in schema.items()]
     if dataclasses.is_dataclass(schema):
         return _fields_of_dataclass(schema if isinstance(schema, type) else type(schema), within=())
-    raise ValueError(f"a {type(schema).__name__} does not say a schema")
+    raise ValueError(f"a {type(schema).__name__} is not a schema")
 
 
 def _field_of_mapping(name: Any, value: Any) -> pa.Field:
@@ -148,7 +146,7 @@ def _field_of_mapping(name: Any, value: Any) -> pa.Field:
 
 def _fields_of_dataclass(kind: type, *, within: tuple[type, ...]) -> list[pa.Field]:
     if kind in within:
-        raise ValueError(f"{kind.__name__} contains itself, and a row cannot be without end")
+        raise ValueError(f"{kind.__name__} contains itself, and a row cannot be infinite")
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
     except NameError as error:
@@ -161,7 +159,7 @@ def _fields_of_dataclass(kind: type, *, within: tuple[type, ...]) -> list[pa.Fie
 
 
 def _type_of_annotation(annotation: Any, *, within: tuple[type, ...]) -> tuple[pa.DataType, bool]:
-    """The Arrow type of a Python annotation, and whether None may stand there."""
+    """The Arrow type of a Python annotation, and whether it admits None."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         others = [argument for argument in arguments if argument is not types.NoneType]
@@ -183,7 +181,7 @@ def _type_of_annotation(annotation: Any, *, within: tuple[type, ...]) -> tuple[p
 
 
 def _type_of_annotated(arguments: tuple[Any, ...], *, within: tuple[type, ...]) -> tuple[pa.DataType, bool]:
-    """`Annotated[int, "int32"]` says the exact type where Python's own is too coarse."""
+    """The type in `Annotated[int, "int32"]`, which is more exact than Python's own."""
     nullable = _type_of_annotation(arguments[0], within=within)[1]
     for note in arguments[1:]:
         if isinstance(note, pa.DataType):
@@ -215,7 +213,7 @@ def _check_names(columns: list[pa.Field]) -> None:
     seen: set[str] = set()
     for column in columns:
         if column.name.startswith("_"):
-            raise ValueError(f"column {column.name!r} begins with '_', which is kept for the log's own columns")
+            raise ValueError(f"column {column.name!r} begins with '_', which is reserved for system columns")
         _check_name(column.name, seen)
 
 
@@ -235,7 +233,7 @@ def _canonical_field(column: pa.Field) -> pa.Field:
 
 
 def canonical_type(kind: pa.DataType) -> pa.DataType:
-    """The type that stands in a schema for all types with the same values. Raises `ValueError` for one with none.
+    """The canonical type with the same values. Raise `ValueError` for a type that is not supported.
 
     >>> canonical_type(pa.dictionary(pa.int32(), pa.string()))
     DataType(string)
@@ -278,7 +276,7 @@ def _canonical_nested(kind: pa.DataType) -> pa.DataType:
 def _canonical_decimal(kind: pa.DataType) -> pa.DataType:
     if not 0 <= kind.scale <= kind.precision:
         raise ValueError(f"a decimal({kind.precision},…) has a scale of 0 to {kind.precision}, not {kind.scale}")
-    # Arrow's 32- and 64-bit decimals hold the same values; few readers know them.
+    # Arrow's 32- and 64-bit decimals hold the same values, but few readers support them.
     return kind if kind.bit_width >= 128 else pa.decimal128(kind.precision, kind.scale)
 
 

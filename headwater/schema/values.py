@@ -1,8 +1,8 @@
-"""Python values as Arrow arrays: fast when they are what the schema says, careful when they are merely close.
+"""Python values as Arrow arrays: fast for values of the type's own Python class, lossless coercion for others.
 
 Each column is converted as a whole. If all its values have the type's own Python class, Arrow converts them in C;
 otherwise each value is coerced by rules that never lose anything: `1.0` is an integer and `1.5` is not.
-Nested types are taken apart into flat columns first, so the same two paths serve them.
+Nested types are divided into flat columns first, so that the same two paths apply.
 """
 
 from __future__ import annotations
@@ -33,19 +33,23 @@ _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError
 
 
 class Ticks(int):
-    """A time or duration as a number of its column's own units, where a plain number would mean microseconds."""
+    """A time or duration in the unit of its column; a plain number would mean microseconds."""
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an array of this type, or `Misfit` if one of them cannot be.
+    """The values as an array of this type; raise `Misfit` if one of them does not fit.
 
     >>> to_array([1, None, 2.0], pa.int64()).to_pylist()
     [1, None, 2]
     >>> to_array(["2024-01-01T12:00:00Z"], pa.timestamp("us", tz="UTC"))[0].value
     1704110400000000
     """
+    if pa.types.is_struct(kind):
+        return _to_structs(values, kind)
+    if pa.types.is_map(kind):
+        return _to_maps(values, kind)
     if pa.types.is_nested(kind):
-        return _to_nested(values, kind)
+        return _to_lists(values, kind)
     classes = set(map(type, values))
     try:
         if classes <= _own_classes(kind):
@@ -60,14 +64,14 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _own_classes(kind: pa.DataType) -> frozenset[type]:
-    """The classes whose values Arrow converts to this type exactly, all of them."""
+    """The classes whose values Arrow converts to this type exactly."""
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         return _NO_CLASSES
     return _OWN_CLASSES.get(kind.id, _NO_CLASSES)
 
 
 def _of_texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Times as text, which is how JSON has them: all at once if Arrow can read each, one by one otherwise."""
+    """Times as text, as in JSON: all at once if Arrow can parse all of them, one by one otherwise."""
     try:
         return cast_array(pa.array(values, pa.string()), kind)
     except Misfit:
@@ -94,7 +98,7 @@ _OWN_CLASSES: dict[int, frozenset[type]] = {
 
 
 def _coercion(kind: pa.DataType) -> Callable[[Any], Any]:
-    """The rule that makes one value fit this type, for values of other classes."""
+    """The function that coerces a value of another class to this type."""
     types = pa.types
     if types.is_integer(kind):
         return _to_integer
@@ -138,7 +142,7 @@ def _to_integer(value: Any) -> int | None:
 
 
 def _is_whole(number: Any) -> bool:
-    # The bound comes before `int`, which would write out every digit of Decimal("1e1000000").
+    # The bound comes before `int`, which would compute every digit of Decimal("1e1000000").
     return math.isfinite(number) and abs(number) < 2**64 and number == int(number)
 
 
@@ -262,7 +266,7 @@ def _moment_of_text(text: str) -> int:
 
 
 def _without_nanoseconds(text: str) -> tuple[str, int]:
-    """Python reads six digits of a second; the three after them are taken off here, to be added by hand."""
+    """Split off the last three of nine digits of a second, since Python parses only six."""
     long = _LONG_FRACTION.search(text)
     if long is None:
         return text, 0
@@ -311,7 +315,7 @@ def _span(value: Any, *, nanoseconds: int = 0) -> int | None:
 
 
 def _nanoseconds_of_numpy(value: np.datetime64 | np.timedelta64) -> int | None:
-    """Exact, where NumPy's own conversion between units would wrap around."""
+    """The exact nanoseconds; NumPy's own conversion between units would overflow."""
     if np.isnat(value):
         return None
     unit, count = np.datetime_data(value.dtype)
@@ -343,16 +347,8 @@ def _scaled(nanoseconds: int | None, unit: str) -> int | None:
     return count
 
 
-def _to_nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_struct(kind):
-        return _to_structs(values, kind)
-    if pa.types.is_map(kind):
-        return _to_maps(values, kind)
-    return _to_lists(values, kind)
-
-
 def _mask(values: Iterable[Any]) -> tuple[list[Any], pa.Array | None]:
-    """The values that are there, and where the others would be."""
+    """The values that are not None, and a mask of those that are."""
     absent = [value is None for value in values]
     if not any(absent):
         return list(values), None
@@ -420,7 +416,7 @@ def _entries(value: Any) -> Sequence[tuple[Any, Any]]:
 
 
 def is_pairs(value: Any) -> bool:
-    """Whether a value is a list of (key, value) pairs, which is how Arrow gives maps back."""
+    """Whether a value is a list of (key, value) pairs, as Arrow returns maps."""
     return isinstance(value, list | tuple) and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in value)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError, NotFound
 from headwater.log.embedded import local_log
 from headwater.log.port import Retention, Topic
+from headwater.schema.event_time import EventTime
 from headwater.services.callers import ANONYMOUS, Caller
 from headwater.units import GIB
 
@@ -81,7 +82,7 @@ class Audit:
                         name=AUDIT_TOPIC,
                         id="a0d17" + "0" * 27,
                         schema=AUDIT_SCHEMA,
-                        time="at",
+                        time=EventTime("at"),
                         retention=RETENTION,
                         created_us=self._log.clock.now_us(),
                     )

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.dead_letters import STATES, STATUS_TOPIC, Found, Place, Selection, Status, Statuses, found_in
+from headwater.log.dead_letters import (
+    STATES,
+    STATUS_TOPIC,
+    Place,
+    Selection,
+    Status,
+    Statuses,
+    StoredDeadLetter,
+    stored_dead_letters,
+)
 from headwater.log.errors import OffsetExpired
 from headwater.log.port import Topic
 
@@ -134,12 +143,12 @@ class DeadLetterIndex:
             places = Places(self._rows["partition"][chosen], self._rows["offset"][chosen])
         return places if selection.text is None else self._with_text(places, selection.text)
 
-    def read(self, places: Sequence[Place]) -> list[Found]:
+    def read(self, places: Sequence[Place]) -> list[StoredDeadLetter]:
         """Read the dead letters at these places; those that retention has deleted meanwhile are left out."""
         with self._lock:
             now = self._statuses.now()
             statuses = {place: now[place] for place in places if place in now}
-        found: list[Found] = []
+        found: list[StoredDeadLetter] = []
         for place in places:
             with contextlib.suppress(OffsetExpired):
                 reader = self._log.read(
@@ -149,7 +158,7 @@ class DeadLetterIndex:
                     partitions=[place.partition],
                 )
                 for batch in reader.batches():
-                    found += found_in(batch.data, batch.partition, statuses)
+                    found += stored_dead_letters(batch.data, batch.partition, statuses)
         return found
 
     # -- the index ----------------------------------------------------------------------------------------------------

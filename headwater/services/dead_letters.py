@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from headwater.errors import ArgumentInvalid, HeadwaterError, InUse, NotFound
-from headwater.log.dead_letters import SUFFIX, Found, Selection, letter_topic, letter_topics
+from headwater.log.dead_letters import SUFFIX, Selection, StoredDeadLetter, dead_letter_topics, find_dead_letter_topic
 from headwater.log.port import Topic
 from headwater.log.redrive import Outcome, park, redrive
 from headwater.services.callers import Action
@@ -26,7 +26,7 @@ class DeadLetterPage:
 
     topic: str
     total: int
-    dead_letters: list[Found] = field(default_factory=list)
+    dead_letters: list[StoredDeadLetter] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -59,7 +59,7 @@ class DeadLetters(Service):
     @route("GET", "/dead-letters")
     def topics(self) -> list[str]:
         """List the dead-letter topics that the caller may read."""
-        return [name for name in letter_topics(self.log) if self.caller.may("read", name)]
+        return [name for name in dead_letter_topics(self.log) if self.caller.may("read", name)]
 
     @route("GET", "/dead-letters/{topic}")
     def page(
@@ -152,7 +152,7 @@ class DeadLetters(Service):
         """The dead-letter topic of a name. A caller without the scope does not learn whether it exists."""
         self.caller.require(action, topic if topic.endswith(SUFFIX) else topic + SUFFIX)
         try:
-            return letter_topic(self.log, topic)
+            return find_dead_letter_topic(self.log, topic)
         except NotFound:
             self.log.topic(topic)  # raises for a topic that does not exist, rather than for its dead-letter topic
             raise
@@ -187,7 +187,7 @@ class _Job:
 
     def _run(self) -> None:
         try:
-            self.redrive.outcome = self._work(tell=self._note, pause=self._pause)
+            self.redrive.outcome = self._work(on_progress=self._note, pause=self._pause)
             self.redrive.state = "done"
         except _Stopped:
             self.redrive.state = "stopped"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headwater.errors import ArgumentInvalid, NotFound
-from headwater.log.clients import positions as log_positions
+from headwater.log.clients import groups as log_groups
 from headwater.log.clients.groups import GroupInfo, Membership, SeekStep, by_topic
 from headwater.log.errors import MemberFenced
 from headwater.log.port import Lag, Place, Start
@@ -218,11 +218,11 @@ class Members(Service):
         return NewMember(**vars(_assignment(held)), key=held.key)
 
     @route("POST", "/groups/{group}/members/{member}/refresh", scope="read", audited=False)
-    def refresh(self, group: str, member: str, key: str, *, look: bool = False) -> Assignment:
+    def refresh(self, group: str, member: str, key: str, *, check_members: bool = False) -> Assignment:
         """Send a heartbeat, and read what the member owns and what it shall release."""
         held = self._member(group, member, key)
         held.membership.beat()
-        held.membership.refresh(look=look)
+        held.membership.refresh(check_members=check_members)
         return _assignment(held)
 
     @route("POST", "/groups/{group}/members/{member}/beat", scope="read", audited=False)
@@ -286,7 +286,7 @@ class Members(Service):
         if start == "earliest":
             return
         for topic in sorted(topics):
-            offsets, committed = log_positions.resolve(self.log, topic, start), self.log.committed(group, topic)
+            offsets, committed = log_groups.resolve(self.log, topic, start), self.log.committed(group, topic)
             fresh = {number: offset for number, offset in offsets.items() if number not in committed}
             self.log.commit_offsets(group, topic, fresh)
 

@@ -66,7 +66,7 @@ def _method(route: Route) -> Callable[..., Any]:
         more: dict[str, Any] = {"json": values} if route.has_body else {"parameters": values}
         if route.answer is Table:
             more["headers"] = {"Accept": ARROW}
-        response = connection.ask(route.method, path, patience=values.get("wait_seconds", 0.0), **more)
+        response = connection.ask(route.method, path, wait_seconds=values.get("wait_seconds", 0.0), **more)
         if route.answer is type(None):
             return None
         if route.answer is Table:

@@ -62,8 +62,8 @@ def rows_of(topic: Topic, data: pa.RecordBatch, *, whole: bool = False) -> list[
     own = data.select([name for name in topic.schema.names if name in data.schema.names])
     shown = own if whole else shortened(own)
     values, keys = list(_values(topic, shown)), keys_of(topic, shown)
-    has_event_time = topic.time is not None and topic.time in data.schema.names
-    events = _micros(data.column(topic.time)) if has_event_time else [None] * data.num_rows
+    has_event_time = topic.time_column is not None and topic.time_column in data.schema.names
+    events = _micros(data.column(topic.time_column)) if has_event_time else [None] * data.num_rows
     tombstones = data.column("_tombstone").to_pylist() if "_tombstone" in data.schema.names else [False] * len(keys)
     rows = zip(
         data.column("_partition").to_pylist(),

@@ -209,7 +209,7 @@ class Schemas(Service):
             if change.refused and not (draft.force and change.kind == "removed")
         ]
         try:
-            check_columns(topic.name, new, key=topic.key, time=topic.time)
+            check_columns(topic.name, new, key=topic.key, time=topic.time_column)
             check_key_types(topic.name, topic.key, topic.schema, new)
         except HeadwaterError as error:
             refused.append(str(error))

@@ -47,7 +47,7 @@ def main(path: str, memory_max: int) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with answers
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with open_log(path, read_only=True, config=Config(upkeep="manual")) as log:
+    with open_log(path, read_only=True, config=Config(maintenance="manual")) as log:
         _warm_up(log)
         base = _data_bytes()
         if base:

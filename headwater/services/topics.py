@@ -12,7 +12,7 @@ from headwater.config import Codec, Durability
 from headwater.errors import ArgumentInvalid
 from headwater.log.port import OFFSETS_TOPIC, Description, Expiry, Retention, Topic
 from headwater.log.remote.wire import time_from_text
-from headwater.schema import diff, evolve, parse_schema
+from headwater.schema import EventTime, diff, evolve, parse_schema
 from headwater.services.route import Service, route
 
 PAGE_MAX = 1_000
@@ -23,6 +23,7 @@ class TopicChanges:
     """Settings of a topic that may change while it is in use; None leaves a setting as it is."""
 
     partitions: int | None = None
+    time: EventTime | str | None = None
     retention: Retention | str | None = None
     compact: bool | None = None
     codec: Codec | None = None
@@ -42,7 +43,6 @@ class TopicSettings(TopicChanges):
     """Settings of a new topic; None is the default of the log."""
 
     key: str | list[str] | None = None
-    time: str | None = None
     durability: Durability | None = None
 
 

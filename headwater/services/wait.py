@@ -206,7 +206,7 @@ class Watched:
         return signs
 
     def _have_rows(self) -> bool:
-        self._host.log.settle()
+        self._host.log.resolve_transactions()
         if any(handle.deleted for handle in self._handles.values()):
             return True
         for topic, offsets in self._wanted.topics.items():

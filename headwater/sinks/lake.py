@@ -37,7 +37,7 @@ from headwater.sinks.parquet import local_folder, sync
 from headwater.sinks.port import Guarantee, finish, streaming_batch
 from headwater.sinks.retry import RetryLater
 from headwater.spark.changelog import OPERATION
-from headwater.units import HOUR, parse_bytes, parse_seconds
+from headwater.units import HOUR, Duration, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -67,7 +67,7 @@ class LakeSink(DriverSink):
     maintenance_batches: int | None = 32
     small_bytes: int | str = "16 MiB"
     file_bytes: int | str = "128 MiB"
-    retention: float | str = "1 hour"
+    retention: Duration = "1 hour"
 
     guarantee: ClassVar[Guarantee] = "exactly once"
 

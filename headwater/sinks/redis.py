@@ -26,7 +26,7 @@ from headwater.sinks.errors import SinkRefused
 from headwater.sinks.pool import Pool
 from headwater.sinks.port import Guarantee
 from headwater.sinks.retry import RetryLater
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -51,7 +51,7 @@ class RedisSink(DriverSink):
     url: str
     prefix: str
     mode: Mode = "hash"
-    ttl: float | str | None = None
+    ttl: Duration | None = None
 
     guarantee: ClassVar[Guarantee] = "exactly once"
 

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from headwater.engine.micro_batch import MicroBatch, current_batch
 from headwater.errors import ArgumentInvalid
-from headwater.log.embedded.staging import Staged
+from headwater.log.embedded.stage import Staged
 from headwater.spark.batch_offsets import checkpoint_of, driver_batch, source_offsets
 from headwater.spark.source.columns import arrow_schema
 from headwater.spark.topic_target import Target

@@ -1,9 +1,8 @@
-"""Tools for tests, of users too: run a whole app under a manual clock, or kill a process at a named durable step."""
+"""Tools for tests, also for users' own: run a whole app under a manual clock, or kill a process at a crash point."""
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.faults import QUERY_CRASH_POINTS
-from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
+from headwater.faults import CRASH_POINTS, QUERY_CRASH_POINTS, SINK_CRASH_POINTS
 from headwater.testing.crash import (
     CrashAt,
     Ended,
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from headwater.testing.apps import AppTest
 
 
-# Any: what a name stands for is known to type checkers from the import above.
+# Any: type checkers know the type from the import above.
 def __getattr__(name: str) -> Any:
-    if name == "AppTest":  # loaded when asked for: crash tools are used where there is no Spark
+    if name == "AppTest":  # imported on demand: crash tools are used without Spark
         from headwater.testing.apps import AppTest
 
         return AppTest

@@ -1,4 +1,4 @@
-"""Run a whole app in a test: feed rows, advance time, look at what comes out. No sleeping, no terminal."""
+"""Run a whole app in a test: feed rows, advance time, check the results, without sleeping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.clock import ManualClock
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.port import Rows
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AppTest:
-    """An app on a log of its own, in a temporary folder, under a clock that moves only when told.
+    """An app with a log of its own in a temporary folder, under a clock that only the test advances.
 
         with AppTest(fraud.app) as test:
             test.feed("payments", [{"card": 1, "amount": 600.0, "at": test.now}])
@@ -34,8 +34,8 @@ class AppTest:
             assert test.rows("stolen") == […]
             assert test.views["spend"].get(card=1)["total"] == 600.0
 
-    Everything that was fed is processed before anything is looked at. Spark is started once per test process.
-    `app` may also be the path of the file that makes it, which is then run anew for each test.
+    All rows that were fed are processed before a result is read. Spark is started once per test process.
+    `app` may also be the path of the app's file, which is then run for each test.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AppTest:
         self._spark = spark
         self.clock = ManualClock(start_us=round(moment.timestamp() * 1e6))
         self._stack = contextlib.ExitStack()
-        self._settled = True
+        self._drained = True
 
     def __enter__(self) -> Self:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-test-")))
@@ -74,7 +74,7 @@ class AppTest:
     def _restore(self, log: str, home: str | Path | None) -> None:
         self._app.log, self._app._home = log, home
 
-    # -- what goes in -------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
@@ -84,37 +84,37 @@ class AppTest:
     def feed(self, topic: str, rows: Rows) -> None:
         """Append rows to a topic that the app reads."""
         self.log.append(topic, rows)
-        self._settled = False
+        self._drained = False
 
-    def advance(self, period: str | float) -> None:
+    def advance(self, period: Duration) -> None:
         """Let time pass. What was fed before is processed at its own time; timers that are due then fire."""
         self.drain()
         self.clock.advance(seconds=parse_seconds(period))
         self._tell_time()
-        self._settled = False
+        self._drained = False
 
     def drain(self) -> None:
-        """Process everything that was fed; called by whatever looks at a result."""
-        if not self._settled:
+        """Process all rows that were fed; reading a result calls this."""
+        if not self._drained:
             self._runner.drain()
-            self._settled = True
+            self._drained = True
 
     def _tell_time(self) -> None:
         temporary = self._clock_file.with_suffix(".new")
         temporary.write_text(str(self.clock.now_us()))
         temporary.replace(self._clock_file)
 
-    # -- what comes out -----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     # Any: values of rows.
     def rows(self, topic: str, *, system: bool = False) -> list[dict[str, Any]]:
-        """The rows of a topic, without the system's columns unless asked for."""
+        """The rows of a topic, with the system columns if `system`."""
         self.drain()
         found = self.log.read(topic).rows()
         return [row if system else {name: value for name, value in row.items() if name[0] != "_"} for row in found]
 
     @property
     def views(self) -> Mapping[str, View]:
-        """The views of the app, with everything that was fed in them."""
+        """The views of the app, after all rows that were fed."""
         self.drain()
         return self._runner.keeper.views

@@ -1,9 +1,8 @@
-"""Kill a process at a named durable step, and learn how far it came.
+"""Kill a process at a named crash point, and count the points that it reached.
 
-Every durable step passes a named point: `CRASH_POINTS` are the log's, `SINK_CRASH_POINTS` those of a sink's batch,
-`QUERY_CRASH_POINTS` those of a streaming query's, `LETTER_CRASH_POINTS` those of dead letters put back. A child process
-is told at which one to die, and at which visit; it dies by `SIGKILL`, so that nothing is flushed, closed or unlocked.
-What it said before is kept.
+Every durable step passes a crash point: `CRASH_POINTS` are those of the log, `SINK_CRASH_POINTS` those of a batch of the
+topic sink, `QUERY_CRASH_POINTS` those of a batch of a streaming query, `LETTER_CRASH_POINTS` those of a redrive. A child
+process dies at a given point and visit by `SIGKILL`, so that nothing is flushed, closed or unlocked.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from typing import Self
 
 from headwater.faults import (
     ALERT_CRASH_POINTS,
+    CRASH_POINTS,
     DELIVERY_CRASH_POINTS,
     LETTER_CRASH_POINTS,
     QUERY_CRASH_POINTS,
+    SINK_CRASH_POINTS,
     VIEW_CRASH_POINTS,
     install,
 )
-from headwater.log.embedded.faults import CRASH_POINTS, SINK_CRASH_POINTS
 
 ENVIRONMENT_NAME = "HEADWATER_TEST_CRASH_AT"
 ALL_POINTS: tuple[str, ...] = (
@@ -45,7 +45,7 @@ _COUNTER = struct.Struct("<Q")
 
 @dataclass(frozen=True, kw_only=True)
 class CrashAt:
-    """Where to die: at the `visit`-th time that `point` is reached, counted from 1."""
+    """The place to die: the `visit`-th time that `point` is reached, counted from 1."""
 
     point: str
     visit: int = 1
@@ -53,12 +53,12 @@ class CrashAt:
     def __post_init__(self) -> None:
         if self.point not in ALL_POINTS or self.visit < 1:
             raise ValueError(
-                f"{self} is no place to crash: the points are {', '.join(ALL_POINTS)}, visits count from 1"
+                f"{self} is not a crash point: the points are {', '.join(ALL_POINTS)}, visits count from 1"
             )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What people write.
+        """Parse `point` or `point:visit`.
 
         >>> CrashAt.parse("append.half:3")
         CrashAt(point='append.half', visit=3)
@@ -68,7 +68,7 @@ class CrashAt:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self | None:
-        """What `HEADWATER_TEST_CRASH_AT` says, for a child that cannot be told by an argument.
+        """The value of `HEADWATER_TEST_CRASH_AT`, for a child that takes no argument.
 
         >>> CrashAt.from_env({"HEADWATER_TEST_CRASH_AT": "roll.created"})
         CrashAt(point='roll.created', visit=1)
@@ -78,7 +78,7 @@ class CrashAt:
 
 
 class PointCounts:
-    """How often each point was reached, in memory that parent and children share and that outlives `SIGKILL`."""
+    """How often each point was reached, in memory that parent and children share and that survives `SIGKILL`."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _COUNTER.size * len(ALL_POINTS))
@@ -96,9 +96,9 @@ class PointCounts:
 
 
 def watch_points(at: CrashAt | None = None, *, counts: PointCounts | None = None) -> PointCounts:
-    """From now on, count the points that this process reaches, and die at the chosen one.
+    """Count the points that this process reaches from now on, and die at the chosen one.
 
-    Costs a lock per point, and makes the log write each frame in two halves so that one can be torn; for tests only.
+    Costs a lock per point, and makes the log write each frame in two halves, so that it can be torn; for tests only.
     """
     counted = counts or PointCounts()
     lock = threading.Lock()
@@ -114,13 +114,13 @@ def watch_points(at: CrashAt | None = None, *, counts: PointCounts | None = None
 
 
 def ignore_points() -> None:
-    """Take the hook away: the process runs as in production again."""
+    """Remove the hook: the process runs as in production again."""
     install(None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a child came to its end."""
+    """How a child ended."""
 
     signal: int
     code: int
@@ -132,10 +132,10 @@ class Ended:
 
 
 def run_until_killed(work: Callable[[], None], *, at: CrashAt | None = None, errors: Path | None = None) -> Ended:
-    """Run `work` in a forked child that dies where `at` says, and wait for it.
+    """Run `work` in a forked child that dies at `at`, and wait for it.
 
-    A fork costs milliseconds where a fresh interpreter costs half a second. Whatever the child is to tell must go to a
-    file as it happens: after `SIGKILL` it can say nothing. An exception goes to the file `errors`, or to stderr.
+    A fork takes milliseconds, a new interpreter half a second. The child must write its results to a file as they
+    happen: after `SIGKILL` it cannot return any. An exception is written to the file `errors`, or to stderr.
 
     >>> run_until_killed(lambda: None).code
     0
@@ -160,12 +160,12 @@ def start_child(
     """Like `run_until_killed`, but does not wait; returns the child's process id for `os.waitpid`."""
     child = os.fork()
     if child == 0:
-        _be_the_child(work, at, counts or PointCounts(), errors)
+        _run_child(work, at, counts or PointCounts(), errors)
     return child
 
 
-def _be_the_child(work: Callable[[], None], at: CrashAt | None, counts: PointCounts, errors: Path | None) -> None:
-    # The child must never return into its parent's stack, whatever happens.
+def _run_child(work: Callable[[], None], at: CrashAt | None, counts: PointCounts, errors: Path | None) -> None:
+    # The child must never return into its parent's stack.
     code = 1
     try:
         watch_points(at, counts=counts)

@@ -1,11 +1,11 @@
-"""Simulated power loss: rebuild a folder with only those bytes and names that a disk had promised to keep.
+"""Simulated power loss: rebuild a folder with only those bytes and names that were durable.
 
-A `Disk` watches the calls that make things durable. Bytes are safe once `fsync` or `fdatasync` of their file has
-returned, names once `fsync` of their folder has. Everything else may be there after a power cut, or not, or in part:
-`Disk.cut` decides that by a seed and builds the folder that the machine would find when it comes up again.
+A `Disk` records the calls that make things durable. Bytes are durable once `fsync` or `fdatasync` of their file has
+returned, names once `fsync` of their folder has. Everything else may survive a power cut, or not, or in part: `Disk.cut`
+decides that by a seed, and builds the folder that the machine would find after the reboot.
 
 The model is harsher than any one file system: names of one folder survive independently of each other, and a page may
-come back while the page before it does not. What stands this stands ext4, XFS and Btrfs.
+survive while the page before it does not. Software that survives this survives ext4, XFS and Btrfs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import orjson
 
 from headwater.log.embedded import state
 
-#: What becomes of bytes that were written but never synced.
+#: The fates of bytes that were written but never synced.
 LOSSES = ("lost", "cut", "zeroed", "garbage", "flipped", "pages", "kept")
-#: What becomes of names that were made, moved or removed but whose folder was never synced.
+#: The fates of names that were created, moved or removed, but whose folder was never synced.
 NAME_LOSSES = ("lost", "some", "kept")
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
@@ -36,9 +36,9 @@ Names = dict[str, int]
 
 
 class Disk:
-    """What a power cut could not take away from a folder.
+    """The durable bytes and names of a folder.
 
-    The record lies in a second folder on the same file system, so that it outlives the process: watch in a child, kill
+    The record is in a second folder on the same file system, so that it survives the process: watch in a child, kill
     it, and let the parent `cut`.
     """
 
@@ -54,9 +54,9 @@ class Disk:
 
     @contextlib.contextmanager
     def watching(self, *, seed: int = 0) -> Iterator[None]:
-        """Record what becomes durable. Whatever the folder held when its record was begun counts as safe already.
+        """Record what becomes durable. Everything that the folder held before the record counts as durable.
 
-        Syncs are noted, not done: the machine stays up, and the simulated one is built from the notes.
+        Syncs are recorded, not done: the real machine keeps running.
         """
         self._random = random.Random(seed)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class Disk:
             self._real["unlink"](path, dir_fd=dir_fd)
 
     def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
-        # Moved away instead of removed: its number must not be given to another folder while a cut may bring it back.
+        # Moved instead of removed: its inode must not be reused by another folder while a cut may restore it.
         with self._alone():
             if dir_fd is None and not self._is_ours(path):
                 self._real["rmdir"](path)
@@ -142,7 +142,7 @@ class Disk:
 
     def _pwrite(self, descriptor: int, data: Any, position: int) -> int:
         written: int = self._real["pwrite"](descriptor, data, position)
-        # A file that is written in place may reach the disk at any moment in between: keep some of those moments.
+        # A file that is written in place may reach the disk at any moment: keep some of its versions.
         if descriptor in self._in_place and self._random.random() < 0.2:
             with self._alone():
                 found = os.fstat(descriptor)
@@ -151,7 +151,7 @@ class Disk:
         return written
 
     def _pin(self, path: Any, dir_fd: int | None) -> None:
-        """Keep a file's bytes and its number for the case that its removal never reaches the disk."""
+        """Keep a file's bytes and inode for the case that its removal never reaches the disk."""
         with contextlib.suppress(OSError):
             found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
             if stat.S_ISREG(found.st_mode):
@@ -161,7 +161,7 @@ class Disk:
         return Path(os.path.abspath(os.fsdecode(path))).is_relative_to(self.folder.absolute())
 
     def _keep(self, kind: str, number: int, data: bytes) -> None:
-        # In one step, for the process may be killed by another thread while this one is writing.
+        # Atomically, since another thread may kill the process while this one is writing.
         temporary = self.record / kind / f".{number}.{threading.get_ident()}"
         temporary.write_bytes(data)
         self._real.get("replace", os.replace)(temporary, self.record / kind / str(number))
@@ -175,7 +175,7 @@ class Disk:
     # -- cutting ------------------------------------------------------------------------------------------------------
 
     def cut(self, into: Path, *, loss: str, names: str, seed: int) -> None:
-        """Build the folder as it may be found after the power went: one of many, chosen by the seed."""
+        """Build one of the folders that may be found after a power cut, chosen by the seed."""
         randomness = random.Random(seed)
         now = {path.stat().st_ino: path for path in self.folder.rglob("*")}
         now |= {int(pin.name): pin for pin in (self.record / "pins").iterdir()}
@@ -225,14 +225,14 @@ class Disk:
         safe = kept.read_bytes() if kept.exists() else b""
         current = path.read_bytes()
         between = self.record / "between" / str(inode)
-        if between.exists():  # written in place: any moment since the last sync
+        if between.exists():  # written in place: any version since the last sync
             moments = [safe, current, between.read_bytes()] if _is_newer(between, kept) else [safe, current]
             return _mixed(chance.choice(moments), chance.choice(moments), SECTOR_BYTES, chance)
         return damaged(safe, current, loss=loss, chance=chance)
 
 
 def damaged(safe: bytes, current: bytes, *, loss: str, chance: random.Random) -> bytes:
-    """What may be left of a file whose synced bytes are `safe` and whose newest are `current`.
+    """The possible content of a file after a power cut, whose synced bytes are `safe` and whose newest are `current`.
 
     >>> damaged(b"synced", b"synced, not synced", loss="lost", chance=random.Random(1))
     b'synced'
@@ -245,7 +245,7 @@ def damaged(safe: bytes, current: bytes, *, loss: str, chance: random.Random) ->
         return safe
     start = _common(safe, current)
     if start < min(len(safe), len(current)) or len(current) < len(safe):
-        return _mixed(safe, current, SECTOR_BYTES, chance)  # written over or cut: old and new sectors, side by side
+        return _mixed(safe, current, SECTOR_BYTES, chance)  # overwritten or cut: a mix of old and new sectors
     size = len(current) - start
     if loss == "cut":
         return current[: start + chance.randrange(size)]
@@ -257,13 +257,13 @@ def damaged(safe: bytes, current: bytes, *, loss: str, chance: random.Random) ->
         place = start + chance.randrange(size)
         return current[:place] + bytes([current[place] ^ (1 << chance.randrange(8))]) + current[place + 1 :]
     if loss == "pages":
-        # Small files would be all or nothing with whole pages: let the size vary.
+        # With whole pages, small files would survive completely or not at all: vary the size.
         return _mixed(safe + bytes(size), current, chance.choice((64, SECTOR_BYTES, PAGE_BYTES)), chance)
     raise ValueError(f"loss is {loss!r}, which is none of {', '.join(LOSSES)}")
 
 
 def reboot(identity: str) -> None:
-    """Let this process, and those it forks, believe that the machine has been started anew."""
+    """Simulate a reboot of the machine for this process and its forks."""
     state.boot_identity = identity.encode
     state.boot_mark.cache_clear()
 
@@ -278,7 +278,7 @@ def _is_newer(path: Path, other: Path) -> bool:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many bytes at the beginning are the same."""
+    """The length of the common prefix."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -179,7 +179,7 @@ class RemoteView:
             parameters={"app": self._app},
             json=body,
             headers={"Accept": ARROW},
-            patience=_STATEMENT_SECONDS_MAX + body.get("timeout", 0.0),
+            wait_seconds=_STATEMENT_SECONDS_MAX + body.get("timeout", 0.0),
         )
         return arrow_table(response.content)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, EncodingInvalid, NotFound, RowInvalid
 from headwater.log import Log, Offsets
-from headwater.log.clients.positions import lag_of
+from headwater.log.clients.groups import lag_of
 from headwater.schema import format_schema, to_batches
 from headwater.schema.notation import nearest
 from headwater.views.duckdb_store import DuckStore

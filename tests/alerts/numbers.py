@@ -72,7 +72,7 @@ class Heard:
 
 
 def opened(folder: Path) -> Log:
-    return open_log(folder / "log", config=Config(upkeep="manual"))
+    return open_log(folder / "log", config=Config(maintenance="manual"))
 
 
 def watcher_of(log: Log, numbers: Numbers, heard: Heard | None = None) -> Watcher:

@@ -9,8 +9,7 @@ import pytest
 
 from headwater.alerts import Delivery, Watcher
 from headwater.clock import ManualClock
-from headwater.faults import ALERT_CRASH_POINTS
-from headwater.log.embedded.faults import CRASH_POINTS
+from headwater.faults import ALERT_CRASH_POINTS, CRASH_POINTS
 from headwater.testing.crash import CrashAt, run_until_killed
 from tests.alerts.numbers import Numbers, opened, slow
 

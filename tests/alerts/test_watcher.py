@@ -23,7 +23,7 @@ from headwater.log import Lag, Log
 from headwater.log.errors import NameInvalid
 from headwater.views.errors import StatementInvalid
 from tests.alerts.numbers import Heard, Numbers, opened, slow, watcher_of
-from tests.console.elsewhere import running_elsewhere
+from tests.console.other_app import running_elsewhere
 from tests.http.test_views import keep
 
 
@@ -188,7 +188,7 @@ def test_a_rule_that_fails_shows_its_error_and_disturbs_no_other(log: Log) -> No
     assert [one.error for one in watcher.states()] == [None, None]
 
 
-def test_a_paused_rule_is_over_and_nobody_hears_of_it(log: Log) -> None:
+def test_a_paused_rule_ends_without_a_notification(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard()
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow())
@@ -236,7 +236,7 @@ def test_a_snoozed_rule_tells_when_the_snooze_is_over_and_only_if_it_still_fires
     assert [state for _, _, state in heard.told] == ["reminder", "resolved"]
 
 
-def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log: Log) -> None:
+def test_an_unreachable_receiver_gets_notifications_later_in_order_and_delays_no_other(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard(away={"http://away"}, wrong={"http://wrong"})
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow(webhooks=["http://away", "http://wrong"], emails=["ada@example.org"]))
@@ -267,7 +267,7 @@ def test_a_receiver_that_is_away_is_told_later_in_order_and_holds_up_nobody(log:
     assert again.deliver() == 0
 
 
-def test_pauses_between_attempts_grow_and_after_a_day_nobody_wants_to_know(log: Log) -> None:
+def test_retries_back_off_and_end_after_a_day(log: Log) -> None:
     numbers, heard = Numbers(lags={"spend": 100}), Heard(away={"http://hook"})
     watcher = watcher_of(log, numbers, heard)
     watcher.put(slow())
@@ -426,10 +426,10 @@ def test_work_that_was_overdue_is_begun_again_after_a_pause() -> None:
         assert ended.wait(60)
         raise RuntimeError("it was interrupted")
 
-    patience = TimeLimit[int](now=lambda: now[0])
+    limit = TimeLimit[int](now=lambda: now[0])
 
     def asked(work: Callable[[Stoppable], int] = work, *, seconds: float = 0.0) -> int:
-        return patience.run("a", work, seconds=seconds, pause_seconds=60.0)
+        return limit.run("a", work, seconds=seconds, pause_seconds=60.0)
 
     with pytest.raises(TimeoutError):
         asked()
@@ -451,7 +451,7 @@ def until(holds: Callable[[], bool]) -> None:
                 return
 
 
-def test_somebody_who_writes_on_stops_what_they_asked_before(log: Log) -> None:
+def test_a_new_preview_stops_the_earlier_one_of_the_same_user(log: Log) -> None:
     begun, ended = list[str](), threading.Event()
 
     class Endless(Numbers):

@@ -23,7 +23,7 @@ from headwater.services import app_services
 from headwater.sinks import LakeSink
 from headwater.testing import AppTest
 from tests.apps.fixtures import running
-from tests.waiting import until
+from tests.conditions import until
 
 SCHEMA = {"id": "int64", "card": "int64", "amount": "int64", "at": "timestamp"}
 

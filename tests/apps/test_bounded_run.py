@@ -28,12 +28,14 @@ def clicks(rows: list[tuple[str, int]]) -> list[dict[str, Any]]:
 
 def visits(rows: DataFrame) -> DataFrame:
     compute = {"first": agg.min("at"), "last": agg.max("at"), "pages": agg.count()}
-    return rows.transform(Session(gap=GAP_SECONDS, on="at", by="user", compute=compute, late_by=120, emit="changes"))
+    return rows.transform(
+        Session(gap=GAP_SECONDS, time=hw.EventTime("at", delay=120), by="user", compute=compute, emit="changes")
+    )
 
 
 def busy(rows: DataFrame) -> DataFrame:
     return rows.transform(
-        Hopping(size=60, every=30, on="at", compute={"pages": agg.count()}, late_by=120, emit="changes")
+        Hopping(size=60, every=30, time=hw.EventTime("at", delay=120), compute={"pages": agg.count()}, emit="changes")
     )
 
 

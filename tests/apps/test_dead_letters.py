@@ -41,7 +41,7 @@ def test_rejected_rows_are_dead_letters_of_their_topic(
     def totals(orders: DataFrame) -> DataFrame:
         compute = {"total": agg.sum("amount")}
         return orders.transform(
-            Tumbling(size=10, on="at", by="user", compute=compute, emit="changes", combine=combine, name="totals")
+            Tumbling(size=10, time="at", by="user", compute=compute, emit="changes", combine=combine, name="totals")
         )
 
     with AppTest(app, spark=spark) as test:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 import headwater as hw
+from headwater import EventTime
 from headwater.apps.home import Home
 from headwater.cli.app import build
 from headwater.engine.questions import ANSWERS, Question, merged_parts, unpacked
@@ -48,14 +49,17 @@ SCHEMA = {"card": "int64", "amount": "int64", "at": "timestamp"}
 # -- the operator's side, without Spark -------------------------------------------------------------------------------
 
 
-COMMON: dict[str, Any] = {"on": "at", "by": "user", "ahead": None, "name": "totals"}
+COMMON: dict[str, Any] = {"time": EventTime("at", future_max=None), "by": "user", "name": "totals"}
+KEYED = EventTime("at", delay=500, future_max=None, scope="key")
 
 
 def asked(
     folder: Path, rows: list[Row], questions: list[Question], partitions: int, *, by: Any = "user", operator: Any = None
 ) -> list[dict[str, Any]]:
     """What an operator answers after these rows, put together from all partitions."""
-    operator = operator or Tumbling(size=20, on="at", by=by, compute=COMPUTE, ahead=None, name="totals")
+    operator = operator or Tumbling(
+        size=20, time=hw.EventTime("at", future_max=None), by=by, compute=COMPUTE, name="totals"
+    )
     found = table(rows, by=by)
     contract = replace(operator.contract(found.schema), partitions=partitions)
     for slot, part in enumerate(_placed(found, contract)):
@@ -143,7 +147,7 @@ WAITING = [("a", 1), ("a", 3), ("b", 3), ("b", 4)]
 @pytest.mark.parametrize(
     ("operator", "wanted"),
     [
-        (Tumbling(size=20, watermark="key", late_by=500, compute=COMPUTE, **COMMON), [("a", 3), ("b", 3), ("b", 4)]),
+        (Tumbling(size=20, compute=COMPUTE, **{**COMMON, "time": KEYED}), [("a", 3), ("b", 3), ("b", 4)]),
         (
             Tumbling(size=20, emit="changes", completeness=True, compute=COMPUTE, **COMMON),
             [("a", 3), ("b", 3), ("b", 4)],
@@ -152,7 +156,7 @@ WAITING = [("a", 1), ("a", 3), ("b", 3), ("b", 4)]
         (Sliding(size=20, windows="trailing", compute=COMPUTE, **COMMON), WAITING),
         (Session(gap=10, compute=COMPUTE, **COMMON), [("a", 3), ("b", 3), ("b", 4)]),
         (Rolling(period=20, compute=COMPUTE, **COMMON), WAITING),
-        (Rolling(period=20, watermark="key", late_by=500, compute=COMPUTE, **COMMON), WAITING),
+        (Rolling(period=20, compute=COMPUTE, **{**COMMON, "time": KEYED}), WAITING),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -182,7 +186,7 @@ def shop(folder: Path) -> hw.App:
     @app.topic(key="card", ask=True)
     def minutes(payments: DataFrame) -> DataFrame:
         compute = {"total": agg.sum("amount")}
-        return payments.transform(Tumbling(size="1 minute", on="at", by="card", compute=compute, name="open"))
+        return payments.transform(Tumbling(size="1 minute", time="at", by="card", compute=compute, name="open"))
 
     @app.topic(ask=True)
     def latest(payments: DataFrame) -> DataFrame:

@@ -25,7 +25,7 @@ def test_a_guard_sends_what_spark_would_drop_to_a_topic(spark: SparkSession, tmp
 
     @app.topic(late="orders.late")
     def per_minute(orders: DataFrame) -> DataFrame:
-        guard = Guard(on="at", late="side_output", ahead="1 hour", name="guard")
+        guard = Guard(time=hw.EventTime("at", scope="input", future_max="1 hour"), late="side_output", name="guard")
         return orders.transform(guard).groupBy(F.window("at", "1 minute")).count().select("window.start", "count")
 
     with AppTest(app, spark=spark) as test:

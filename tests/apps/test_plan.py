@@ -54,7 +54,7 @@ def aside(rows: DataFrame) -> DataFrame:
 
 
 def once(rows: DataFrame) -> DataFrame:
-    return rows.transform(Dedupe(by="card", on="at", within="1 hour", name="once"))
+    return rows.transform(Dedupe(by="card", time="at", within="1 hour", name="once"))
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from headwater.faults import REPLAY_CRASH_POINTS, install
 from headwater.services import app_services
 from headwater.services.json_form import to_json
 from tests.apps.fixtures import SECONDS_MAX, PlainRunner, Row, supervised
+from tests.conditions import until
 from tests.servers import Postgres
 from tests.servers import postgres as postgres
-from tests.waiting import until
 
 PAYMENTS = {"id": "int64", "card": "int64", "amount": "int64"}
 COLUMNS = {"spend": {"card": "int64", "n": "int64", "total": "int64"}, "copied": PAYMENTS}

@@ -14,7 +14,7 @@ from headwater.apps.runner import Runner
 from headwater.engine.state_maintenance import states
 from headwater.operators import Dedupe
 from headwater.spark.session import STATE
-from tests.waiting import SECONDS_MAX, until
+from tests.conditions import SECONDS_MAX, until
 
 
 def shop(folder: Path, name: str) -> hw.App:
@@ -23,7 +23,7 @@ def shop(folder: Path, name: str) -> hw.App:
 
     @app.topic(name=f"{name}_once", key="id", inputs={"orders": f"{name}_orders"})
     def once(orders: DataFrame) -> DataFrame:
-        return orders.transform(Dedupe(by="id", on="at", within="1 hour"))
+        return orders.transform(Dedupe(by="id", time="at", within="1 hour"))
 
     return app
 

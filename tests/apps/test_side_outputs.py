@@ -13,7 +13,7 @@ from headwater.engine.contract import StepResult
 from headwater.operators import Process
 from headwater.testing import AppTest
 from tests.apps.fixtures import running
-from tests.waiting import until
+from tests.conditions import until
 
 
 def large_aside(state: pa.Table, rows: pa.Table, _time: object) -> StepResult:
@@ -27,7 +27,7 @@ def orders_app(folder: Path) -> hw.App:
     app = hw.App("sides", log=folder / "log")
     app.input("orders", {"user": "string", "amount": "int64"}, key="user")
 
-    @app.topic(key="user", sides={"large": "orders.large"})
+    @app.topic(key="user", side_outputs={"large": "orders.large"})
     def usual(orders: DataFrame) -> DataFrame:
         columns = {"user": "string", "amount": "int64"}
         return orders.transform(

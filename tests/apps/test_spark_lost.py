@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import SECONDS_MAX, until
+from tests.conditions import SECONDS_MAX, until
 
 FILE = """
 import headwater as hw

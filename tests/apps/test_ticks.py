@@ -15,17 +15,17 @@ from headwater.apps.plan import _ticks
 from headwater.operators import Dedupe, Panes, Session, Tumbling, agg
 from headwater.operators.trigger import every
 from tests.apps.fixtures import running
-from tests.waiting import until
+from tests.conditions import until
 
 ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 COUNT = {"n": agg.count()}
-WINDOW = Tumbling(size="1 minute", on="at", by="user", compute=COUNT)
-ONCE = Dedupe(by="user", on="at", within="1 minute", idle="30 seconds")
-PANES = Panes(window=Tumbling(size="1 hour", on="at"), by="user", compute=COUNT)
+WINDOW = Tumbling(size="1 minute", time="at", by="user", compute=COUNT)
+ONCE = Dedupe(by="user", time=hw.EventTime("at", idle_timeout="30 seconds"), within="1 minute")
+PANES = Panes(window=Tumbling(size="1 hour", time="at"), by="user", compute=COUNT)
 
 
 # Any: an operator of any kind.
-@pytest.mark.parametrize("operator", [WINDOW, Session(gap="1 minute", on="at", by="user", compute=COUNT), PANES])
+@pytest.mark.parametrize("operator", [WINDOW, Session(gap="1 minute", time="at", by="user", compute=COUNT), PANES])
 def test_a_query_whose_timers_wait_for_the_watermark_rests_after_the_last_row(operator: Any) -> None:
     assert _ticks([operator.contract(ROWS)]) == {"tick": "1 second", "ticks_max": "2", "tick_rest": "0 us"}
 
@@ -38,8 +38,8 @@ def test_each_operator_behind_another_takes_a_batch_and_a_silent_partition_its_t
 @pytest.mark.parametrize(
     "operator",
     [
-        Tumbling(size="1 minute", time="processing", by="user", compute=COUNT),
-        Panes(window=Tumbling(size="1 hour", on="at"), by="user", compute=COUNT, early=every("5 seconds")),
+        Tumbling(size="1 minute", clock="processing", by="user", compute=COUNT),
+        Panes(window=Tumbling(size="1 hour", time="at"), by="user", compute=COUNT, early=every("5 seconds")),
     ],
 )
 def test_a_timer_of_processing_time_needs_the_clock_for_ever(operator: Any) -> None:

@@ -1,7 +1,7 @@
-"""The child that is killed: a session, and the query in it until a file named `stop` appears.
+"""The child process that is killed: a session with the query, until a file named `stop` appears.
 
-A failed query is started again in the same session if a kill has caused it, as whoever runs a query would. Any other
-failure ends the process with a trace.
+A query that failed because of a kill is started again in the same session, as a user would do. Any other failure ends
+the process with a trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headwater
-from tests.chaos.killing import FOLDER, Control, Strike
+from tests.chaos.kills import FOLDER, Control, Strike
 from tests.chaos.query import start
 
 
@@ -54,7 +54,7 @@ def main() -> int:
         conf={
             "spark.sql.shuffle.partitions": 2,
             "spark.python.daemon.module": "tests.chaos.daemon",
-            # A JVM that lives for seconds is better off without its slower compiler.
+            # A JVM that runs for seconds is faster without the optimizing compiler.
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -Djava.io.tmpdir={home / 'tmp'}",
             "spark.local.dir": home / "tmp",
         },
@@ -74,5 +74,5 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)  # without a JVM, Spark's own ways to end may wait for it
+        os._exit(1)  # without a JVM, Spark's own shutdown may wait for it
     sys.exit(code)

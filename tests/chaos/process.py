@@ -1,4 +1,4 @@
-"""A child process that is killed and started again: its lives, the orders it gets, and what it leaves behind."""
+"""A child process that is killed and restarted: its lives, its orders, and the processes that it leaves behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from headwater.log import Log
-from tests.chaos.killing import FOLDER, Control, Order, Strike
+from tests.chaos.kills import FOLDER, Control, Order, Strike
 
 ROOT = Path(__file__).parents[2]
 STRIKE_SECONDS_MAX = 240.0
@@ -24,14 +24,14 @@ EXIT_SECONDS_MAX = 60.0
 
 
 class Stuck(Exception):
-    """Something that should have happened did not."""
+    """An expected event did not happen in time."""
 
 
 class Child(ABC):
     """A program under load, through all its lives."""
 
-    #: How often to look for what one waits for.
-    look_seconds = 0.02
+    #: The interval at which conditions are checked.
+    poll_seconds = 0.02
 
     def __init__(self, home: Path, log: Log) -> None:
         self.home = home
@@ -41,13 +41,13 @@ class Child(ABC):
         self._child: subprocess.Popen[bytes] | None = None
         for folder in ("site", "tmp"):
             (home / folder).mkdir(exist_ok=True)
-        # Python runs it at the start of every process, also of those that Spark starts.
-        customize = "from tests.chaos.killing import install_from_environment\ninstall_from_environment()\n"
+        # Python runs it at the start of every process, including those that Spark starts.
+        customize = "from tests.chaos.kills import install_from_environment\ninstall_from_environment()\n"
         (home / "site" / "sitecustomize.py").write_text(customize)
 
     @abstractmethod
     def arguments(self) -> list[str]:
-        """How Python runs the program."""
+        """The arguments of Python that run the program."""
 
     @abstractmethod
     def progress(self) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Child(ABC):
                 raise Stuck(f"the driver ended by itself, with code {self._child.returncode}, instead of: {what}")
             if time.monotonic() > deadline:
                 raise Stuck(f"not within {seconds:.0f} s: {what}")
-            time.sleep(self.look_seconds)
+            time.sleep(self.poll_seconds)
 
     def wait_for_batches(self, count: int) -> None:
         """Wait until every query has committed so many batches more."""
@@ -96,7 +96,7 @@ class Child(ABC):
         self.wait(came, f"{count} more batches", seconds=PROGRESS_SECONDS_MAX)
 
     def strike(self, order: Order, *, provoke: Callable[[], None] = lambda: None) -> Strike:
-        """Give an order, and wait until it was carried out and its victim is gone. `provoke` brings it to the point."""
+        """Give an order, and wait until it is carried out and its victim has ended. `provoke` makes it reach the point."""
         self.control.arm(order)
         self.start()
         provoke()
@@ -106,7 +106,7 @@ class Child(ABC):
             try:
                 self._child.wait(EXIT_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                raise Stuck(f"the driver lives on after: {order}") from None
+                raise Stuck(f"the driver still runs after: {order}") from None
         else:
             if order.victim != "task":
                 self.wait(lambda: not _is_alive(strike.pid), f"the end of {strike}", seconds=EXIT_SECONDS_MAX)
@@ -120,12 +120,12 @@ class Child(ABC):
             if self._child.poll() is not None and self.control.strike(order.number) is None:
                 raise Stuck(f"the driver ended by itself, with code {self._child.returncode}, before: {order}")
             if time.monotonic() > deadline:
-                raise Stuck(f"nobody came to the point: {order}")
+                raise Stuck(f"no process reached the point: {order}")
             time.sleep(0.01)
         return strike
 
     def stop(self) -> None:
-        """Let the child come to its end."""
+        """Let the child finish."""
         (self.home / "stop").touch()
         if self._child is not None and self._child.wait(60) != 0:
             raise Stuck(f"the driver ended with code {self._child.returncode}")
@@ -140,16 +140,16 @@ class Child(ABC):
         return found
 
     def bury(self) -> list[str]:
-        """End whatever is left, and say what it was."""
+        """Kill the remaining processes, and return a description of each."""
         deadline = time.monotonic() + 10
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        told = []
+        descriptions = []
         for process in left:
             with contextlib.suppress(psutil.Error):
-                told.append(f"life {process.environ()[f'{FOLDER}_LIFE']}: {' '.join(process.cmdline())[:150]}")
+                descriptions.append(f"life {process.environ()[f'{FOLDER}_LIFE']}: {' '.join(process.cmdline())[:150]}")
                 process.kill()
-        return told
+        return descriptions
 
 
 def _is_alive(pid: int) -> bool:
@@ -172,7 +172,7 @@ def producing(log: Log, *, seed: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end_producing(producer: subprocess.Popen[bytes]) -> None:
-    """Have the producer append its last orders and end."""
+    """Let the producer append its last orders and end."""
     producer.send_signal(signal.SIGTERM)
     if producer.wait(30) != 0:
         raise Stuck(f"the producer ended with code {producer.returncode}")

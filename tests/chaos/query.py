@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater import EventTime
 from headwater.engine.contract import StepResult
 from headwater.engine.event_time import BatchTime
 from headwater.operators import Dedupe, Process
@@ -111,12 +112,11 @@ def start(spark: SparkSession, home: Path) -> StreamingQuery:
 
 
 def bills(orders: DataFrame) -> DataFrame:
-    once = Dedupe(by="id", on="at", within=WITHIN_SECONDS, late_by=LATE_BY_SECONDS, name="once")
+    once = Dedupe(by="id", time=EventTime("at", delay=LATE_BY_SECONDS), within=WITHIN_SECONDS, name="once")
     billed = Process(
         step=bill,
         by="user",
-        on="at",
-        late_by=LATE_BY_SECONDS,
+        time=EventTime("at", delay=LATE_BY_SECONDS),
         state={"window": "int64", "n": "int64", "total": "int64", "_wake_at": "int64"},
         output=BILLS_SCHEMA,
         side_outputs={"refused": REFUSED_SCHEMA},

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from tests.chaos import single
 from tests.chaos.app import series as whole
-from tests.chaos.killing import Order
+from tests.chaos.kills import Order
 from tests.chaos.process import Stuck
 from tests.chaos.tally import Tally, missed, report
 

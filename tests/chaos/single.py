@@ -19,7 +19,7 @@ from headwater.log import open as open_log
 from headwater.log.embedded import local_log
 from headwater.testing import QUERY_CRASH_POINTS, SINK_CRASH_POINTS
 from tests.chaos.check import Verdict, check
-from tests.chaos.killing import Order
+from tests.chaos.kills import Order
 from tests.chaos.process import PROGRESS_SECONDS_MAX, Child, Stuck, end_producing, producing
 from tests.chaos.query import (
     BILLS,

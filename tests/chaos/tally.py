@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.chaos.killing import VICTIMS, Order
+from tests.chaos.kills import VICTIMS, Order
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.faults import REPLAY_CRASH_POINTS
 from tests.chaos.app.series import POINTS, plan
-from tests.chaos.killing import VICTIMS
+from tests.chaos.kills import VICTIMS
 from tests.chaos.tally import Tally, missed
 from tests.laws import SEED
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.killing import Order
+from tests.chaos.kills import Order
 from tests.chaos.process import Stuck
 from tests.chaos.single import run
 from tests.chaos.tally import Tally

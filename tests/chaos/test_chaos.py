@@ -15,7 +15,7 @@ from headwater.faults import (
     QUERY_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
 )
-from tests.chaos.killing import VICTIMS, Control, Order
+from tests.chaos.kills import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
 from tests.laws import SEED
 from tests.source import crash_points

@@ -10,8 +10,8 @@ import pytest
 import headwater
 from tests.cli.conftest import Cli
 from tests.cli.test_serve import serving
+from tests.conditions import until
 from tests.servers import http_receiver
-from tests.waiting import until
 
 SLOW = ("alert", "set", "slow", "--kind", "lag", "--group", "billing", "--threshold", "2")
 

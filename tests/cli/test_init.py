@@ -18,7 +18,7 @@ from headwater.apps.app_file import load_app
 from headwater.config import Config
 from tests.cli.conftest import Cli, Result, execute, program
 from tests.cli.test_run import SECONDS_MAX
-from tests.waiting import until
+from tests.conditions import until
 
 FILES = [".gitignore", "README.md", "headwater.toml", "pipeline.py", "tests/test_pipeline.py"]
 ORDERS = [
@@ -63,9 +63,9 @@ def test_the_pipeline_is_an_app_with_a_topic_a_view_and_a_side_output(
     assert settings.app == "pipeline.py"
     app = load_app(settings.app)
     assert (app.name, app.log) == ("shop", settings.log)
-    assert [(query.name, query.kind, query.late) for query in app.queries] == [
-        ("large_orders", "topic", None),
-        ("revenue", "view", "orders.late"),
+    assert [(query.name, query.kind, query.side_outputs) for query in app.queries] == [
+        ("large_orders", "topic", {}),
+        ("revenue", "view", {"late": "orders.late"}),
     ]
 
 

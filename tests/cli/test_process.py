@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import Cli, program
-from tests.waiting import until
+from tests.conditions import until
 
 SECONDS_MAX = 240.0
 pytestmark = pytest.mark.process

@@ -22,8 +22,8 @@ from headwater.http import Settings
 from headwater.services import app_services
 from headwater.units import GIB
 from tests.cli.conftest import Cli, execute, program
+from tests.conditions import until
 from tests.shared_session import left_as_it_was
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

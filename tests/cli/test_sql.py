@@ -16,7 +16,7 @@ from headwater.apps.home import Home
 from headwater.log import Log
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
 from tests.cli.conftest import SECONDS_MAX, Cli, program
-from tests.views.serving import serving
+from tests.views.view_server import serve_views
 
 TOTALS = "SELECT card, sum(amount) AS total FROM payments GROUP BY card ORDER BY card"
 
@@ -54,7 +54,7 @@ def shop(request: pytest.FixtureRequest, log: Log) -> Iterator[str]:
         yield "app stopped"
         return
     home = Home(path)
-    with home.held("shop"), kept(log, path) as keeper, serving(keeper) as address:
+    with home.held("shop"), kept(log, path) as keeper, serve_views(keeper) as address:
         home.announce(address)
         yield "maintained"
 

@@ -81,13 +81,22 @@ def make_bank(log: Log) -> None:
             "at": rows[0]["at"] + timedelta(seconds=3),
         }
         log.append("payments", [*rows, other])
-        found = {"tries": len(rows) - 1, "amount": rows[-1]["amount"]}
-        log.append("alerts", [{"card": CARD + number, **found, "began_at": rows[0]["at"], "at": rows[-1]["at"]}])
+        measures = {"tries": len(rows) - 1, "amount": rows[-1]["amount"]}
+        log.append("alerts", [{"card": CARD + number, **measures, "began_at": rows[0]["at"], "at": rows[-1]["at"]}])
         rule = "large" if number > 6 else "tried-out"
         times = {"started_at": rows[0]["at"], "ended_at": rows[-1]["at"]}
         log.append(
             "caught",
-            [{"rule": rule, "version": 0, "card": CARD + number, "match": 1, **times, "measures": json.dumps(found)}],
+            [
+                {
+                    "rule": rule,
+                    "version": 0,
+                    "card": CARD + number,
+                    "match": 1,
+                    **times,
+                    "measures": json.dumps(measures),
+                }
+            ],
         )
     log.append("rules", [{"id": "tried-out", "text": TRIED_OUT, "enabled": True, "owner": "fraud desk"}])
     log.append(
@@ -115,11 +124,11 @@ def _make_news(log: Log) -> None:
 
 def _note(log: Log) -> None:
     home = Home(log.home / "apps" / "bank")
-    pattern = Finder(kind="pattern", operator="match", on="at", by=("card",), text=TRIED_OUT)
-    rules = Finder(kind="rules", operator="rules", on="at", by=("card",), rules="rules")
+    pattern = Finder(kind="pattern", operator="match", time="at", by=("card",), text=TRIED_OUT)
+    rules = Finder(kind="rules", operator="rules", time="at", by=("card",), rules="rules")
     text = {"language": "english", "stop_words": True}
     settings = {"fields": {"title": ["Text", text]}, "default_fields": None}
-    searches = Finder(kind="searches", operator="searches", on="published", rules="searches", settings=settings)
+    searches = Finder(kind="searches", operator="searches", time="published", rules="searches", settings=settings)
     home.set_finders("alerts", reads=["payments"], topic="alerts", finders=[pattern.to_json()])
     home.set_finders("caught", reads=["payments", "rules"], topic="caught", finders=[rules.to_json()])
     home.set_finders("mentioned", reads=["articles", "searches"], topic="mentioned", finders=[searches.to_json()])

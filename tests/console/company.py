@@ -29,7 +29,7 @@ app.input(
     "orders",
     {"id": "int64", "city": "string", "amount": "float64", "at": "timestamp"},
     key="city",
-    time="at",
+    time=hw.EventTime("at", delay="10 seconds"),
     partitions=2,
 )
 app.input("payments", {"id": "int64", "card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
@@ -49,11 +49,8 @@ def orders_per_minute(orders: DataFrame) -> DataFrame:
     """What each city orders per minute: at once, and corrected while rows come."""
     minutes = Tumbling(
         size="1 minute",
-        on="at",
         by="city",
         compute={"orders": agg.count(), "total": agg.sum("amount")},
-        late_by="10 seconds",
-        late="side_output",
         emit="changes",
     )
     return orders.transform(minutes).withColumnRenamed("window_start", "minute").drop("window_end")
@@ -61,8 +58,8 @@ def orders_per_minute(orders: DataFrame) -> DataFrame:
 
 @app.topic(key="card", time="at", trigger="1 second")
 def alerts(payments: DataFrame) -> DataFrame:
-    """Somebody tries a stolen card out with small payments, and then makes a large one."""
-    return payments.transform(Match(CARD_TRIED_OUT, late_by="2 seconds"))
+    """A stolen card is tried out with small payments, and then used for a large one."""
+    return payments.transform(Match(CARD_TRIED_OUT, time=hw.EventTime("at", delay="2 seconds")))
 
 
 @app.sink(LakeSink(path="lake"), trigger="1 second")

@@ -41,13 +41,13 @@ from headwater.services import app_services
 from headwater.spark.errors import JavaMissing
 from headwater.spark.java import find_java
 from tests.console import company
+from tests.console.accessibility import TROUBLES
 from tests.console.bank import make_bank
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.troubles import TROUBLES
+from tests.console.simulation import SimulatedConsole, simulated
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images" / "console"
-#: Taken out of the environment: to the processes that tests start it would be a setting that nobody knows.
+#: Removed from the environment: the processes that tests start would refuse it as an unknown setting.
 WANTS_PICTURES = bool(os.environ.pop("HEADWATER_PICTURES", ""))
 #: Where a page looks the same but for its colours, the second is opened for its picture alone.
 LOOKS = (False, True) if WANTS_PICTURES else (False,)
@@ -80,13 +80,13 @@ class Chromium:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
     """Debian's Chromium, driven by Playwright."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
         # Where it is known to be there, tests that do not find it have not looked at anything.
         refuse = pytest.fail if os.environ.get("HEADWATER_TEST_BROWSER") == "required" else pytest.skip
         refuse("no Chromium here; on Debian: apt-get install chromium")
     playwright = sync_playwright().start()
-    made = Chromium(playwright, found)
+    made = Chromium(playwright, program)
     with made.at_work():
         pass
     yield made
@@ -97,13 +97,12 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def browser(chromium: Chromium) -> Iterator[Browser]:
-    with chromium.at_work() as found:
-        yield found
+    with chromium.at_work() as started:
+        yield started
 
 
 class Visitor:
-    """Somebody at a browser. Whatever the page asks of other hosts, every error in it, and every control without a name, is
-    a failure of the test."""
+    """A user at a browser. A request to another host, an error in a page, or a control without a name fails the test."""
 
     def __init__(self, browser: Browser, address: str, *, dark: bool = False, phone: bool = False) -> None:
         self.address = address
@@ -148,7 +147,7 @@ class Visitor:
         if self.page.locator("main.hw-page").count():
             with suppress(TimeoutError):  # it is a trouble then
                 self.page.locator("h1").first.wait_for()  # a page may be on its way
-            self.troubles += [f"{where}: {one}" for one in self.page.evaluate(TROUBLES)]
+            self.troubles += [f"{where}: {trouble}" for trouble in self.page.evaluate(TROUBLES)]
 
     def close(self) -> None:
         """Go home, after a last look."""
@@ -181,9 +180,9 @@ def visit(browser: Browser) -> Iterator[Visit]:
         return made[-1]
 
     yield come
-    for one in made:
-        one.close()
-    assert [trouble for one in made for trouble in one.troubles] == []
+    for visitor in made:
+        visitor.close()
+    assert [trouble for visitor in made for trouble in visitor.troubles] == []
 
 
 @contextmanager
@@ -281,13 +280,13 @@ class Running:
     def queries(self) -> dict[str, QueryStatus]:
         """The queries by name, as the app itself tells of them."""
         with app_services(Home(self.home)) as services:
-            return {one.name: one for one in services.queries.statuses().queries}
+            return {status.name: status for status in services.queries.statuses().queries}
 
     def is_at_work(self) -> bool:
         """Whether every query has done a batch, and goes on."""
-        return all(one.batch is not None and one.error is None for one in self.queries().values())
+        return all(status.batch is not None and status.error is None for status in self.queries().values())
 
-    def until(self, holds: Callable[[], bool], what: str, *, seconds: float = 180.0) -> None:
+    def until(self, holds: Callable[[], bool], expected: str, *, seconds: float = 180.0) -> None:
         """Wait for a condition; an app that is just coming up, or a topic that is not there yet, does not meet it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -296,7 +295,7 @@ class Running:
                     return
             except HeadwaterError:
                 pass
-            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            assert time.monotonic() < deadline, f"waited in vain until {expected}"
             time.sleep(0.1)
 
 
@@ -315,7 +314,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     words = [sys.executable, "-m", "headwater.cli", "--log", str(folder / "data"), "run", str(Path(company.__file__))]
     with (folder / "stderr").open("w") as told, subprocess.Popen(words, cwd=folder, stderr=told) as process:
         try:
-            while (found := Home(home).active_runner()) is None:
+            while (runner := Home(home).active_runner()) is None:
                 assert process.poll() is None, (folder / "stderr").read_text()
                 time.sleep(0.1)
             with headwater.open(folder / "data") as opened:
@@ -323,13 +322,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 feed = company.Feed(opened)
                 for _ in range(5):
                     feed.some()
-                one = Running(address=found.address, log=opened, feed=feed, home=home)
-                one.until(one.is_at_work, "every query has done a batch")
+                running = Running(address=runner.address, log=opened, feed=feed, home=home)
+                running.until(running.is_at_work, "every query has done a batch")
                 feed.late()
                 feed.broken()
-                one.until(lambda: opened.describe("orders.dlq").rows >= 3, "the broken orders are dead letters")
-                one.until(lambda: opened.describe("orders.late").rows >= 5, "the late orders are put aside")
-                yield one
+                running.until(lambda: opened.describe("orders.dlq").rows >= 3, "the broken orders are dead letters")
+                running.until(
+                    lambda: opened.describe("orders.late").rows >= 5, "the late orders are in their side output"
+                )
+                yield running
         finally:
             process.send_signal(signal.SIGTERM)
             try:

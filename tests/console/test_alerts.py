@@ -1,4 +1,4 @@
-"""Alerts in the page: rules made, tried, fired, tested, snoozed and removed; and told of in every open page."""
+"""Alerts in the page: rules are created, tried, fired, tested, snoozed and removed; and every open page notifies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headwater.apps.home import Home
 from headwater.console.context import context
 from headwater.log import Lag, Log
 from headwater.services import app_services
+from tests.conditions import until
 from tests.console.conftest import PHONE, WANTS_PICTURES, Running, Served, Visit, Visitor, serving
-from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 
 #: Keeps what would be shown, and how often the page has asked for leave.
 RECORDER = """
@@ -116,7 +116,7 @@ def test_what_could_never_be_looked_at_is_not_saved_and_says_why(console: Simula
     page = console.open("/alerts").press("New rule").write("Name", "wrong").write("More than", "1")
     page.write("Group, or a pattern", "biling").sees("Did you mean 'billing'?", within=PREVIEW)
     assert not page.is_enabled("Save rule")
-    page.write("Name", "not a name").write("Group, or a pattern", "billing").sees("letters", within=PREVIEW)
+    page.write("Name", "not a name").write("Group, or a pattern", "billing").sees("characters of A-Z", within=PREVIEW)
     page.write("Name", "wrong").write("More than", "many").sees("a number, 0 or more", within=PREVIEW)
     page.write("Watch", "view").write("SQL over views and topics", "SELEC 1").sees("not complete", within=PREVIEW)
     assert not page.is_enabled("Save rule")
@@ -161,15 +161,15 @@ def test_a_receiver_that_is_away_is_named(console: SimulatedConsole, watcher: Wa
     away = "http://127.0.0.1:9/"
     watcher.put(Rule(name="nobody-there", kind="lag", group="billing", threshold=1e9, webhooks=(away,)))
     page = console.open("/alerts/nobody-there").press("Send a test").sees(away).press("Send")
-    page.hears("http://127.0.0.1:9/ was not told")
+    page.hears("http://127.0.0.1:9/ was not notified")
     assert "failed" in page.sees_row("History of the rule", ".* test ")
 
 
 def test_snooze_wake_pause_resume_and_remove(console: SimulatedConsole, watcher: Watcher) -> None:
     watcher.put(Rule(name="handled", kind="lag", group="billing", threshold=1))
     page = looked(console.open("/alerts/handled")).sees("firing", within="State")
-    page.press("Snooze").press("for 1 hour").sees("snoozed until", within="Tells")
-    page.press("Wake up").sees("browsers", within="Tells")
+    page.press("Snooze").press("for 1 hour").sees("snoozed until", within="Notifies")
+    page.press("Wake up").sees("browsers", within="Notifies")
     page.press("Pause").sees("Pause handled?").press("Cancel").sees_not("Pause handled?").sees("firing", within="State")
     page.press("Pause").sees("Pause handled?").press("Pause").sees("paused", within="State")
     page.press("Resume").hears("The rule is watched again.")
@@ -178,7 +178,7 @@ def test_snooze_wake_pause_resume_and_remove(console: SimulatedConsole, watcher:
     until(lambda: page.address == "/alerts" and "Rules" in page.text(), "the list is opened")
     assert not any("handled" in row for row in page.rows(RULES))
     rows = watcher.store.log.read("__audit").rows()
-    audit = [one["action"] for one in rows if one["target"].split()[0] == "handled"]
+    audit = [row["action"] for row in rows if row["target"].split()[0] == "handled"]
     assert audit == [f"alerts.{word}" for word in ("snooze", "snooze", "pause", "resume", "remove")]
 
 
@@ -211,7 +211,7 @@ def test_what_fires_and_ends_while_a_page_is_open_is_told_once(
     looked(looked(page))
     log.groups.seek("couriers", "parcels", {0: 2})
     looked(looked(page))
-    assert [one for one in page.notices if "couriers-wait" in one] == [
+    assert [notice for notice in page.notices if "couriers-wait" in notice] == [
         "Firing: couriers-wait. Group 'couriers' is 1 row behind in topic 'parcels'",
         "Resolved: couriers-wait. Group 'couriers' is 0 rows behind in topic 'parcels'",
     ]
@@ -267,10 +267,11 @@ def test_a_page_that_is_open_notifies_once_of_what_fires_and_of_its_end(
     page.wait_for_function("(name) => shown.some(([title]) => title === `Firing: ${name}`)", arg=name, timeout=30_000)
     log.groups.seek(couriers, parcels, {0: 2})
     page.wait_for_function("(name) => shown.some(([title]) => title === `Resolved: ${name}`)", arg=name, timeout=30_000)
-    told = [one for one in page.evaluate("shown") if one[0].endswith(name)]
-    assert [one[0] for one in told] == [f"Firing: {name}", f"Resolved: {name}"]
-    assert told[0][1] == f"Group '{couriers}' is 1 row behind in topic '{parcels}'"
-    assert len({one[2] for one in told}) == 2  # tags of their own, so that the second does not hide behind the first
+    notifications = [notification for notification in page.evaluate("shown") if notification[0].endswith(name)]
+    assert [notification[0] for notification in notifications] == [f"Firing: {name}", f"Resolved: {name}"]
+    assert notifications[0][1] == f"Group '{couriers}' is 1 row behind in topic '{parcels}'"
+    tags = {notification[2] for notification in notifications}
+    assert len(tags) == 2  # tags of their own, so that the second does not hide behind the first
     Watcher(log).remove(name)
 
 

@@ -11,10 +11,10 @@ from playwright.sync_api import expect
 import headwater
 from headwater.log import Log
 from headwater.log.embedded import local_log
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, simulated
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
         for number in range(40):
             log.append("states", [{"id": f"{number % 3}", "city": f"city {number}"}])
         log.append("states", [{"id": "0", "_tombstone": True}])
-        local_log(log).tidy("states", seal=True)
+        local_log(log).maintain("states", seal=True)
         yield log
 
 
@@ -76,8 +76,8 @@ def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(console: Simula
 
 
 def test_a_long_value_is_cut_until_all_of_it_is_wanted(console: SimulatedConsole) -> None:
-    page = console.open("/topics/long/browse").pick_line("0/0").sees("16,000 of 1,000,000 letters are shown.")
-    page.press("Show all").sees_not("letters are shown")
+    page = console.open("/topics/long/browse").pick_line("0/0").sees("16,000 of 1,000,000 characters are shown.")
+    page.press("Show all").sees_not("characters are shown")
     assert "y" * 1_000_000 in page.markup()
 
 

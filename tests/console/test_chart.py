@@ -15,7 +15,7 @@ lines = st.lists(st.lists(st.tuples(st.floats(1, 1e9), values), max_size=8).map(
 def test_a_peak_is_cut_only_where_it_stands_far_above_nearly_all_others(given_values: list[float]) -> None:
     limit = limit_of(given_values)
     if limit is not None:
-        drawn = [one for one in given_values if one <= limit]
+        drawn = [value for value in given_values if value <= limit]
         assert len(drawn) >= 0.9 * len(given_values)
         assert max(given_values) > PEAK_FACTOR * max(drawn) / 1.25
 
@@ -23,17 +23,17 @@ def test_a_peak_is_cut_only_where_it_stands_far_above_nearly_all_others(given_va
 def test_the_first_batch_does_not_press_the_others_flat() -> None:
     assert limit_of([20_000.0, *[300.0] * 30]) == 375.0
     assert limit_of([20_000.0, 300.0]) is None  # too few to say what is usual
-    assert limit_of([float(one) for one in range(100)]) is None
+    assert limit_of([float(value) for value in range(100)]) is None
     assert limit_of([0.0] * 99 + [5.0]) is None  # where all others are 0, the peak is all there is to see
 
 
 @given(lines, st.floats(1, 1e9))
 def test_a_live_chart_shows_all_points_and_ends_now(points: list[list[tuple[float, float]]], now: float) -> None:
-    found = window_of(points, now=now)
+    window = window_of(points, now=now)
     times = [at for line in points for at, _ in line]
-    assert all(found["min"] <= round(at * 1000) <= found["max"] for at in times)
-    assert found["max"] == round(max([now, *times]) * 1000)
-    assert found["max"] - found["min"] >= WINDOW_SECONDS_MIN * 1000 - 1
+    assert all(window["min"] <= round(at * 1000) <= window["max"] for at in times)
+    assert window["max"] == round(max([now, *times]) * 1000)
+    assert window["max"] - window["min"] >= WINDOW_SECONDS_MIN * 1000 - 1
 
 
 @given(st.dictionaries(st.text(max_size=3), st.lists(st.integers(0, 100), min_size=3, max_size=3), min_size=1))

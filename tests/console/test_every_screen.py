@@ -1,4 +1,4 @@
-"""What holds for every screen: it opens, asks nobody else, fits a phone, has names for its controls, and can be read."""
+"""What holds for every screen: it opens, sends no request to another host, fits a phone, has names for its controls, and can be read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headwater.alerts import Rule, Watcher
 from headwater.console.pages import screens
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from tests.console.accessibility import TROUBLES
 from tests.console.conftest import PHONE, Visit, serving
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.troubles import TROUBLES
+from tests.console.simulation import SimulatedConsole, simulated
 
 CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
-LISTED = [one.path for one in screens() if one.title]
+LISTED = [screen.path for screen in screens() if screen.title]
 #: Pages of things that the log of these tests has.
 FOUND = [
     "/topics/orders",
@@ -32,9 +32,9 @@ FOUND = [
     "/groups/billing",
     "/schemas/orders",
     "/alerts/slow",
-    "/letters/orders",
+    "/dead-letters/orders",
 ]
-SINGLE = [one.path for one in screens() if not one.title]
+SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
 HOSTILE = "<img src=x onerror=alert(1)> & \"'"
 
@@ -90,11 +90,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with headwater.open(path) as log:
         assert isinstance(log, Log)
         fill(log)
-    with serving(path) as found:
-        yield found
+    with serving(path) as address:
+        yield address
 
 
-def settled(page: Page) -> None:
+def wait_until_shown(page: Page) -> None:
     """Wait until the page is connected and has shown something of its own."""
     page.wait_for_function("window.socket === undefined || window.socket.connected")
     expect(page.locator("main h1, main [role=alert]").first).to_be_visible()
@@ -103,14 +103,14 @@ def settled(page: Page) -> None:
 @pytest.mark.parametrize("path", LISTED + FOUND)
 def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: str, address: str, visit: Visit) -> None:
     page = visit(address, dark=True).open(path)
-    settled(page)
+    wait_until_shown(page)
     assert page.evaluate(TROUBLES) == []
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Skip to the page"
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
     page.reload()
-    settled(page)
+    wait_until_shown(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     narrow = "[...document.querySelectorAll('.hw-table')].every((one) => one.scrollWidth <= one.clientWidth)"
     assert page.evaluate(narrow), "a table scrolls sideways"
@@ -118,26 +118,26 @@ def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: st
 
 @pytest.mark.core
 def test_the_keys_go_to_the_screens(served: str, visit: Visit) -> None:
-    keys = [one.key for one in screens() if one.key]
+    keys = [screen.key for screen in screens() if screen.key]
     assert len(keys) == len(set(keys)), "two screens share a key"
     visitor = visit(served)
     page = visitor.open("/")
-    settled(page)
-    for one in screens():
-        if one.key and one.title:
+    wait_until_shown(page)
+    for screen in screens():
+        if screen.key and screen.title:
             page.keyboard.press("g")
-            page.keyboard.press(one.key)
-            expect(page).to_have_url(f"{served}/console{one.path}")
+            page.keyboard.press(screen.key)
+            expect(page).to_have_url(f"{served}/console{screen.path}")
             page.wait_for_selector("main.hw-page")
             page.wait_for_function("document.querySelector('.hw-nav a[data-key]') !== null")
-            settled(page)
-            visitor.look(one.path)
+            wait_until_shown(page)
+            visitor.look(screen.path)
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
 def test_the_jump_box_goes_where_it_says(address: str, visit: Visit) -> None:
     page = visit(address).open("/")
-    settled(page)
+    wait_until_shown(page)
     page.keyboard.press("Control+k")
     page.get_by_label("Jump to").last.fill("orders")
     expect(page.locator(".hw-palette a").first).to_contain_text("orders")
@@ -157,7 +157,7 @@ def _palette(theme: str) -> dict[str, str]:
 
 def _luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

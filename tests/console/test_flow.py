@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.apps.status import QueryStatus
-from headwater.console.history import TopicNow, series_names
-from headwater.console.queries.reasons import watermark_reason
-from headwater.console.topology.flow import Flow, Station, around, flow_of
-from headwater.console.topology.numbers import rates_of
+from headwater.console.history import TopicStatus, series_names
+from headwater.console.queries.status import watermark_reason
+from headwater.console.topology.flow import Flow, Station, around, flow_of, rates_of
 from headwater.log.port import Lag
-from tests.console.staged import graph_of
+from tests.console.stage import graph_of
 
 SHOP = graph_of({"spend": (["payments", "cards"], ["spend", "spend.late"])}, app="shop")
 BANK = graph_of({"watch": (["spend"], ["watch", "sink:mail:boss"]), "spend": (["cards"], ["spend_copy"])}, app="bank")
@@ -24,8 +23,8 @@ def lag(group: str, topic: str) -> Lag:
     return Lag(group=group, topic=topic, partition=0, committed=1, offset_start=0, offset_next=4, seconds=0.0)
 
 
-def topic(name: str, rate: float) -> TopicNow:
-    return TopicNow(name=name, partitions=1, rows=0, bytes=0, offset_next=0, appended_at_us=None, rate=rate)
+def topic(name: str, rate: float) -> TopicStatus:
+    return TopicStatus(name=name, partitions=1, rows=0, bytes=0, appended_at_us=None, rate=rate)
 
 
 def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() -> None:
@@ -36,8 +35,8 @@ def test_apps_meet_in_the_topics_that_they_share_and_their_queries_stay_apart() 
     assert set(flow.after("topic:cards")) == {"query:shop/spend", "query:bank/spend"}
     assert flow.stations["sink:bank/watch → mail:boss"].title == "mail:boss"
     assert Station(id="s", kind="sink", name="archive → lake:/srv/lakes/alerts").title == "lake:alerts"
-    assert ("query:shop/spend", "topic:spend.late") in flow.asides
-    assert ("query:shop/spend", "topic:spend") not in flow.asides
+    assert ("query:shop/spend", "topic:spend.late") in flow.side_outputs
+    assert ("query:shop/spend", "topic:spend") not in flow.side_outputs
 
 
 def test_what_one_may_not_see_is_not_drawn() -> None:
@@ -54,7 +53,7 @@ def test_what_one_may_not_see_is_not_drawn() -> None:
 def test_groups_and_dead_letters_are_part_of_it_and_lone_topics_only_where_there_is_nothing_else() -> None:
     status = QueryStatus(name="watch", kind="view", app="bank", inputs=("spend",), rejected=2)
     flow = flow_of([BANK], [status], lags=[lag("billing", "spend")], topics=["spend.dlq", "lonely", "__audit"])
-    assert ("query:bank/watch", "topic:spend.dlq") in flow.asides
+    assert ("query:bank/watch", "topic:spend.dlq") in flow.side_outputs
     assert flow.before("group:billing") == ["topic:spend"]
     assert "topic:lonely" not in flow.stations
     assert set(flow_of([], [], topics=["lonely", "__audit"]).stations) == {"topic:lonely"}
@@ -68,14 +67,14 @@ def test_around_a_node_is_what_can_be_reached_in_so_many_steps(
     edges: list[tuple[str, str]], hops: int, centre: str
 ) -> None:
     names = {centre, *(name for edge in edges for name in edge)}
-    flow = Flow(stations={one: Station(id=one, kind="topic", name=one) for one in names}, edges=tuple(edges))
+    flow = Flow(stations={name: Station(id=name, kind="topic", name=name) for name in names}, edges=tuple(edges))
     distance = dict.fromkeys(names, math.inf)
     distance[centre] = 0
     for _ in names:  # Bellman and Ford: slow, and plainly right
         for first, second in edges:
             distance[first] = min(distance[first], distance[second] + 1)
             distance[second] = min(distance[second], distance[first] + 1)
-    assert set(around(flow, centre, hops=hops).stations) == {one for one in names if distance[one] <= hops}
+    assert set(around(flow, centre, hops=hops).stations) == {name for name in names if distance[name] <= hops}
 
 
 @given(rates=st.lists(st.floats(0, 1e6), min_size=2, max_size=2), read=st.floats(0, 1e6))
@@ -83,8 +82,8 @@ def test_what_a_query_reads_is_shared_among_its_inputs(rates: list[float], read:
     flow = flow_of([SHOP], [])
     status = QueryStatus(name="spend", kind="view", app="shop", rows_per_second=read)
     topics = {name: topic(name, rate) for name, rate in zip(("payments", "cards"), rates, strict=True)}
-    found = rates_of(flow, {"query:shop/spend": status}, topics)
-    shares = [found[f"topic:{name}", "query:shop/spend"] for name in ("payments", "cards")]
+    by_edge = rates_of(flow, {"query:shop/spend": status}, topics)
+    shares = [by_edge[f"topic:{name}", "query:shop/spend"] for name in ("payments", "cards")]
     assert sum(shares) == pytest.approx(read)
     assert all(share >= 0 for share in shares)
 

@@ -8,12 +8,12 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.groups.reset_dialog import Choice
+from headwater.console.groups.reset_dialog import ResetChoice
 from headwater.errors import ArgumentInvalid
 from headwater.log import Log
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, simulated
 
 SCHEMA = "customer string, amount long"
 
@@ -48,7 +48,7 @@ def test_the_worst_group_comes_first_and_no_commit_is_not_zero(shop: Log, consol
         page = console.open("/groups").later()
         row = page.sees_row("Groups", "fresh")
         assert all(told in row for told in ("no commit", "30 rows wait", "1 alive"))
-        lags = {one.split()[0]: one for one in page.rows("Groups")}
+        lags = {row.split()[0]: row for row in page.rows("Groups")}
         assert "1,000" in lags["worst"]
         assert list(lags).index("worst") < list(lags).index("reports")
         page.write("Filter groups", "click").sees("1 to 1 of 1").sees_first("Groups", "fresh")
@@ -193,9 +193,9 @@ def test_the_history_of_a_group_is_drawn_and_fits_a_phone(shared: Served, prefix
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "ten", "9" * 30, "--5", "٣"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(ArgumentInvalid):
-        _ = Choice(topic="orders", partitions=(), way="offset", text=text).position
+        _ = ResetChoice(topic="orders", partitions=(), kind="offset", text=text).position
 
 
 def test_numbers_are_taken_as_people_write_them() -> None:
-    assert Choice(topic="orders", partitions=(), way="offset", text=" 1,200 ").position == "1200"
-    assert Choice(topic="orders", partitions=(), way="time", text=" 1h ago").position == "@1h ago"
+    assert ResetChoice(topic="orders", partitions=(), kind="offset", text=" 1,200 ").position == "1200"
+    assert ResetChoice(topic="orders", partitions=(), kind="time", text=" 1h ago").position == "@1h ago"

@@ -18,8 +18,8 @@ from headwater.apps.status import QueryStatus
 from headwater.console.queries.late_rows import CLASSES, SHOWN_MAX, histogram, samples_of
 from headwater.log import Log
 from tests.console.conftest import Running, Visit
-from tests.console.simulated import simulated
-from tests.console.staged import APP, Stage, runner_of
+from tests.console.simulation import simulated
+from tests.console.stage import APP, Stage, runner_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ def test_late_rows_are_counted_and_shown_with_where_they_went(log: Log) -> None:
     given = {"kind": "view", "app": APP, "state": "running"}
     stage = Stage(log)
     stage.statuses = [
-        QueryStatus(name="totals", late=3, aside={"late": "totals.late"}, watermark_us=1, **given),  # type: ignore[arg-type]
+        QueryStatus(name="totals", late=3, side_outputs={"late": "totals.late"}, watermark_us=1, **given),  # type: ignore[arg-type]
         QueryStatus(name="prompt", watermark_us=1, **given),  # type: ignore[arg-type]
         QueryStatus(name="spent", late=4, watermark_us=1, evicted=7, **given),  # type: ignore[arg-type]
     ]
@@ -93,22 +93,22 @@ def test_every_late_row_is_in_one_class_of_the_histogram(late: list[int]) -> Non
     below = 0
     for (bound, _), number in zip(CLASSES, counts, strict=True):
         below += number
-        assert below == sum(one <= bound * 1_000_000 for one in late)
+        assert below == sum(us <= bound * 1_000_000 for us in late)
 
 
 def test_samples_come_from_the_topic_that_is_set_aside_the_newest_first(log: Log) -> None:
     log.create("orders.late", "id int64, at timestamp, late_by_us int64", partitions=2)
     for number in range(SHOWN_MAX + 30):
         log.append("orders.late", [{"id": number, "at": START, "late_by_us": (number + 1) * 1_000_000}])
-    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "orders.late"}))
-    assert (found.source, found.topic, found.total) == ("topic", "orders.late", SHOWN_MAX + 30)
-    assert found.rows.column("id").to_pylist() == list(range(SHOWN_MAX + 29, 29, -1))
-    assert found.median_us == (SHOWN_MAX + 31) * 500_000
+    samples = samples_of(log, QueryStatus(name="totals", kind="view", side_outputs={"late": "orders.late"}))
+    assert (samples.source, samples.topic, samples.total) == ("topic", "orders.late", SHOWN_MAX + 30)
+    assert samples.rows.column("id").to_pylist() == list(range(SHOWN_MAX + 29, 29, -1))
+    assert samples.median_us == (SHOWN_MAX + 31) * 500_000
 
 
 def test_a_side_that_has_no_topic_yet_is_empty(log: Log) -> None:
-    found = samples_of(log, QueryStatus(name="totals", kind="view", aside={"late": "not.made"}))
-    assert (found.source, found.total) == ("topic", 0)
+    samples = samples_of(log, QueryStatus(name="totals", kind="view", side_outputs={"late": "not.made"}))
+    assert (samples.source, samples.total) == ("topic", 0)
 
 
 def test_samples_that_an_operator_kept_are_found_and_a_broken_file_is_passed_over(log: Log) -> None:
@@ -122,10 +122,10 @@ def test_samples_that_an_operator_kept_are_found_and_a_broken_file_is_passed_ove
         table = pa.table({"id": [batch], "_key": [0], "late_by_us": [(batch + 1) * 5_000_000]})
         _write(side / f"{batch:012d}-00000.arrow", table)
     (side / "000000000009-00000.arrow").write_bytes(b"half")
-    found = samples_of(log, QueryStatus(name="totals", kind="view", app="shop", late=3))
-    assert found.source == "kept"
-    assert found.rows.to_pylist() == [{"id": n, "late_by_us": (n + 1) * 5_000_000} for n in (2, 1, 0)]
-    assert found.counts == (0, 2, 1, 0, 0, 0, 0)
+    samples = samples_of(log, QueryStatus(name="totals", kind="view", app="shop", late=3))
+    assert samples.source == "kept"
+    assert samples.rows.to_pylist() == [{"id": n, "late_by_us": (n + 1) * 5_000_000} for n in (2, 1, 0)]
+    assert samples.counts == (0, 2, 1, 0, 0, 0, 0)
     assert samples_of(log, QueryStatus(name="other", kind="view", app="shop")).source == "none"
 
 

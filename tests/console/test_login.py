@@ -13,11 +13,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headwater
-from headwater.console.door import HEADERS
+from headwater.console.authentication import HEADERS
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.conftest import Visit, serving
-from tests.console.simulated import SimulatedConsole
+from tests.console.simulation import SimulatedConsole
 
 SOCKET = "/console/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
@@ -38,8 +38,8 @@ def fill(log: Log) -> None:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with serving(folder) as found:
-        yield found
+    with serving(folder) as address:
+        yield address
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_the_session_is_for_this_site_and_not_for_scripts(tokens: Tokens, consol
     cookie = second.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
-    # A new session with the login: whoever planted the old cookie has nothing of it.
+    # A new session with the login: a cookie from before the login is worth nothing.
     assert set(first.cookies.values()).isdisjoint(second.cookies.values())
 
 

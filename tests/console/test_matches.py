@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 import headwater
-from headwater.console.rules.matches import Source, events_of, matches_of, sources_of
+from headwater.console.matches.model import MatchTopic, events_of, matches_of, sources_of
 from headwater.engine.finder import Finder
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, make_bank, payments_of
 from tests.console.conftest import PHONE, Running, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_one_match_shows_its_events_and_leads_to_them(bank: Log) -> None:
         assert "700" in page.markup()
         assert len(page.rows("The events")) == len(events)
         assert not any("Ferry" in row for row in page.rows("The events"))
-        assert all(re.match(r"/console/topics/payments/\d/\d+", one) for one in page.links("The events").values())
+        assert all(re.match(r"/console/topics/payments/\d/\d+", path) for path in page.links("The events").values())
 
 
 def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: Log, console: SimulatedConsole) -> None:
@@ -124,10 +124,10 @@ def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Vi
         ),
         max_size=30,
     ),
-    found=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=5),
+    given_spans=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=5),
 )
 def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], found: list[tuple[int, int, int]]
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], given_spans: list[tuple[int, int, int]]
 ) -> None:
     with headwater.open(tmp_path_factory.mktemp("law") / "log") as log:
         assert isinstance(log, Log)
@@ -138,11 +138,12 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
         for row in rows:  # a frame each, so that frames are passed over
             log.append("payments", [row])
         spans = [
-            (card, EPOCH + timedelta(seconds=at), EPOCH + timedelta(seconds=at + length)) for card, at, length in found
+            (card, EPOCH + timedelta(seconds=at), EPOCH + timedelta(seconds=at + length))
+            for card, at, length in given_spans
         ]
         log.append("alerts", [{"card": card, "first": first, "last": last} for card, first, last in spans])
-        finder = Finder(kind="pattern", operator="m", on="at", by=("card",))
-        source = Source(topic="alerts", kind="pattern", query="alerts", reads=("payments",), finder=finder)
+        finder = Finder(kind="pattern", operator="m", time="at", by=("card",))
+        source = MatchTopic(topic="alerts", kind="pattern", query="alerts", reads=("payments",), finder=finder)
         matches = matches_of(log, source, rows=100)
         events = events_of(log, matches)
         for match in matches:
@@ -155,6 +156,6 @@ def test_the_events_of_a_match_are_the_rows_of_its_key_between_its_times(
 
 
 def test_what_apps_write_down_comes_before_what_columns_say(bank: Log) -> None:
-    known = {one.topic: (one.kind, one.query, one.app) for one in sources_of(bank)}
+    known = {source.topic: (source.kind, source.query, source.app) for source in sources_of(bank)}
     assert known["alerts"] == ("pattern", "alerts", "bank")
     assert known["caught"] == ("rules", "caught", "bank")

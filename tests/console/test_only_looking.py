@@ -12,7 +12,7 @@ from headwater.console.context import context
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.services.tokens import Tokens
-from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
+from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def page(shop: tuple[SimulatedConsole, str]) -> SimulatedPage:
 
 
 def test_only_what_it_may_read_is_listed(page: SimulatedPage) -> None:
-    for path in ("/topics", "/groups", "/letters", "/schemas"):
+    for path in ("/topics", "/groups", "/dead-letters", "/schemas"):
         page.open(path).sees("orders").sees_not("salaries")
-    for path in ("/groups/salaries-readers", "/letters/salaries.dlq", "/schemas/salaries", "/topics/salaries"):
+    for path in ("/groups/salaries-readers", "/dead-letters/salaries.dlq", "/schemas/salaries", "/topics/salaries"):
         page.open(path)
         assert page.text("page").splitlines()[0] in ("NotFound", "NotFound", "ScopeMissing")
         assert len(page.text("page").splitlines()) == 2  # and nothing else
@@ -53,7 +53,7 @@ def test_it_may_try_but_not_change(page: SimulatedPage) -> None:
     page.open("/groups/orders-readers").press("Reset").write("Where to", "end")
     page.sees("Passes 20 rows over. Resetting it needs admin rights")
     assert not page.is_enabled("Reset group")
-    page.open("/letters/orders.dlq").press("Redrive").sees("1 would be redriven")
+    page.open("/dead-letters/orders.dlq").press("Redrive").sees("1 would be redriven")
     assert not page.is_enabled("Redrive 1")
     page.open("/schemas/orders").write(
         "Columns, as `name type [not null]`, or JSON", "id int64, amount int64, note string"

@@ -16,9 +16,9 @@ from headwater.apps.status import QueryStatus
 from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.conftest import LOOKS, Running, Visit
-from tests.console.elsewhere import running_elsewhere
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.staged import APP, Stage, graph_of, runner_of
+from tests.console.other_app import running_elsewhere
+from tests.console.simulation import SimulatedConsole, simulated
+from tests.console.stage import APP, Stage, graph_of, runner_of
 
 PHASES = {"latestOffset": 12.0, "walCommit": 30.0, "queryPlanning": 60.0, "addBatch": 301.0, "triggerExecution": 420.0}
 SPEND = QueryStatus(
@@ -76,9 +76,8 @@ def test_the_list_tells_how_each_query_does(console: SimulatedConsole) -> None:
     for told in ("running", "317", "1.23 k", "420 ms", "42%", "min", "5.40 k", "2.0 MiB", "17"):
         assert told in row
     assert "waiting" in page.sees_row("Queries", "<b>stolen</b>")
-    page.trigger("Queries", "sort", "rate")
-    assert page.rows("Queries")[0].startswith("spend")
-    page.write("Filter queries", "stol")
+    page.trigger("Queries", "sort", "rate").sees_first("Queries", "spend")
+    page.write("Filter queries", "stol").sees_first("Queries", "<b>stolen</b>")
     assert len(page.rows("Queries")) == 1
 
 
@@ -87,7 +86,7 @@ def test_without_an_app_the_list_says_how_to_run_one(log: Log) -> None:
         console.open("/queries").sees("No app runs on this log", "headwater run app.py")
 
 
-def test_one_query_tells_three_fates_of_rows_and_the_reason_of_its_watermark(console: SimulatedConsole) -> None:
+def test_one_query_counts_late_rejected_and_dead_rows_and_explains_its_watermark(console: SimulatedConsole) -> None:
     page = console.open("/queries/spend")
     for label, value in (("Late rows", "17"), ("Rejected rows", "5"), ("Dead letters", "3"), ("Lag", "1.23 k")):
         page.sees(value, within=label)
@@ -105,7 +104,7 @@ def test_inputs_and_outputs_are_links(console: SimulatedConsole) -> None:
     page = console.open("/queries/spend")
     assert page.links("Reads from") == {"payments": "/console/topics/payments"}
     assert page.links("Writes")["spend"] == "/console/views/spend"
-    assert "put aside" in page.sees_row("Writes", "spend.late")
+    assert "side output" in page.sees_row("Writes", "spend.late")
     assert "sink" in page.sees_row("Writes", "lake:spend")
 
 
@@ -165,7 +164,7 @@ def test_a_token_for_some_inputs_shows_neither_plan_nor_trace_nor_other_queries(
     assert "spend" in page.dialog()
     assert "salaries" not in page.dialog()
     page = console.open("/queries/spend", token)
-    page.sees("Only somebody who may read all of its inputs")
+    page.sees("shown only to users who may read all of its inputs")
     assert not page.is_enabled("Show the plan")
     assert "4000-1234" not in page.markup()
     page.press("Stop").sees("Stop spend?").press("Stop").hears("admin:*")  # as over HTTP

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 import headwater
-from headwater.console.rules.rule_tables import Stored, stored_in, tables_of, write
-from headwater.console.rules.trial import Bench, bench_of, tried
+from headwater.console.rules.rule_tables import StoredRule, stored_in, tables_of, write
+from headwater.console.rules.trial import TrialInput, trial_input, try_text
 from headwater.log import Log
 from headwater.log.errors import KeyConflict
 from headwater.services.audit import AUDIT_TOPIC as AUDIT
 from headwater.services.tokens import Tokens
+from tests.conditions import until
 from tests.console.bank import CARD, STOLEN, TRIED_OUT, make_bank
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
-from tests.waiting import until
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def stored(log: Log, topic: str = "rules") -> dict[str, Stored]:
-    [table] = [one for one in tables_of(log) if one.topic == topic]
+def stored(log: Log, topic: str = "rules") -> dict[str, StoredRule]:
+    [table] = [table for table in tables_of(log) if table.topic == topic]
     return stored_in(log, table)
 
 
@@ -64,7 +64,7 @@ def test_a_rule_is_paused_resumed_and_removed_after_a_question(log: Log, console
     until(lambda: not any(row.startswith("tried-out") for row in page.rows("Rules")), "it is gone")
     assert "tried-out" not in stored(log)
     noted = [row["action"] for row in log.read(AUDIT).rows()]
-    assert [one for one in noted if one.startswith("rule.")] == ["rule.pause", "rule.resume", "rule.remove"]
+    assert [action for action in noted if action.startswith("rule.")] == ["rule.pause", "rule.resume", "rule.remove"]
 
 
 def test_a_text_is_checked_as_it_is_written(console: SimulatedConsole) -> None:
@@ -174,7 +174,7 @@ def test_a_rule_in_dark_and_on_a_phone(shared_bank: Served, visit: Visit) -> Non
 
 def test_a_rule_is_written_only_over_what_was_known(log: Log) -> None:
     make_bank(log)
-    [table] = [one for one in tables_of(log) if one.topic == "rules"]
+    [table] = [table for table in tables_of(log) if table.topic == "rules"]
     known = stored_in(log, table)["large"]
     version = write(log, table, "large", "PATTERN (a) DEFINE a AS amount > 5", enabled=True, known=known)
     assert version == stored_in(log, table)["large"].version
@@ -185,17 +185,17 @@ def test_a_rule_is_written_only_over_what_was_known(log: Log) -> None:
 
 def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, datetime]]:
     """The definition of `PATTERN (a b)`: two rows of a key that follow each other, and the next search begins behind them."""
-    found = []
+    matches = []
     for card in sorted({row["card"] for row in rows}):
         own = sorted((row for row in rows if row["card"] == card), key=lambda row: row["at"])
         at = 0
         while at + 1 < len(own):
             if own[at]["amount"] < 5 and own[at + 1]["amount"] > 500:
-                found.append((card, own[at + 1]["at"]))
+                matches.append((card, own[at + 1]["at"]))
                 at += 2
             else:
                 at += 1
-    return sorted(found)
+    return sorted(matches)
 
 
 @costly(40)
@@ -214,19 +214,19 @@ def test_a_trial_finds_what_the_definition_says_in_the_newest_rows(
         assert isinstance(log, Log)
         log.create("payments", {"card": "int64", "amount": "float64", "at": "timestamp"}, key="card", time="at")
         log.append("payments", rows)
-        bench = Bench(kind="rules", topic="payments", schema=log.topic("payments").schema, on="at", by=("card",))
-        trial = tried(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
+        bench = TrialInput(kind="rules", topic="payments", schema=log.topic("payments").schema, time="at", by=("card",))
+        trial = try_text(log, bench, "PATTERN (a b) DEFINE a AS amount < 5, b AS amount > 500", rows=last)
     wanted = pairs(rows[-last:])
     told = sorted(
-        (one.key_values[0], EPOCH + timedelta(microseconds=(one.last_us or 0) - round(EPOCH.timestamp() * 1e6)))
-        for one in trial.matches
+        (match.key_values[0], EPOCH + timedelta(microseconds=(match.last_us or 0) - round(EPOCH.timestamp() * 1e6)))
+        for match in trial.matches
     )
     assert (told, trial.count, trial.rows) == (wanted, len(wanted), min(last, len(rows)))
-    assert all(len(trial.events[one.place]) == 2 for one in trial.matches)
+    assert all(len(trial.events[match.place]) == 2 for match in trial.matches)
 
 
 def test_a_bench_takes_the_time_and_the_key_of_the_query(log: Log) -> None:
     make_bank(log)
-    [table] = [one for one in tables_of(log) if one.topic == "rules"]
-    bench = bench_of(log, table, "payments")
-    assert (bench.on, bench.by) == ("at", ("card",))
+    [table] = [table for table in tables_of(log) if table.topic == "rules"]
+    bench = trial_input(log, table, "payments")
+    assert (bench.time, bench.by) == ("at", ("card",))

@@ -14,11 +14,11 @@ from playwright.sync_api import expect
 
 import headwater
 from headwater.console.schemas.draft import FORCE_HELP
-from headwater.console.schemas.page import lines_between
+from headwater.console.schemas.page import column_diffs
 from headwater.log import Log
 from headwater.services.schema_registry import SchemaRegistry
 from tests.console.conftest import Served, Visit
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 
 DRAFT = "Columns, as `name type [not null]`, or JSON"
 
@@ -137,7 +137,7 @@ def schema(columns: dict[str, tuple[pa.DataType, bool]]) -> pa.Schema:
 def test_every_column_of_both_versions_has_one_line(
     old: dict[str, tuple[pa.DataType, bool]], new: dict[str, tuple[pa.DataType, bool]]
 ) -> None:
-    lines = {one.column: one for one in lines_between(schema(old), schema(new)) if one.column in {*old, *new}}
+    lines = {column.name: column for column in column_diffs(schema(old), schema(new)) if column.name in {*old, *new}}
     assert set(lines) == {*old, *new}
     for name, line in lines.items():
         assert (line.old == "") == (name not in old)

@@ -12,7 +12,7 @@ import headwater
 from headwater.log import Log
 from tests.console.conftest import Served, Visit
 from tests.console.shop import BIG, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
+from tests.console.simulation import SimulatedConsole, simulated
 
 
 def fill(log: Log, name: str = "orders") -> None:
@@ -69,13 +69,13 @@ def test_what_is_found_is_marked_and_in_sight(shared: Served, prefix: str, visit
     expect(page.get_by_text(re.compile(r"Scanned [\d,]+ of 3,001 .* 50 found$"))).to_be_visible()
     page.locator("[data-row]").nth(1).click()
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
-    found, line = (
+    mark, line = (
         page.locator("[data-row] mark").first.bounding_box(),
         page.locator("[data-row] .v").first.bounding_box(),
     )
-    assert found is not None
+    assert mark is not None
     assert line is not None
-    assert found["x"] + found["width"] < line["x"] + line["width"], (
+    assert mark["x"] + mark["width"] < line["x"] + line["width"], (
         "what was found is in sight, though a row is open beside"
     )
     visitor.picture("search-light")

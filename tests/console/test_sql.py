@@ -13,9 +13,9 @@ from headwater.console.sql.statements import spot
 from headwater.log import Log
 from headwater.views.errors import StatementInvalid
 from headwater.views.sql import Sql
+from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
-from tests.console.simulated import SimulatedConsole, SimulatedPage, simulated
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 
 CARD = 73_314_510_714_175_488
 SHOPS = ("Books & Co", "Corner shop", "Ferry", "Jewels")

@@ -15,7 +15,7 @@ from tests.console.shop import BIG, add_orders, make_orders
 
 def seen(page: Page) -> list[str]:
     """The places of all rows that the page keeps, found by scrolling through it as a person would."""
-    found: list[str] = page.evaluate(
+    places: list[str] = page.evaluate(
         """async () => {
             const box = document.querySelector(".hw-rows .scroll"), seen = new Set();
             for (let at = 0; at <= box.scrollHeight; at += 450) {
@@ -26,7 +26,7 @@ def seen(page: Page) -> list[str]:
             return [...seen];
         }"""
     )
-    return found
+    return places
 
 
 def test_a_burst_of_a_thousand_rows_is_a_thousand_rows(shared: Served, prefix: str, visit: Visit) -> None:
@@ -116,9 +116,9 @@ def test_many_rows_pass_and_each_is_shown_or_counted(rows: int, shared: Served, 
     page.wait_for_function(ALL_COUNTED, arg=rows + 1, timeout=120_000)
     ends = log.end_offsets(f"{prefix}river")
     assert sum(ends.values()) == rows + 1
-    found = seen(page)
-    assert {f"{number}/{end - 1}" for number, end in ends.items()} & set(found)  # the newest row is there
-    assert sum(not row.startswith("gap") for row in found) <= 2_000
+    places = seen(page)
+    assert {f"{number}/{end - 1}" for number, end in ends.items()} & set(places)  # the newest row is there
+    assert sum(not row.startswith("gap") for row in places) <= 2_000
     page.get_by_role("button", name="Pause").click()  # and the page still answers
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     page.locator('[data-row]:not([data-row^="gap"])').first.click()

@@ -19,9 +19,9 @@ from company.topics import APP
 from playwright.sync_api import Locator, Page, expect
 
 from headwater.spark.java import find_java
+from tests.conditions import until
 from tests.console.conftest import Visit
 from tests.examples.company.outcomes import all_hold
-from tests.waiting import until
 
 QUERIES = 13
 #: They end a hang; thirteen queries start on a machine that may be slow.
@@ -74,10 +74,10 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         ) as process,
     ):
         try:
-            found = until(
+            match = until(
                 lambda: re.search(r"open (http://[^/]+)/console", told.read_text()), "the address is told", process
             )
-            yield Demo(address=found[1], process=process, gate=gate, told=told)
+            yield Demo(address=match[1], process=process, gate=gate, told=told)
         finally:
             gate.touch()
             if process.poll() is None:

@@ -11,10 +11,10 @@ from playwright.sync_api import expect
 import headwater
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from tests.conditions import until
 from tests.console.conftest import WANTS_PICTURES, Served, Visit
 from tests.console.shop import BIG, add_orders, make_orders
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, simulated
 
 JSON = "JSON: one object, an array of them, or one a line"
 
@@ -45,8 +45,8 @@ def test_a_topic_shows_its_partitions_its_readers_and_its_settings(shop: Log, co
     page = console.open("/topics/orders")
     behind = shop.describe("orders").rows - sum(shop.committed("orders.billing", "orders").values())
     page.sees_row("Groups that read this topic", f"orders.billing {behind:,}")
-    for one in shop.describe("orders").partitions:
-        page.sees_row("Partitions", f"Partition {one.partition} {one.offset_start} {one.offset_next}")
+    for part in shop.describe("orders").partitions:
+        page.sees_row("Partitions", f"Partition {part.partition} {part.offset_start} {part.offset_next}")
     page.sees_row("Columns", "at timestamp may be null event time")
     assert "<dt>Event time</dt><dd>at</dd>" in page.markup()
 

@@ -13,11 +13,11 @@ from playwright.sync_api import Locator, Page, expect
 from headwater.apps.status import Graph, QueryStatus
 from headwater.console.topology import page as topology
 from headwater.log import Log
+from tests.conditions import until
 from tests.console import company
 from tests.console.conftest import LOOKS, PHONE, Running, Visit
-from tests.console.simulated import SimulatedConsole, simulated
-from tests.console.staged import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
-from tests.waiting import until
+from tests.console.simulation import SimulatedConsole, simulated
+from tests.console.stage import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
 
 QUERIES: dict[str, tuple[list[str], list[str]]] = {
     "spend": (["payments", "cards"], ["spend", "spend.late"]),
@@ -117,7 +117,7 @@ def test_what_goes_while_one_looks_is_told_in_a_sentence(acted: tuple[Stage, Sim
     page = console.open("/topology").pick_node("query:shop/per_country").sees("waiting")
     stage.graph = Graph(
         app=APP,
-        nodes=tuple(one for one in stage.graph.nodes if "per_country" not in one.name),
+        nodes=tuple(node for node in stage.graph.nodes if "per_country" not in node.name),
         edges=tuple(edge for edge in stage.graph.edges if "per_country" not in "".join(edge)),
     )
     stage.show()

@@ -16,16 +16,16 @@ def visitor(served: str, visit: Visit) -> Visitor:
 
 def told(visitor: Visitor) -> list[str]:
     """The troubles that were noticed, which are then none of the test's own."""
-    found = [*visitor.troubles]
+    troubles = [*visitor.troubles]
     visitor.troubles.clear()
-    return found
+    return troubles
 
 
 def test_an_image_from_another_host_is_noticed(visitor: Visitor) -> None:
     for address in (f"http://{ELSEWHERE}", f"{visitor.address}@{ELSEWHERE}"):
         with visitor.page.expect_request("**/spy.png"):
             visitor.page.set_content(f'<img alt="" src="{address}/spy.png">')
-        assert any(f"{ELSEWHERE}/spy.png" in one for one in told(visitor))
+        assert any(f"{ELSEWHERE}/spy.png" in trouble for trouble in told(visitor))
 
 
 def test_a_websocket_to_another_host_is_noticed(visitor: Visitor) -> None:
@@ -37,7 +37,7 @@ def test_a_websocket_to_another_host_is_noticed(visitor: Visitor) -> None:
 def test_an_error_in_the_page_is_noticed(visitor: Visitor) -> None:
     with visitor.page.expect_event("pageerror"):
         visitor.page.evaluate("setTimeout(() => { throw new Error('spilt'); })")
-    assert [one.startswith("error: spilt") for one in told(visitor)] == [True]
+    assert [trouble.startswith("error: spilt") for trouble in told(visitor)] == [True]
 
 
 def test_a_control_without_a_name_is_noticed(visitor: Visitor) -> None:

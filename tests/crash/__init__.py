@@ -1,1 +1,1 @@
-"""Crash tests: a seeded workload is killed at a named step or loses power, and a fresh process looks what is left."""
+"""Crash tests: a seeded workload is killed at a crash point or loses power, and a new process checks the log."""

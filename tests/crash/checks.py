@@ -1,4 +1,4 @@
-"""What must hold after a crash, checked by whoever opens the log next. Each check returns what is wrong, in words."""
+"""Checks of a log after a crash, by the next process that opens it. Each check returns the violations as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.crash.journal import IDS_PER_ACT, Act, Journal, Outcome, Story
 from tests.crash.scenarios import KEEP_SECONDS, Scenario
 from tests.crash.workload import retry_unacknowledged
 
-#: What `repair` may find after a crash. Everything else would be a loss.
+#: Findings of `repair` that are allowed after a crash. Any other is a loss.
 HARMLESS = {"half-made topic", "leftover of a rewrite", "torn end", "unused segment"}
 
 
 @dataclass
 class Verdict:
-    """What was looked at, and what was wrong."""
+    """How much was checked, and the violations."""
 
     acknowledged: int = 0
     seen: int = 0
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row stands."""
+    """The place of a row."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ class Found:
 
 
 def look(log: EmbeddedLog, topic: str, *, archived: bool) -> Found:
-    """Read a whole topic; again from the new beginning where retention was quicker."""
+    """Read a whole topic; again from the new start if retention has deleted rows meanwhile."""
     while True:
         starts = log.start_offsets(topic)
         with suppress(OffsetExpired):
@@ -83,7 +83,7 @@ def _look(log: EmbeddedLog, topic: str, *, archived: bool) -> Found:
 
 
 class Checker:
-    """Compares a log with the story of what was done to it."""
+    """Compares a log with the journal of its workload."""
 
     def __init__(self, log: EmbeddedLog, scenario: Scenario, story: Story, *, power_lost: bool) -> None:
         self._log = log
@@ -94,7 +94,7 @@ class Checker:
         self._found: dict[str, Found] = {}
 
     def run(self, journal: Journal) -> Verdict:
-        """Look, do again what a careful program would do again, look again, and go on working."""
+        """Check the log, retry as a careful program would, check again, and continue to work."""
         self._look_at_everything()
         retry_unacknowledged(self._log, journal, self._story)
         self._resolve_prepared(journal)
@@ -181,7 +181,7 @@ class Checker:
                     self._wrong(f"{topic}/{partition}: offset {offset} was acknowledged for {mine}, but holds {there}")
 
     def _order(self, topic: str) -> None:
-        """Rows of one writer stand in the order in which it wrote them."""
+        """Rows of one writer are in the order in which it wrote them."""
         writers = {one.act.number: one.act.writer for one in self._story.outcomes.values()}
         prepared = {one.act.number for one in self._story.outcomes.values() if one.prepared}
         last: dict[tuple[int, str], int] = {}
@@ -272,7 +272,7 @@ class Checker:
     # -- what readers saw ---------------------------------------------------------------------------------------------
 
     def _sights(self) -> None:
-        """What any reader saw is still so, and no reader ever saw a transaction in part."""
+        """Every row that a reader saw is still there, and no reader ever saw a transaction in part."""
         for sight in self._story.sights:
             topic = sight["topic"]
             if self._volatile(topic):
@@ -330,7 +330,7 @@ class Checker:
     # -- groups and topics --------------------------------------------------------------------------------------------
 
     def _offsets(self) -> None:
-        """A group stands where its last acknowledged commit put it, or where a later try did."""
+        """The offsets of a group are those of its last acknowledged commit, or of a later attempt."""
         allowed: dict[str, set[int | None]] = defaultdict(lambda: {None})
         for outcome in sorted(self._story.outcomes.values(), key=self._when_applied):
             there = self._applied(outcome)
@@ -361,7 +361,7 @@ class Checker:
                 self.verdict.lost += 1
                 self._wrong(f"topic {topic} was created, but is gone")
         for topic in there & set(made):
-            # One that was marked but not yet renamed is listed until somebody opens it, and is gone then.
+            # A topic that is marked as deleted but not renamed is listed until a process opens it.
             with suppress(NotFound) if topic in deleted else nullcontext():
                 self._made_topic(topic)
 
@@ -381,7 +381,7 @@ class Checker:
     # -- going on -----------------------------------------------------------------------------------------------------
 
     def _resolve_prepared(self, journal: Journal) -> None:
-        """What was prepared is still known, and can be committed or rolled back."""
+        """Prepared transactions still exist, and can be committed or rolled back."""
         waiting = set(self._log.prepared())
         for outcome in self._story.outcomes.values():
             if not outcome.prepared or outcome.resolving:
@@ -405,7 +405,7 @@ class Checker:
             self._wrong(f"prepared transactions are left: {left}")
 
     def _goes_on(self) -> None:
-        """New rows go behind everything, and can be read."""
+        """New rows are appended behind all others, and can be read."""
         for number, topic in enumerate(self._scenario.topics):
             ends = self._log.end_offsets(topic)
             for partition in ends:
@@ -434,12 +434,12 @@ class Checker:
                 self._wrong(f"verify found {finding}")
 
     def _is_known_loss(self, finding: repair.Finding) -> bool:
-        """A topic that promised nothing says for ever which rows a power cut took."""
+        """Rows of a topic without durability that a power cut has lost stay lost."""
         return finding.kind == "missing rows" and self._volatile(finding.topic)
 
 
 def check(log: EmbeddedLog, scenario: Scenario, journal: Journal, *, power_lost: bool) -> Verdict:
-    """Everything at once; an error of the log is a finding like any other."""
+    """Run all checks; an error of the log is a violation like any other."""
     checker = Checker(log, scenario, Story.read(journal.path), power_lost=power_lost)
     try:
         return checker.run(journal)

@@ -1,4 +1,4 @@
-"""What a workload tried, what was acknowledged and what readers saw: lines of a file that outlives the process."""
+"""The journal of a workload: attempts, acknowledgements and reads, as lines of a file that survives the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDS_PER_ACT = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Rows for one topic; `partition` is None where the log chooses."""
+    """Rows for one topic; `partition` is None if the log chooses it."""
 
     topic: str
     partition: int | None
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """One thing that a writer tried."""
+    """One attempt of a writer."""
 
     number: int
     kind: str
@@ -48,7 +48,7 @@ class Act:
 
 @dataclass
 class Outcome:
-    """What is known of an act."""
+    """The known outcome of an act."""
 
     act: Act
     acknowledged: bool = False
@@ -82,7 +82,7 @@ class Journal:
         self.tell("acknowledged", number=act.number, ranges=ranges or {})
 
     def refused(self, act: Act, *, actual: int) -> None:
-        """The log has said no, for a reason that the act allows for; nothing of it happened."""
+        """The log has refused the act, for a reason that it allows for; nothing of it happened."""
         self.tell("refused", number=act.number, actual=actual)
 
     def saw(self, reader: str, turn: int, topic: str, rows: Sequence[tuple[int, int, int]]) -> None:
@@ -90,7 +90,7 @@ class Journal:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a journal; the last one may have been cut by the end of its process, and then says nothing."""
+    """The lines of a journal; the last one may be incomplete because its process was killed, and is then ignored."""
     lines = path.read_bytes().split(b"\n")
     for line in lines[:-1]:
         yield orjson.loads(line)

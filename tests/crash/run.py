@@ -49,7 +49,7 @@ SEEDS_PER_SERIES = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Crash:
-    """One end of the workload: where it is killed and, where the power goes as well, what is lost."""
+    """One end of the workload: the point at which it is killed and, for a power cut, what is lost."""
 
     at: CrashAt
     loss: str | None
@@ -62,7 +62,7 @@ class Crash:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that a run does, made from its seed alone."""
+    """The plan of a run, derived from its seed."""
 
     seed: int
     scenario: Scenario
@@ -72,7 +72,7 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int) -> Plan:
-        """Neighbouring seeds take all points in turn, so that a series leaves none out."""
+        """Consecutive seeds use all points in turn, so that a series covers each."""
         chance = random.Random(seed)
         point = POINTS[seed % len(POINTS)]
         scenario = chance.choice([scenario for scenario in SCENARIOS if point in scenario.points])
@@ -104,7 +104,7 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What a series of runs has come to."""
+    """The totals of a series of runs."""
 
     kills: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
@@ -123,7 +123,7 @@ class Tally:
 
 
 def run(plan: Plan, home: Path, tally: Tally) -> list[str]:
-    """Do what the plan says, and return what was wrong."""
+    """Run a plan, and return the violations."""
     home.mkdir(parents=True)
     journal = home / "journal"
     journal.touch()
@@ -186,7 +186,7 @@ def _work(plan: Plan, disk: Disk, journal: Path, place: int, *, powered: bool) -
 
 
 def _crowd(plan: Plan, folder: Path, journal: Path, home: Path) -> list[str]:
-    """Several processes come up at once after the crash: each recovers, reads, writes a little, and goes."""
+    """Start several processes at once after the crash: each recovers, reads, writes a little, and ends."""
     errors = [home / f"errors{place}" for place in range(CROWD)]
     first = Story.read(journal).number_next
     visit = partial(join_in, folder, journal, plan.scenario, seed=plan.seed)
@@ -200,7 +200,7 @@ def _crowd(plan: Plan, folder: Path, journal: Path, home: Path) -> list[str]:
 
 
 def _in_child(plan: Plan, folder: Path, journal: Path, home: Path, *, power_lost: bool) -> Verdict:
-    """Check in a process of its own, which has never seen this log."""
+    """Check the log in a new process."""
 
     def act() -> None:
         _write_verdict(home, check_folder(plan, folder, journal, power_lost=power_lost))
@@ -231,7 +231,7 @@ def _read_verdict(home: Path) -> Verdict:
 
 
 class _Witness:
-    """A process that has the log open while the other one is killed, and that goes on with what it has in memory."""
+    """A process that has the log open while the other one is killed, and continues with its cached state."""
 
     def __init__(self, plan: Plan, folder: Path, journal: Path, home: Path, *, power_lost: bool) -> None:
         self._power_lost = power_lost
@@ -276,7 +276,7 @@ class _Witness:
 
 
 def warm_up() -> None:
-    """Load in the parent what every child would load for itself: Arrow looks for pandas at the first array."""
+    """Import in the parent what every child would import: Arrow imports pandas with the first array."""
     pa.array([{"id": 1}]).to_pylist()
 
 

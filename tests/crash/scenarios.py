@@ -1,4 +1,4 @@
-"""What the workloads do: which topics there are, who writes to them, and which acts are how frequent."""
+"""Scenarios of workloads: their topics, their writers, and the frequency of each act."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEP_SECONDS = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A workload by its ingredients; `acts` maps what is done to how frequently."""
+    """The settings of a workload; `acts` has the frequency of each act."""
 
     name: str
     topics: Mapping[str, Mapping[str, Any]]
@@ -60,7 +60,7 @@ SCENARIOS = (
     Scenario(
         name="os",
         topics={"one": {"durability": "os"}, "two": {"durability": "os", "partitions": 2, "segment_bytes_max": TINY}},
-        acts={"append": 4, "idempotent": 6, "wide": 1, "tidy": 1},
+        acts={"append": 4, "idempotent": 6, "wide": 1, "maintain": 1},
         writers=2,
         count=20,
         points=_APPEND + _ROLL + _REWRITE,
@@ -68,7 +68,7 @@ SCENARIOS = (
     Scenario(
         name="roll",
         topics={"one": {"segment_bytes_max": TINY}, "two": {"partitions": 2, "segment_bytes_max": 3 * TINY}},
-        acts={"append": 6, "idempotent": 10, "wide": 4, "tidy": 1, "punctuate": 1},
+        acts={"append": 6, "idempotent": 10, "wide": 4, "maintain": 1, "punctuate": 1},
         writers=2,
         count=25,
         points=_ROLL + _REWRITE + _APPEND,
@@ -79,7 +79,7 @@ SCENARIOS = (
             "ring": {"segment_bytes_max": TINY, "retention": f"{KEEP_SECONDS:.0f} seconds"},
             "small": {"segment_bytes_max": TINY, "retention": f"{4 * TINY} B", "partitions": 2},
         },
-        acts={"append": 4, "idempotent": 10, "advance": 4, "tidy": 2},
+        acts={"append": 4, "idempotent": 10, "advance": 4, "maintain": 2},
         count=40,
         points=_RETENTION + _ROLL,
     ),
@@ -89,7 +89,7 @@ SCENARIOS = (
             "kept": {"segment_bytes_max": TINY, "retention": f"{KEEP_SECONDS:.0f} seconds", "archive": True},
             "kept2": {"segment_bytes_max": TINY, "retention": f"{4 * TINY} B", "partitions": 2, "archive": True},
         },
-        acts={"append": 4, "idempotent": 10, "advance": 4, "tidy": 2},
+        acts={"append": 4, "idempotent": 10, "advance": 4, "maintain": 2},
         count=40,
         points=_RETENTION + _ROLL,
     ),
@@ -100,7 +100,7 @@ SCENARIOS = (
             "table2": {"key": "key", "compact": True, "segment_bytes_max": 2 * TINY, "partitions": 2},
             "old": {"key": "key", "compact": True, "segment_bytes_max": TINY, "tombstone_seconds_max": 50},
         },
-        acts={"append": 4, "idempotent": 10, "advance": 2, "tidy": 3},
+        acts={"append": 4, "idempotent": 10, "advance": 2, "maintain": 3},
         count=40,
         points=_REWRITE + _ROLL,
     ),
@@ -112,7 +112,7 @@ SCENARIOS = (
             "c": {"segment_bytes_max": TINY, "durability": "os"},
             "table": {"key": "key", "compact": True, "segment_bytes_max": 2 * TINY},
         },
-        acts={"transaction": 10, "numbered": 10, "append": 3, "idempotent": 3, "offsets": 1, "tidy": 1},
+        acts={"transaction": 10, "numbered": 10, "append": 3, "idempotent": 3, "offsets": 1, "maintain": 1},
         writers=2,
         count=15,
         points=_COMMIT + _APPEND + ("offsets.appended",),
@@ -131,7 +131,7 @@ SCENARIOS = (
             "b": {"partitions": 2, "segment_bytes_max": 2 * TINY},
             "keyed": {"partitions": 2, "key": "key"},
         },
-        acts={"staged": 12, "numbered": 3, "append": 2, "tidy": 1},
+        acts={"staged": 12, "numbered": 3, "append": 2, "maintain": 1},
         writers=2,
         count=12,
         points=(*SINK_CRASH_POINTS, *_COMMIT),
@@ -139,7 +139,7 @@ SCENARIOS = (
     Scenario(
         name="offsets",
         topics={"a": {"partitions": 2}, "b": {}},
-        acts={"offsets": 12, "append": 3, "numbered": 4, "tidy offsets": 2},
+        acts={"offsets": 12, "append": 3, "numbered": 4, "maintain offsets": 2},
         writers=2,
         count=20,
         points=("offsets.appended", *_COMMIT, *_REWRITE),
@@ -147,7 +147,7 @@ SCENARIOS = (
     Scenario(
         name="topics",
         topics={"a": {}},
-        acts={"create": 8, "delete": 4, "append": 4, "new append": 6, "tidy": 1},
+        acts={"create": 8, "delete": 4, "append": 4, "new append": 6, "maintain": 1},
         count=25,
         points=("topic.made", "topic.published", "topic.marked", "topic.buried", *_APPEND),
     ),
@@ -170,7 +170,7 @@ SCENARIOS = (
             "prepare": 3,
             "offsets": 3,
             "advance": 2,
-            "tidy": 2,
+            "maintain": 2,
             "create": 1,
             "delete": 1,
             "punctuate": 1,

@@ -1,4 +1,4 @@
-"""A smaller number of what `make crash` does, and that its tools tell the truth."""
+"""A few runs of `make crash`, and tests of its tools."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_child_can_be_told_by_its_environment() -> None:
 
 @pytest.mark.parametrize("text", ["append.nowhere", "append.half:0"])
 def test_a_point_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no place to crash"):
+    with pytest.raises(ValueError, match="not a crash point"):
         CrashAt.parse(text)
 
 

@@ -1,4 +1,4 @@
-"""A seeded workload: writers that try acts and note what was acknowledged, and a reader that notes what it saw."""
+"""A seeded workload: writers that record acts and their acknowledgements, and a reader that records its rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOCK_START_US = 1_700_000_000_000_000
 
 
 def open_log(folder: Path, story: Story) -> EmbeddedLog:
-    """The log under a clock that goes on from where the story has come to."""
+    """The log with a clock that continues from the time in the journal."""
     return open(folder, clock=ManualClock(start_us=max(CLOCK_START_US, story.now_us + 1_000)))
 
 
@@ -61,7 +61,7 @@ def work(folder: Path, journal_path: Path, scenario: Scenario, *, seed: int) -> 
 
 
 def join_in(folder: Path, journal_path: Path, scenario: Scenario, *, place: int, first: int, seed: int) -> None:
-    """A short visit of one of several processes that come up at the same time; its acts are numbered from `first`."""
+    """The short work of one of several processes that start at the same time; its acts are numbered from `first`."""
     journal = Journal(journal_path)
     story = Story.read(journal_path)
     log = open_log(folder, story)
@@ -161,11 +161,11 @@ class Writer:
             case "new append" if self._made:
                 act = self._act("append", parts=[self._part(topic=self._random.choice(self._made))])
                 self._try(act, lambda: append(self._log, act))
-            case "tidy":
-                self._log.tidy(self._random.choice(list(self._scenario.topics)), seal=self._random.random() < 0.5)
-            case "tidy offsets":
+            case "maintain":
+                self._log.maintain(self._random.choice(list(self._scenario.topics)), seal=self._random.random() < 0.5)
+            case "maintain offsets":
                 if self._log.topics("__offsets", internal=True):
-                    self._log.tidy("__offsets", seal=True)
+                    self._log.maintain("__offsets", seal=True)
             case "advance":
                 self._advance(seconds=self._random.choice((1.0, 20.0, 60.0)))
             case "punctuate":
@@ -174,7 +174,7 @@ class Writer:
     def _advance(self, *, seconds: float) -> None:
         clock = self._log.clock
         assert isinstance(clock, ManualClock)
-        # Said before it is done: whoever checks must never believe that it is earlier than the log knew.
+        # Recorded before it is done: the checks must never assume an earlier time than the log had.
         self._journal.tell("clock", at_us=clock.now_us() + round((seconds + 1) * 1e6))
         clock.advance(seconds=seconds)
 
@@ -285,7 +285,7 @@ Ranges = dict[str, dict[int, tuple[int, int]]]
 
 
 def attempt(journal: Journal, act: Act, do: Callable[[], Ranges]) -> None:
-    """Do an act and note its answer; a conditional one may be refused."""
+    """Do an act and record its answer; a conditional one may be refused."""
     try:
         ranges = do()
     except (OffsetConflict, KeyConflict) as error:
@@ -328,7 +328,7 @@ def commit(log: EmbeddedLog, act: Act) -> Ranges:
 
 
 def commit_staged(log: EmbeddedLog, act: Act) -> dict[str, Any]:
-    """Write the rows to a file of their own, then let one transaction take it over."""
+    """Write the rows to a staged file, and commit it in one transaction."""
     assert act.producer is not None
     assert act.sequence is not None
     with log.stage(act.producer, sequence=act.sequence, attempt=uuid.uuid4().hex) as stage:
@@ -356,13 +356,13 @@ def delete(log: EmbeddedLog, act: Act) -> Ranges:
 
 
 def retry_unacknowledged(log: EmbeddedLog, journal: Journal, story: Story) -> None:
-    """What a careful program does when it comes up again: try once more whatever may not have happened."""
+    """Retry every act that may not have happened, as a careful program does after a restart."""
     for outcome in story.outcomes.values():
         act = outcome.act
         if outcome.prepared and outcome.resolving and not outcome.resolved:
             _resolve_again(log, journal, outcome)
-        settled = outcome.acknowledged or outcome.refused or outcome.resolving or outcome.prepared
-        if settled or act.sequence is None:
+        decided = outcome.acknowledged or outcome.refused or outcome.resolving or outcome.prepared
+        if decided or act.sequence is None:
             continue
         attempt(journal, act, lambda act=act: append(log, act) if act.kind == "append" else commit(log, act))  # type: ignore[misc]
 
@@ -377,7 +377,7 @@ def _resolve_again(log: EmbeddedLog, journal: Journal, outcome: Outcome) -> None
 
 
 class Watcher:
-    """Reads all topics, turn after turn, and notes every row with its place."""
+    """Reads all topics repeatedly, and records every row with its place."""
 
     def __init__(self, log: EmbeddedLog, journal: Journal, scenario: Scenario, *, name: str) -> None:
         self._log = log
@@ -396,7 +396,7 @@ class Watcher:
             self.errors.append(error)
 
     def look(self) -> None:
-        """One turn over all topics, in one order: what a transaction shows in one topic, all later ones must show."""
+        """Read all topics once, in one order: a transaction that is visible in one topic must be in all later ones."""
         self._turn += 1
         for topic in self._topics:
             rows = self._read(topic)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater import EventTime
 from headwater.engine.contract import StepResult
 from headwater.engine.event_time import BatchTime, WatermarkStrategy
 from headwater.engine.key_watermark import REACHED
@@ -50,9 +51,17 @@ def passes(state: pa.Table, rows: pa.Table, _time: BatchTime) -> StepResult:
     return StepResult(state, rows)
 
 
-def passing(**settings_: Any) -> Process:
-    declared: dict[str, Any] = {"state": {"n": "int64"}, "output": {"number": "int64"}, "late": "side_output"}
-    return Process(**{"step": passes, "by": "user", "on": "at", "ahead": None, "name": "p", **declared, **settings_})
+def passing(*, late: Any = "side_output", follow: Any = "slowest", **time: Any) -> Process:
+    return Process(
+        step=passes,
+        by="user",
+        time=EventTime("at", **{"future_max": None, **time}),
+        state={"n": "int64"},
+        output={"number": "int64"},
+        late=late,
+        follow=follow,
+        name="p",
+    )
 
 
 def numbers(tables: Sequence[pa.Table]) -> list[int]:
@@ -69,13 +78,13 @@ BATCHES = st.lists(
 # -- partitions and inputs --------------------------------------------------------------------------------------------
 
 
-def in_time(batches: Sequence[Sequence[Row]], *, late_by: int, follow: Any) -> list[int]:
+def in_time(batches: Sequence[Sequence[Row]], *, delay: int, follow: Any) -> list[int]:
     """The offsets of rows in time, where the watermark follows the least or the most of what partitions have seen."""
     latest: dict[int, int] = {}
     watermark, offset, passed = -1000, 0, []
     for batch in batches:
         if latest:
-            watermark = max(watermark, follow(latest.values()) - late_by)
+            watermark = max(watermark, follow(latest.values()) - delay)
         for _, at, _ in batch:
             passed += [offset] if at >= watermark else []
             offset += 1
@@ -86,17 +95,17 @@ def in_time(batches: Sequence[Sequence[Row]], *, late_by: int, follow: Any) -> l
 
 @given(
     batches=BATCHES,
-    late_by=st.integers(0, 10),
+    delay=st.integers(0, 10),
     scope=st.sampled_from(["partition", "input"]),
     replay=st.integers(0, 4),
     partitions=st.integers(1, 3),
 )
 def test_time_is_that_of_the_slowest_partition_or_of_the_fastest(
-    batches: list[list[Row]], late_by: int, scope: Any, replay: int, partitions: int
+    batches: list[list[Row]], delay: int, scope: Any, replay: int, partitions: int
 ) -> None:
-    operator = passing(late_by=late_by, watermark=scope)
+    operator = passing(delay=delay, scope=scope)
     found = numbers(streamed(operator.contract, numbered(batches), replay=replay, partitions=partitions))
-    assert found == in_time(batches, late_by=late_by, follow=min if scope == "partition" else max)
+    assert found == in_time(batches, delay=delay, follow=min if scope == "partition" else max)
 
 
 @given(batches=BATCHES, follow=st.sampled_from(["slowest", "fastest"]), replay=st.integers(0, 4))
@@ -108,53 +117,53 @@ def test_of_several_inputs_the_slowest_or_the_fastest_is_followed(
         left, right = (batch.filter(pc.equal(batch.column("_partition"), number)) for number in (0, 1))
         zero = pa.array([0] * right.num_rows, pa.int32())
         tables.append(together(left, right.set_column(2, "_partition", zero)))
-    operator = passing(late_by=3, follow=follow)
+    operator = passing(delay=3, follow=follow)
     found = numbers(streamed(operator.contract, tables, replay=replay))
-    assert found == in_time(batches, late_by=3, follow=min if follow == "slowest" else max)
+    assert found == in_time(batches, delay=3, follow=min if follow == "slowest" else max)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def in_time_by_key(batches: Sequence[Sequence[Row]], *, late_by: int, quiet: int | None) -> list[int]:
-    """The offsets of rows in time, where each key has its own, and all are at most `quiet` behind the slowest partition."""
+def in_time_by_key(batches: Sequence[Sequence[Row]], *, delay: int, timeout: int | None) -> list[int]:
+    """The offsets of rows in time, where each key has its own, and all are at most `timeout` behind the slowest partition."""
     latest: dict[int, int] = {}
     own: dict[str, int] = {}
     floor, offset, passed = -1000, 0, []
     for batch in batches:
-        if latest and quiet is not None:
-            floor = max(floor, min(latest.values()) - late_by - quiet)
+        if latest and timeout is not None:
+            floor = max(floor, min(latest.values()) - delay - timeout)
         for user, at, _ in batch:
             passed += [offset] if at >= max(own.get(user, -1000), floor) else []
             offset += 1
         for user, at, partition in batch:
-            own[user] = max(own.get(user, -1000), at - late_by)
+            own[user] = max(own.get(user, -1000), at - delay)
             latest[partition] = max(at, latest.get(partition, at))
     return passed
 
 
 @given(
     batches=BATCHES,
-    late_by=st.integers(0, 10),
-    quiet=st.none() | st.integers(0, 20),
+    delay=st.integers(0, 10),
+    timeout=st.none() | st.integers(0, 20),
     replay=st.integers(0, 4),
     partitions=st.integers(1, 3),
 )
 def test_a_row_is_late_by_the_time_of_its_own_key(
-    batches: list[list[Row]], late_by: int, quiet: int | None, replay: int, partitions: int
+    batches: list[list[Row]], delay: int, timeout: int | None, replay: int, partitions: int
 ) -> None:
-    operator = passing(late_by=late_by, watermark="key", quiet=quiet)
+    operator = passing(delay=delay, scope="key", key_idle_timeout=timeout)
     sides: dict[str, list[pa.Table]] = {}
     tables = numbered(batches)
     found = numbers(streamed(operator.contract, tables, replay=replay, partitions=partitions, sides=sides))
-    assert found == in_time_by_key(batches, late_by=late_by, quiet=quiet)
+    assert found == in_time_by_key(batches, delay=delay, timeout=timeout)
     late = numbers(sides.get("late", []))
     assert sorted([*found, *late]) == list(range(sum(len(batch) for batch in batches)))
     assert numbers([bounded(operator.contract, pa.concat_tables(tables))[0]]) == numbers(tables)
 
 
-def test_with_quiet_keys_are_forgotten_when_the_others_have_moved_on() -> None:
-    made = passing(watermark="key", quiet=10).contract(table([]).schema)
+def test_idle_keys_are_forgotten_when_the_others_have_moved_on() -> None:
+    made = passing(scope="key", key_idle_timeout=10).contract(table([]).schema)
     step: Any = made.step
     state = made.state.append(pa.field("user", pa.string())).append(pa.field("_key", pa.int64()))
     rows = table([("a", 5, 0), ("b", 50, 0)]).append_column("_key", pa.array([0, 1]))
@@ -166,14 +175,14 @@ def test_with_quiet_keys_are_forgotten_when_the_others_have_moved_on() -> None:
 
 
 def test_dedupe_forgets_an_id_by_its_own_time() -> None:
-    operator = Dedupe(by="user", on="at", within=10, watermark="key", ahead=None, late="side_output")
+    operator = Dedupe(by="user", time=EventTime("at", future_max=None, scope="key"), within=10, late="side_output")
     batches = [[("a", 0, 0), ("b", 100, 0)], [("a", 5, 0), ("a", 12, 0)], [("b", 105, 0), ("a", 3, 0)]]
     sides: dict[str, list[pa.Table]] = {}
     assert numbers(streamed(operator.contract, numbered(batches), sides=sides)) == [0, 1, 3]
     assert numbers(sides["late"]) == [5]
 
 
-def windows_by_key(batches: Sequence[Sequence[Row]], *, late_by: int, size: int) -> set[tuple[str, int, int]]:
+def windows_by_key(batches: Sequence[Sequence[Row]], *, delay: int, size: int) -> set[tuple[str, int, int]]:
     """Each user's rows in each window, without those that come when the window has closed for their user."""
     own: dict[str, int] = {}
     counts: dict[tuple[str, int], int] = {}
@@ -183,24 +192,28 @@ def windows_by_key(batches: Sequence[Sequence[Row]], *, late_by: int, size: int)
             start = at // size * size
             if reached.get(user, -1000) < start + size:
                 counts[user, start] = counts.get((user, start), 0) + 1
-            own[user] = max(own.get(user, -1000), at - late_by)
+            own[user] = max(own.get(user, -1000), at - delay)
     return {(user, start, count) for (user, start), count in counts.items()}
 
 
 @given(
     batches=BATCHES,
-    late_by=st.integers(0, 10),
+    delay=st.integers(0, 10),
     size=st.integers(1, 20),
     emit=st.sampled_from(["final", "changes"]),
     replay=st.integers(0, 4),
     partitions=st.integers(1, 3),
 )
 def test_windows_close_by_the_time_of_their_own_key(
-    batches: list[list[Row]], late_by: int, size: int, emit: Any, replay: int, partitions: int
+    batches: list[list[Row]], delay: int, size: int, emit: Any, replay: int, partitions: int
 ) -> None:
     compute = {"n": agg.count()}
     operator = Tumbling(
-        size=size, on="at", by="user", compute=compute, late_by=late_by, emit=emit, watermark="key", ahead=None
+        size=size,
+        time=EventTime("at", delay=delay, future_max=None, scope="key"),
+        by="user",
+        compute=compute,
+        emit=emit,
     )
     ends = [[(user, 10_000, 0) for user in "abc"]]
     tables = [with_arguments(one, compute) for one in numbered([*batches, *ends])]
@@ -209,7 +222,7 @@ def test_windows_close_by_the_time_of_their_own_key(
     results = [(row["user"], round(row["window_start"].timestamp()), row["n"]) for row in found]
     results = [row for row in results if row[1] < 9_000]
     assert len(results) == len(set(results))
-    assert set(results) == windows_by_key(batches, late_by=late_by, size=size)
+    assert set(results) == windows_by_key(batches, delay=delay, size=size)
 
 
 def rows_of(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
@@ -218,7 +231,9 @@ def rows_of(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
 
 def test_silent_keys_are_closed_once_the_others_are_far_enough() -> None:
     compute = {"n": agg.count()}
-    operator = Tumbling(size=10, on="at", by="user", compute=compute, watermark="key", quiet=30, ahead=None)
+    operator = Tumbling(
+        size=10, time=EventTime("at", future_max=None, scope="key", key_idle_timeout=30), by="user", compute=compute
+    )
     batches = [[("a", 5, 0)], [("b", 20, 0)], [("b", 39, 0)], [("b", 40, 0)], [("b", 41, 0)], [("a", 8, 0)]]
     tables = [with_arguments(one, compute) for one in numbered(batches)]
     outputs = streamed(operator.contract, tables)
@@ -232,14 +247,15 @@ def test_silent_keys_are_closed_once_the_others_are_far_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: passing(late_by=-1), "late_by"),
-        (lambda: passing(late_by="-5 minutes"), "late_by"),
-        (lambda: passing(watermark="row"), "watermark"),
+        (lambda: passing(delay=-1), "delay"),
+        (lambda: passing(delay="-5 minutes"), "delay"),
+        (lambda: passing(idle_timeout="soon"), "idle_timeout"),
+        (lambda: passing(scope="row"), "scope"),
         (lambda: passing(follow="first"), "follow"),
-        (lambda: passing(quiet=5), "quiet"),
+        (lambda: passing(key_idle_timeout=5), "key_idle_timeout"),
         (lambda: passing(late="keep"), "late"),
-        (lambda: Dedupe(by="user", on="at", within=5, late="step"), "late"),  # type: ignore[arg-type]
-        (lambda: Dedupe(by="user", on="at", within=5, late_by=-1), "late_by"),
+        (lambda: Dedupe(by="user", time="at", within=5, late="step"), "late"),  # type: ignore[arg-type]
+        (lambda: Dedupe(by="user", time=EventTime("at", delay=-1), within=5), "delay"),
         (lambda: WatermarkStrategy(combine="mean"), "combine"),  # type: ignore[arg-type]
     ],
 )
@@ -255,7 +271,9 @@ def test_a_promise_in_the_log_closes_windows_without_a_row(spark: SparkSession, 
     start = datetime(2026, 1, 1, tzinfo=UTC)
 
     def build(rows: DataFrame) -> DataFrame:
-        operator = Tumbling(size=10, on="at", by="user", compute={"n": agg.count()}, late_by="1 hour", ahead=None)
+        operator = Tumbling(
+            size=10, time=EventTime("at", delay="1 hour", future_max=None), by="user", compute={"n": agg.count()}
+        )
         return rows.transform(operator)
 
     topic = {"orders": {"schema": {"user": "string", "at": "timestamp"}, "key": "user", "time": "at"}}

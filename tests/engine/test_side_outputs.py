@@ -16,7 +16,7 @@ from tests.engine.test_step import contract, run, table
 
 
 def test_how_late_a_row_was_has_one_name(tmp_path: Path) -> None:
-    made = contract(event_time=WatermarkStrategy(time="at", late_by_us=5))
+    made = contract(event_time=WatermarkStrategy(time="at", delay_us=5))
     engine = PartitionEngine(made, LocalFolder(tmp_path / "query" / "total"), slot=0)
     run(engine, 0, table([("a", 1)], times=[100]))
     run(engine, 1, table([("a", 2)], times=[94]))

@@ -207,7 +207,7 @@ def test_timers_fire_when_the_watermark_passes_and_only_once(tmp_path: Path) -> 
 
 
 def test_late_rows_leave_by_their_side_with_how_late_they_were(tmp_path: Path) -> None:
-    made = contract(event_time=WatermarkStrategy(time="at", late_by_us=5))
+    made = contract(event_time=WatermarkStrategy(time="at", delay_us=5))
     engine = PartitionEngine(made, LocalFolder(tmp_path), slot=0)
     run(engine, 0, table([("a", 1)], times=[100]))
     assert run(engine, 1, table([("a", 1), ("a", 1)], times=[95, 94])) == [{"user": "a", "total": 2}]
@@ -216,7 +216,7 @@ def test_late_rows_leave_by_their_side_with_how_late_they_were(tmp_path: Path) -
 
 
 def test_a_clock_from_the_far_future_does_not_close_everything(tmp_path: Path) -> None:
-    made = contract(event_time=WatermarkStrategy(time="at", ahead_us=1000))
+    made = contract(event_time=WatermarkStrategy(time="at", future_us=1000))
     engine = PartitionEngine(made, LocalFolder(tmp_path), slot=0)
     run(engine, 0, table([("a", 1), ("b", 1)], times=[100, 10**15]), processing_us=200)
     run(engine, 1, table([("a", 1)], times=[101]), processing_us=210)

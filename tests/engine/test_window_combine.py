@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.engine.aggregation import Computation
 from headwater.engine.columns import HASH, SLOT
 from headwater.engine.packed_rows import unpacked
@@ -41,7 +42,7 @@ def combine_of(operator: Hopping | Tumbling) -> Combine:
     rows = table([]).select(NEEDED)
     return Combine(
         name="windows",
-        on="at",
+        time_column="at",
         keys=("user",),
         spans=operator.spans(),
         computation=Computation.over(compute, with_arguments(rows, compute).schema),
@@ -90,7 +91,12 @@ def test_combined_or_not_each_batch_gives_the_same(
     replay: int,
 ) -> None:
     operator = Hopping(
-        size=size, every=every, on="at", by="user", compute=compute, late_by=late_by, emit=emit, ahead=None
+        size=size,
+        every=every,
+        time=EventTime("at", delay=late_by, future_max=None),
+        by="user",
+        compute=compute,
+        emit=emit,
     )
     tables = [in_two_partitions(one) for one in numbered(batches)]
     combine = combine_of(operator)
@@ -101,7 +107,9 @@ def test_combined_or_not_each_batch_gives_the_same(
 
 
 def test_late_and_rejected_rows_are_counted_when_rows_are_combined(tmp_path: Path) -> None:
-    operator = Tumbling(size=10, on="at", by="user", compute={"n": agg.count()}, name="few", ahead=None)
+    operator = Tumbling(
+        size=10, time=EventTime("at", future_max=None), by="user", compute={"n": agg.count()}, name="few"
+    )
     combine = combine_of(operator)
     contract = operator.contract(combine.partials, combine=combine)
     late = table([("a", 1, 5), ("a", 1, 6), ("b", 1, 7)], first=1).select(NEEDED).to_pylist()
@@ -122,7 +130,7 @@ def test_late_and_rejected_rows_are_counted_when_rows_are_combined(tmp_path: Pat
 
 def test_rows_are_combined_in_the_reader_wherever_that_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     def is_combined(rows: DataFrame, **changes: Any) -> bool:
-        given: dict[str, Any] = {"size": 10, "on": "at", "by": "user", "compute": {"total": agg.sum("amount")}}
+        given: dict[str, Any] = {"size": 10, "time": "at", "by": "user", "compute": {"total": agg.sum("amount")}}
         with applied_operators() as found:
             rows.transform(Tumbling(**{**given, **changes}))
         step = found[0].step

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.window_completeness import EDGES, counted, share_seen
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
@@ -68,7 +69,12 @@ def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: i
     for at, came in rows:
         batches.setdefault(int(came) // every, []).append(("a", 1, int(at)))
     operator = Tumbling(
-        size=60, on="at", by="user", compute=COMPUTE, late_by=300, emit="changes", completeness=True, ahead=None
+        size=60,
+        time=EventTime("at", delay=300, future_max=None),
+        by="user",
+        compute=COMPUTE,
+        emit="changes",
+        completeness=True,
     )
     tables, offset = [], 0
     for number in sorted(batches):
@@ -102,8 +108,8 @@ def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: i
 def test_what_was_told_is_taken_back_and_what_is_closed_is_whole(
     batches: list[list[Row]], size: int, every: int, emit: Any, replay: int, partitions: int
 ) -> None:
-    settings_: dict[str, Any] = {"size": size, "every": every, "on": "at", "by": "user", "compute": COMPUTE}
-    settings_ |= {"late_by": 10, "emit": emit, "ahead": None}
+    settings_: dict[str, Any] = {"size": size, "every": every, "by": "user", "compute": COMPUTE, "emit": emit}
+    settings_ |= {"time": EventTime("at", delay=10, future_max=None)}
     outputs = streamed(
         Hopping(**settings_, completeness=True).contract, numbered(batches), replay=replay, partitions=partitions
     )
@@ -118,7 +124,9 @@ def test_what_was_told_is_taken_back_and_what_is_closed_is_whole(
 
 
 def test_windows_know_nothing_of_lateness_at_first_and_are_as_complete_as_they_are_old() -> None:
-    operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE, late_by=5, emit="changes", completeness=True)
+    operator = Tumbling(
+        size=10, time=EventTime("at", delay=5), by="user", compute=COMPUTE, emit="changes", completeness=True
+    )
     (output,) = streamed(operator.contract, [table([("a", 1, 0), ("a", 1, 4)])])
     assert [row["completeness"] for row in output.to_pylist()] == [0.4]
 
@@ -127,11 +135,11 @@ def test_windows_know_nothing_of_lateness_at_first_and_are_as_complete_as_they_a
     ("change", "says"),
     [
         ({"emit": "final"}, 'say emit="changes"'),
-        ({"watermark": "key"}, "that of keys"),
+        ({"time": EventTime("at", scope="key")}, "that of keys"),
         ({"compute": {"completeness": agg.count()}}, "names that are free"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], says: str) -> None:
-    settings_ = {"size": 10, "on": "at", "by": "user", "compute": COMPUTE, "emit": "changes", "completeness": True}
+    settings_ = {"size": 10, "time": "at", "by": "user", "compute": COMPUTE, "emit": "changes", "completeness": True}
     with pytest.raises(ArgumentInvalid, match=says):
         Tumbling(**{**settings_, **change})

@@ -21,7 +21,7 @@ Ask = Callable[..., TestClient]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as opened:
         yield opened
 
 
@@ -54,7 +54,7 @@ def client_of(log: Log) -> Iterator[Ask]:
 @pytest.fixture(scope="module")
 def shared_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     """A log for all tests of a file that change nothing in it."""
-    with open_log(tmp_path_factory.mktemp("shared") / "log", config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path_factory.mktemp("shared") / "log", config=Config(maintenance="manual")) as opened:
         yield opened
 
 

@@ -106,7 +106,7 @@ def _main() -> None:
             asked = message["serve"]
             stack = contextlib.ExitStack()
             clock = None if asked["clock"] is None else FollowedClock(Path(asked["clock"]))
-            log = stack.enter_context(open_log(asked["log"], clock=clock, config=Config(upkeep="manual")))
+            log = stack.enter_context(open_log(asked["log"], clock=clock, config=Config(maintenance="manual")))
             settings = Settings(**asked["settings"])
             answer = stack.enter_context(served(log, Address(port=0), settings=settings))
             running[answer] = stack

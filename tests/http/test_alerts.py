@@ -20,9 +20,9 @@ from headwater.http import Tokens
 from headwater.http.server import served_app
 from headwater.log import Log
 from headwater.log import open as open_log
+from tests.conditions import until
 from tests.http.conftest import Ask
 from tests.servers import Receiver, http_receiver
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from starlette.testclient import TestClient
 
+from headwater import EventTime
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
@@ -52,7 +53,7 @@ def refused(shared_log: Log, shared_client_of: Ask) -> TestClient:
 @pytest.fixture(scope="module")
 def refused_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client that may read `orders.*`, and is refused everything else."""
-    with open_log(tmp_path_factory.mktemp("reader") / "log", config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path_factory.mktemp("reader") / "log", config=Config(maintenance="manual")) as log:
         with_topics(log)
         with clients(log) as make:
             yield make(token=Tokens(log.home).create("reader", ["read:orders.*"]))
@@ -466,7 +467,13 @@ def test_what_is_done_is_written_down_also_after_the_audit_topic_was_removed(cli
 def test_the_audit_topic_is_kept_for_a_while_and_not_without_end(client: TestClient, log: Log) -> None:
     old = Audit(log)
     local_log(log).create_internal(
-        Topic(name=AUDIT_TOPIC, id="a0d17" + "0" * 27, schema=AUDIT_SCHEMA, time="at", created_us=log.clock.now_us())
+        Topic(
+            name=AUDIT_TOPIC,
+            id="a0d17" + "0" * 27,
+            schema=AUDIT_SCHEMA,
+            time=EventTime("at"),
+            created_us=log.clock.now_us(),
+        )
     )
     old.record(caller=LOCAL, address="x", action="POST", target="/", status=200)
     assert log.topic(AUDIT_TOPIC).retention == RETENTION

@@ -29,7 +29,7 @@ PARTS = 4
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("openapi")
-    with open_log(folder / "log", config=Config(upkeep="manual")) as log:
+    with open_log(folder / "log", config=Config(maintenance="manual")) as log:
         log.create("orders", "id int64, user string", key="user", partitions=2, durability="os")
         log.append("orders", [{"id": 1, "user": "ada"}])
         log.commit_offsets("billing", "orders", {0: 0})

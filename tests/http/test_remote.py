@@ -10,9 +10,10 @@ import pytest
 
 from headwater.errors import Closed
 from headwater.http import Address, Settings, Tokens, served
-from headwater.log import Limit, Log, RemoteLog
+from headwater.log import Limit, Log
 from headwater.log import open as open_log
 from headwater.log.errors import MemberFenced, ServerUnreachable
+from headwater.log.remote import RemoteLog
 from headwater.services.callers import ScopeMissing
 from headwater.services.tokens import TokenInvalid
 from tests.http.process import server_process
@@ -140,7 +141,7 @@ def test_a_producer_waits_for_a_slow_group(log: Log, remote: Log) -> None:
     assert seen == list(range(30))
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(log: Log, remote: Log) -> None:
+def test_a_topic_created_again_is_read_from_its_beginning(log: Log, remote: Log) -> None:
     log.create("t", "id int64")
     log.append("t", [{"id": number} for number in range(5)])
     with remote.consumer("t*") as consumer:

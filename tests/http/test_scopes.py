@@ -46,7 +46,7 @@ class GivenTokens(Tokens):
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with (
-        open_log(tmp_path_factory.mktemp("scopes") / "log", config=Config(upkeep="manual")) as log,
+        open_log(tmp_path_factory.mktemp("scopes") / "log", config=Config(maintenance="manual")) as log,
         clients(log) as make,
     ):
         fill(log)

@@ -36,7 +36,7 @@ from headwater.services.queries import AppStatus
 from headwater.services.tokens import TokenInvalid
 from headwater.units import MIB
 from headwater.views import RemoteView, ViewSpec
-from tests.waiting import until
+from tests.conditions import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

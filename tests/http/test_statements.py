@@ -27,8 +27,8 @@ from headwater.units import MIB
 from headwater.views.errors import StatementExceeded, StatementInvalid
 from headwater.views.sql_parser import is_plain
 from headwater.views.statement import Bounds
+from tests.conditions import until
 from tests.http.conftest import Ask
-from tests.waiting import until
 
 BOUNDS = Bounds(seconds_max=30.0, memory_max=64 * MIB, threads_max=2)
 ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(3000000) a, range(3000000) b"

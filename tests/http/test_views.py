@@ -14,7 +14,7 @@ from headwater.log import Log
 from headwater.log.remote.wire import ARROW
 from headwater.units import MIB
 from headwater.views import DuckStore, ViewKeeper, ViewSpec
-from tests.console.elsewhere import running_elsewhere
+from tests.console.other_app import running_elsewhere
 from tests.http.conftest import Ask
 
 

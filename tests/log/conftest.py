@@ -22,5 +22,5 @@ def clock() -> ManualClock:
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[EmbeddedLog]:
     """Each adapter of the log in turn."""
     assert request.param == "embedded"
-    with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as opened:
         yield opened

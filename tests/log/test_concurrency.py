@@ -30,7 +30,7 @@ Seen = dict[str, dict[int, list[tuple[int, int]]]]
 
 
 def member(folder: Path, number: int, *, seconds: float, notes: Path) -> None:
-    """What one process does: append in several ways, read what all have written, and note both."""
+    """The work of one process: append in several ways, read the rows of all processes, and record both."""
     with open(folder, create=False) as log:
         chance = random.Random(number)
         log.open_producer(f"writer{number}")
@@ -92,7 +92,7 @@ def catch_up(log: EmbeddedLog, seen: Seen) -> None:
 
 
 def run_together(folder: Path, *, seconds: float) -> list[dict[str, Any]]:
-    """Eight fresh interpreters, as in production; returns what each has noted."""
+    """Run eight new interpreters, as in production; return their records."""
     with open(folder / "log") as log:
         for topic, settings in TOPICS.items():
             log.create(topic, SCHEMA, **settings)

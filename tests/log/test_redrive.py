@@ -1,4 +1,4 @@
-"""Dead letters are put back once, whatever is killed, repeated or done by two at once; parked ones are left alone."""
+"""Each dead letter is redriven once, also after kills, repeated calls and concurrent ones; parked ones are skipped."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from headwater.errors import ArgumentInvalid, NotFound
 from headwater.faults import LETTER_CRASH_POINTS
 from headwater.log.dead_letters import (
     DeadLetter,
-    Found,
     Place,
     Selection,
+    StoredDeadLetter,
     append_dead_letters,
-    letter_topic,
-    letter_topics,
-    read_letters,
+    dead_letter_topics,
 )
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.redrive import Outcome, park, redrive
+from tests.log.dead_letters import all_dead_letters
 from tests.log.processes import child
 
 COMMIT_POINTS = ("commit.written", "commit.synced", "commit.recording", "commit.recorded", "commit.flipped")
@@ -51,8 +50,8 @@ def values(log: EmbeddedLog, topic: str = "events") -> list[bytes]:
     return [row["value"] for row in log.read(topic).rows()]
 
 
-def found(log: EmbeddedLog, topic: str = "events") -> list[Found]:
-    return [one for some in read_letters(log, letter_topic(log, topic)) for one in some]
+def found(log: EmbeddedLog, topic: str = "events") -> list[StoredDeadLetter]:
+    return all_dead_letters(log, topic)
 
 
 def states(log: EmbeddedLog) -> list[str]:
@@ -112,7 +111,7 @@ def test_letters_written_meanwhile_wait_for_the_next_time(events: EmbeddedLog) -
     def fail_again(_: Outcome) -> None:
         add(events, letter(100, attempt=2))
 
-    assert redrive(events, "events", tell=fail_again).redriven.total() == 4
+    assert redrive(events, "events", on_progress=fail_again).redriven.total() == 4
     assert states(events)[4:] == ["open"]
 
 
@@ -181,11 +180,11 @@ def test_what_cannot_be_meant_is_refused(events: EmbeddedLog) -> None:
         redrive(events, "events", to="nowhere")
     with pytest.raises(NotFound):
         redrive(events, "nowhere")
-    assert letter_topics(events) == ["events.dlq"]
+    assert dead_letter_topics(events) == ["events.dlq"]
     assert states(events) == ["open"] * 4
 
 
-def test_a_dead_letter_topic_made_anew_has_open_letters(events: EmbeddedLog) -> None:
+def test_a_dead_letter_topic_created_again_has_open_dead_letters(events: EmbeddedLog) -> None:
     redrive(events, "events")
     events.delete("events.dlq")
     add(events, letter(7))
@@ -200,7 +199,7 @@ def test_statuses_of_letters_that_retention_took_go_too(log: EmbeddedLog, clock:
     clock.advance(seconds=3600)
     add(log, *(letter(number, value=b"x" * 4096) for number in range(1, 4)))
     clock.advance(seconds=3600)
-    log.tidy()
+    log.maintain()
     add(log, letter(4))
     redrive(log, "events")
     rows = log.read("__letters").rows()
@@ -253,7 +252,7 @@ def wanted(one: dict[str, object], chosen: Selection) -> bool:
 def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, Any]]) -> None:
     model: list[dict[str, object]] = []
     back: Counter[bytes] = Counter()
-    with TemporaryDirectory() as folder, open_log(folder, config=Config(upkeep="manual")) as log:
+    with TemporaryDirectory() as folder, open_log(folder, config=Config(maintenance="manual")) as log:
         log.create("events")
         for step in steps:
             match step:

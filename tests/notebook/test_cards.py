@@ -107,7 +107,7 @@ def test_a_picture_is_an_image_that_keeps_its_styles_to_itself() -> None:
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "<script" not in svg
     assert image["alt"] == "1 topic."
-    assert picture("<svg/>", told='"').count("&quot;") == 1
+    assert picture("<svg/>", alt='"').count("&quot;") == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)

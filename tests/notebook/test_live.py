@@ -56,10 +56,10 @@ class Scripted:
         assert timeout > 0
         if not self.script:
             return None
-        found = self.script.pop(0)
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        step = self.script.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        return step
 
     @contextmanager
     def opened(self) -> Iterator[Scripted]:
@@ -149,8 +149,8 @@ def test_the_real_ipython_shows_it_in_one_output() -> None:
             shown(Scripted(1, 2))
     finally:
         InteractiveShell.clear_instance()
-    assert [one.data["text/html"] for one in captured.outputs] == [
+    assert [output.data["text/html"] for output in captured.outputs] == [
         "2 left. Live.", "0 left. Live.", "0 left. Stopped: nothing more comes.",
     ]  # fmt: skip
-    assert [one.update for one in captured.outputs] == [False, True, True]
-    assert len({one.transient["display_id"] for one in captured.outputs}) == 1
+    assert [output.update for output in captured.outputs] == [False, True, True]
+    assert len({output.transient["display_id"] for output in captured.outputs}) == 1

@@ -58,8 +58,8 @@ def aggregated(operator: AggregateTable, batches: Sequence[pa.Table], **how: Any
     made = []
     for batch in batches:
         rows = with_arguments(batch, operator.compute, by="shop")
-        if operator.on is not None:
-            rows = rows.append_column(ORDER, rows.column(operator.on))
+        if operator.order_by is not None:
+            rows = rows.append_column(ORDER, rows.column(operator.order_by))
         made.append(rows.append_column(f"{ROW_KEY}id", rows.column("id")).drop_columns(["id", "amount", "day"]))
     follow = Follow(name="rows", key=(f"{ROW_KEY}id",), emit=operator.emit)
     changes = streamed(follow.contract, made, **how)
@@ -95,7 +95,7 @@ def _equal(one: Any, other: Any) -> bool:
 def test_the_aggregates_of_a_table_are_those_of_sql(
     batches: Batches, compute: tuple[Mapping[str, Aggregate], str], emit: Any, replay: int, partitions: int
 ) -> None:
-    operator = AggregateTable(by="shop", compute=compute[0], key="id", on="day", emit=emit)
+    operator = AggregateTable(by="shop", compute=compute[0], key="id", order_by="day", emit=emit)
     outputs = aggregated(operator, topic(batches, SALES, keys=1), replay=replay, partitions=partitions)
     wanted = by_sql(batches, f"SELECT shop, {compute[1]} FROM sales GROUP BY shop")
     assert same(rows_of(table_of(outputs, ["shop"])), wanted)

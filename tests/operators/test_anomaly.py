@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Anomaly
 from headwater.operators import anomaly as usual
@@ -60,13 +61,11 @@ def test_each_row_is_measured_by_the_values_before_it(
 ) -> None:
     operator = Anomaly(
         of="celsius",
-        on="at",
+        time=EventTime("at", delay=LATE_BY, future_max=None),
         by="sensor",
         memory=max(memory, warm_up),
         warm_up=warm_up,
         period=period,
-        late_by=LATE_BY,
-        ahead=None,
     )
     check(operator, batches, scores(max(memory, warm_up), warm_up, period), replay=replay, partitions=partitions)
 
@@ -84,29 +83,29 @@ def test_spikes_are_found_also_where_one_value_in_five_is_a_spike() -> None:
     rows = [
         ("a", float(value + 30 * spike), at) for at, (value, spike) in enumerate(zip(usual_values, spikes, strict=True))
     ]
-    found = judged(Anomaly(of="celsius", on="at", by="sensor"), rows)[100:]
+    found = judged(Anomaly(of="celsius", time="at", by="sensor"), rows)[100:]
     assert [row["anomaly"] for row in found if row["celsius"] > 40] == [True] * int(spikes[100:].sum())
     assert sum(row["anomaly"] for row in found if row["celsius"] < 40) < 10
 
 
 def test_a_new_level_is_usual_once_it_has_filled_half_of_the_memory() -> None:
     rows = [("a", float(at % 3 + (100 if at >= 200 else 0)), at) for at in range(300)]
-    found = judged(Anomaly(of="celsius", on="at", by="sensor", memory=40), rows)
+    found = judged(Anomaly(of="celsius", time="at", by="sensor", memory=40), rows)
     assert all(row["anomaly"] for row in found[200:215])
     assert not any(row["anomaly"] for row in found[225:])
 
 
 def test_until_it_is_warm_nothing_is_judged() -> None:
-    found = judged(Anomaly(of="celsius", on="at", by="sensor", warm_up=5), [("a", 1.0, at) for at in range(7)])
+    found = judged(Anomaly(of="celsius", time="at", by="sensor", warm_up=5), [("a", 1.0, at) for at in range(7)])
     assert [row["anomaly"] for row in found] == [None] * 5 + [False] * 2
 
 
 def test_what_never_differed_has_a_score_that_is_finite_when_it_does() -> None:
     rows = [("a", 10.0, at) for at in range(30)] + [("a", 10.5, 30)]
-    last = judged(Anomaly(of="celsius", on="at", by="sensor"), rows)[-1]
+    last = judged(Anomaly(of="celsius", time="at", by="sensor"), rows)[-1]
     assert last["anomaly"]
     assert math.isfinite(last["score"])
-    calm = judged(Anomaly(of="celsius", on="at", by="sensor", deviation_min=1.0), rows)[-1]
+    calm = judged(Anomaly(of="celsius", time="at", by="sensor", deviation_min=1.0), rows)[-1]
     assert (calm["score"], calm["anomaly"]) == (0.5, False)
 
 
@@ -116,7 +115,7 @@ def test_what_never_differed_has_a_score_that_is_finite_when_it_does() -> None:
 def test_a_side_is_chosen(side: Any, found: list[bool]) -> None:
     rows = [("a", float(at % 3), at) for at in range(30)] + [("a", 99.0, 30), ("a", -99.0, 31)]
     assert [
-        row["anomaly"] for row in judged(Anomaly(of="celsius", on="at", by="sensor", side=side), rows)[-2:]
+        row["anomaly"] for row in judged(Anomaly(of="celsius", time="at", by="sensor", side=side), rows)[-2:]
     ] == found
 
 
@@ -137,7 +136,7 @@ def test_a_season_is_compared_with_itself(season: Any, zone: str) -> None:
         return hours[season]
 
     rows = [("a", 10.0 * part(at), at) for at in range(begin, begin + 60 * 86_400, 3600)]
-    operator = Anomaly(of="celsius", on="at", by="sensor", season=season, zone=zone, warm_up=4, deviation_min=1.0)
+    operator = Anomaly(of="celsius", time="at", by="sensor", season=season, zone=zone, warm_up=4, deviation_min=1.0)
     found = judged(operator, rows)
     assert not any(row["anomaly"] for row in found)
     assert sum(row["anomaly"] is not None for row in found) > len(found) / 4
@@ -147,7 +146,7 @@ def test_a_season_is_compared_with_itself(season: Any, zone: str) -> None:
 
 def test_many_values_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("ab"[at % 2], float(at * at % 17), at) for at in range(300)]
-    operator = Anomaly(of="celsius", on="at", by="sensor")
+    operator = Anomaly(of="celsius", time="at", by="sensor")
     at_once = judged(operator, rows)
     monkeypatch.setattr(usual, "CHUNK_VALUES", 500)
     assert judged(operator, rows) == at_once
@@ -170,10 +169,10 @@ def test_many_values_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        Anomaly(**{"of": "celsius", "on": "at", **wrong})
+        Anomaly(**{"of": "celsius", "time": "at", **wrong})
 
 
 def test_text_is_refused() -> None:
     text = table([], {}).schema.append(pa.field("_of_its value", pa.string()))
     with pytest.raises(ArgumentInvalid, match="a column of numbers"):
-        Anomaly(of="sensor", on="at", by="sensor").contract(text)
+        Anomaly(of="sensor", time="at", by="sensor").contract(text)

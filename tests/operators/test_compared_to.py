@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.contract import StepResult
 from headwater.errors import ArgumentInvalid
 from headwater.operators import ComparedTo, agg
@@ -74,14 +75,12 @@ def test_each_window_has_what_the_same_window_had_before(
     batches: list[list[Reading]], every: int, times: int, periods: int, replay: int, partitions: int
 ) -> None:
     operator = ComparedTo(
-        on="at",
+        time=EventTime("at", delay=LATE_BY, future_max=None),
         by="sensor",
         every=every,
         period=every * times,
         periods=periods,
         compute=COMPUTE,
-        late_by=LATE_BY,
-        ahead=None,
     )
     rows = [row for batch in batches for row in batch]
     wanted = compared(rows, every, every * times, periods)
@@ -95,7 +94,7 @@ def test_each_window_has_what_the_same_window_had_before(
 
 
 def test_what_is_not_known_is_null_and_never_zero() -> None:
-    operator = ComparedTo(on="at", by="sensor", every=10, period=20, compute=COMPUTE)
+    operator = ComparedTo(time="at", by="sensor", every=10, period=20, compute=COMPUTE)
     rows: list[Reading] = [("a", 1.0, 0), ("a", 3.0, 25), ("a", 0.0, 60)]
     windows, _ = bounded(operator.windows().contract, table(rows, COMPUTE))
     whole, _ = bounded(operator.contract, windows)
@@ -106,7 +105,9 @@ def test_what_is_not_known_is_null_and_never_zero() -> None:
 
 
 def test_windows_that_nothing_is_compared_with_any_more_are_forgotten() -> None:
-    operator = ComparedTo(on="at", by="sensor", every=1, period=2, periods=3, compute=COMPUTE, ahead=None)
+    operator = ComparedTo(
+        time=EventTime("at", future_max=None), by="sensor", every=1, period=2, periods=3, compute=COMPUTE
+    )
     batches = batches_of([[("a", 0.0, second)] for second in range(60)], COMPUTE)
     windows = streamed(operator.windows().contract, batches, partitions=1)
     contract = operator.contract(windows[0].schema)
@@ -136,11 +137,11 @@ def test_windows_that_nothing_is_compared_with_any_more_are_forgotten() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        ComparedTo(**{"on": "at", "every": 10, "period": 20, "compute": COMPUTE, **wrong})
+        ComparedTo(**{"time": "at", "every": 10, "period": 20, "compute": COMPUTE, **wrong})
 
 
 def test_only_numbers_are_compared() -> None:
-    operator = ComparedTo(on="at", by="sensor", every=10, period=20, compute={"names": agg.collect_list("celsius")})
+    operator = ComparedTo(time="at", by="sensor", every=10, period=20, compute={"names": agg.collect_list("celsius")})
     with pytest.raises(ArgumentInvalid, match="numbers to compare"):
         windows, _ = bounded(operator.windows().contract, table([("a", 1.0, 0)], operator.compute))
         operator.contract(windows.schema)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import CountWindow, agg
 from tests.laws import costly
@@ -59,7 +60,9 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
 def test_full_windows_come_once_in_the_order_of_event_time(
     batches: list[list[Row]], size: int, every: int, replay: int, partitions: int
 ) -> None:
-    operator = CountWindow(size=size, every=every, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None)
+    operator = CountWindow(
+        size=size, every=every, time=EventTime("at", delay=7, future_max=None), by="user", compute=COMPUTE
+    )
     rows = [row for batch in batches for row in batch]
     wanted = windows(in_time(rows), size, every)
     assert shown(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay)) == wanted
@@ -78,7 +81,7 @@ def test_a_changelog_also_tells_of_windows_that_are_filling(
     batches: list[list[Row]], size: int, every: int, emit: Any, replay: int
 ) -> None:
     operator = CountWindow(
-        size=size, every=every, on="at", by="user", compute=COMPUTE, late_by=20, emit=emit, ahead=None
+        size=size, every=every, time=EventTime("at", delay=20, future_max=None), by="user", compute=COMPUTE, emit=emit
     )
     outputs = streamed(operator.contract, numbered(batches), replay=replay)
     found = results(list(table_of(outputs, ["user", "window_number"]).values()))
@@ -100,7 +103,7 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
     batches: list[list[Row]], size: int, every: int, emit: Any, replay: int
 ) -> None:
     compute = {"total": agg.sum("amount"), "first": agg.min("amount"), "all": agg.count_distinct("amount")}
-    operator = CountWindow(size=size, every=every, order="arrival", on="at", by="user", compute=compute, emit=emit)
+    operator = CountWindow(size=size, every=every, order="arrival", time="at", by="user", compute=compute, emit=emit)
     outputs = streamed(operator.contract, numbered(batches), replay=replay)[: len(batches)]
     rows = [row for batch in batches for row in batch]
     if emit == "final":
@@ -114,7 +117,7 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
 @given(batches=arrivals(late_by=40), size=st.integers(1, 4))
 def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) -> None:
     operator = CountWindow(
-        size=size, on="at", by="user", compute=COMPUTE, late="side_output", emit="changes", ahead=None
+        size=size, time=EventTime("at", future_max=None), by="user", compute=COMPUTE, late="side_output", emit="changes"
     )
     sides: dict[str, list[pa.Table]] = {}
     outputs = streamed(operator.contract, numbered(batches), sides=sides, partitions=1)
@@ -124,7 +127,9 @@ def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) 
 
 
 def test_a_row_behind_the_watermark_is_late() -> None:
-    operator = CountWindow(size=2, on="at", by="user", compute=COMPUTE, late="side_output", ahead=None)
+    operator = CountWindow(
+        size=2, time=EventTime("at", future_max=None), by="user", compute=COMPUTE, late="side_output"
+    )
     sides: dict[str, list[pa.Table]] = {}
     batches = [table([("a", 1, 10)]), table([("a", 2, 9), ("a", 3, 10)], first=1), *numbered([])]
     found = shown(streamed(operator.contract, batches, sides=sides, partitions=1))
@@ -133,13 +138,15 @@ def test_a_row_behind_the_watermark_is_late() -> None:
 
 
 def test_rows_between_windows_belong_to_none() -> None:
-    operator = CountWindow(size=2, every=3, on="at", by="user", compute=COMPUTE)
+    operator = CountWindow(size=2, every=3, time="at", by="user", compute=COMPUTE)
     found, _ = bounded(operator.contract, table([("a", number, number) for number in range(8)]))
     assert [row["all"] for row in found.to_pylist()] == [[0, 1], [3, 4], [6, 7]]
 
 
 def test_each_tells_of_every_row() -> None:
-    operator = CountWindow(size=2, order="arrival", on="at", by="user", compute={"n": agg.count()}, emit="every_change")
+    operator = CountWindow(
+        size=2, order="arrival", time="at", by="user", compute={"n": agg.count()}, emit="every_change"
+    )
     (output,) = streamed(operator.contract, [table([("a", 1, 5), ("a", 2, 3), ("a", 3, 5)])])
     changes = [(row["_op"], row["window_number"], row["n"]) for row in output.to_pylist()]
     assert changes == [("+I", 0, 1), ("-U", 0, 1), ("+U", 0, 2), ("+I", 1, 1)]
@@ -148,13 +155,13 @@ def test_each_tells_of_every_row() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: CountWindow(size=0, on="at"), "size"),
-        (lambda: CountWindow(size=2.5, on="at"), "size"),  # type: ignore[arg-type]
-        (lambda: CountWindow(size="5 minutes", on="at"), "a number of rows"),  # type: ignore[arg-type]
-        (lambda: CountWindow(size=2, every=-1, on="at"), "every"),
-        (lambda: CountWindow(size=1_000_000, every=1, on="at"), "at most 10,000 windows"),
-        (lambda: CountWindow(size=2, order="random", on="at"), "order"),  # type: ignore[arg-type]
-        (lambda: CountWindow(size=2, allowed_lateness=5, on="at"), "late_by"),
+        (lambda: CountWindow(size=0, time="at"), "size"),
+        (lambda: CountWindow(size=2.5, time="at"), "size"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size="5 minutes", time="at"), "a number of rows"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size=2, every=-1, time="at"), "every"),
+        (lambda: CountWindow(size=1_000_000, every=1, time="at"), "at most 10,000 windows"),
+        (lambda: CountWindow(size=2, order="random", time="at"), "order"),  # type: ignore[arg-type]
+        (lambda: CountWindow(size=2, allowed_lateness=5, time="at"), "the delay of the event time"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.operators import Dedupe
 from tests.operators.batches import bounded, streamed
 from tests.operators.test_windows import Row, arrivals, table
@@ -38,7 +39,7 @@ def seen(tables: Sequence[pa.Table]) -> list[tuple[str, int]]:
 def test_rows_in_the_order_of_time_pass_as_the_definition_says(
     batches: list[list[Row]], within: int, replay: int, partitions: int
 ) -> None:
-    operator = Dedupe(by="user", on="at", within=within, ahead=None)
+    operator = Dedupe(by="user", time=EventTime("at", future_max=None), within=within)
     firsts = [sum(len(one) for one in batches[:number]) for number in range(len(batches))]
     tables = [table(batch, first=first).select(range(5)) for batch, first in zip(batches, firsts, strict=True)]
     found = seen(streamed(operator.contract, tables, partitions=partitions, replay=replay))
@@ -53,7 +54,7 @@ def test_rows_in_the_order_of_time_pass_as_the_definition_says(
 def test_of_rows_in_any_order_none_is_dropped_unless_one_close_to_it_has_passed(
     batches: list[list[Row]], within: int, replay: int
 ) -> None:
-    operator = Dedupe(by="user", on="at", within=within, late_by=20, ahead=None)
+    operator = Dedupe(by="user", time=EventTime("at", delay=20, future_max=None), within=within)
     firsts = [sum(len(one) for one in batches[:number]) for number in range(len(batches))]
     tables = [table(batch, first=first).select(range(5)) for batch, first in zip(batches, firsts, strict=True)]
     found = seen(streamed(operator.contract, tables, replay=replay))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.contract import Contract
 from headwater.engine.event_time import BatchTime
 from headwater.engine.join_inputs import Columns
@@ -84,9 +85,9 @@ def make(operator: Enrich) -> Callable[[pa.Schema], Contract]:
     return partial(operator.contract, columns=COLUMNS)
 
 
-def enrich(**settings: Any) -> Enrich:
-    given = {"on": "land", "as_of": "sold", "valid_from": "since", "ahead": None, **settings}
-    return Enrich(None, **given)
+def enrich(*, delay: float = 0, idle_timeout: float | None = None, **settings: Any) -> Enrich:
+    as_of = EventTime("sold", delay=delay, idle_timeout=idle_timeout, future_max=None)
+    return Enrich(None, **{"on": "land", "as_of": as_of, "valid_from": "since", **settings})
 
 
 def numbered(batches: Sequence[Sequence[Row]], *, close: bool = True) -> list[list[Numbered]]:
@@ -127,7 +128,7 @@ def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int
     partitions=st.integers(1, 3),
 )
 def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any, replay: int, partitions: int) -> None:
-    operator = enrich(how=how, late_by=9)
+    operator = enrich(how=how, delay=9)
     rows = numbered(batches)
     outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
     assert seen(outputs) == as_of(flat(rows), how=how)
@@ -148,7 +149,7 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
 def test_with_grace_a_table_that_arrives_late_still_counts(
     batches: list[list[Row]], how: Any, allowed_lateness: int, replay: int, partitions: int
 ) -> None:
-    operator = enrich(how=how, late_by=9, allowed_lateness=allowed_lateness)
+    operator = enrich(how=how, delay=9, allowed_lateness=allowed_lateness)
     rows = numbered(batches)
     outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
     assert seen(outputs) == as_of(flat(rows), how=how)
@@ -191,7 +192,7 @@ def test_rows_wait_until_the_table_has_passed_their_time_or_the_grace_is_over() 
 def test_a_table_that_is_silent_for_long_is_not_waited_for() -> None:
     batches = [[(0, "a", 50, None, 0)], [(0, "a", 60, None, 1)], [(0, "a", 70, None, 2)], []]
     outputs = streamed(
-        make(enrich(allowed_lateness=1000, idle=30)),
+        make(enrich(allowed_lateness=1000, idle_timeout=30)),
         [table(batch) for batch in batches],
         processing_us=[second * SECOND for second in (0, 10, 40, 40)],
     )
@@ -214,7 +215,7 @@ def test_a_row_is_late_only_when_its_version_is_forgotten() -> None:
 
 
 def test_versions_that_nobody_can_ask_for_are_forgotten() -> None:
-    contract = make(enrich(late_by=10, allowed_lateness=5))(table([(0, "a", 0, None, 0)]).schema)
+    contract = make(enrich(delay=10, allowed_lateness=5))(table([(0, "a", 0, None, 0)]).schema)
     state = pa.schema([*contract.state, pa.field("_key", pa.int64())]).empty_table()
     for second in range(200):
         rows = table([(1, "a", second, None, second), (0, "a", second, None, second)])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.engine.state_maintenance import states
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Guard
@@ -41,7 +42,7 @@ def batch_of(times: Sequence[int | None]) -> pa.RecordBatch:
     keep=st.booleans(),
 )
 def test_each_row_goes_one_way_and_all_are_counted(batches: list[list[int | None]], watermark: int, keep: bool) -> None:
-    guard = Guard(on="at", ahead=1, late="side_output" if keep else "drop")
+    guard = Guard(time=EventTime("at", scope="input", future_max=1), late="side_output" if keep else "drop")
     sorting = Sorting(guard.contract(SCHEMA), None, watermark_us=watermark * SECOND, processing_us=NOW)
     passed = []
     for times in batches:
@@ -62,7 +63,7 @@ def test_each_row_goes_one_way_and_all_are_counted(batches: list[list[int | None
 
 
 def test_rows_are_early_by_the_clock_that_received_them() -> None:
-    guard = Guard(on="at", ahead=10, received="_received")
+    guard = Guard(time=EventTime("at", scope="input", future_max=10), received="_received")
     schema = SCHEMA.append(pa.field("_received", pa.timestamp("us", "UTC")))
     sorting = Sorting(guard.contract(schema), "_received", watermark_us=1, processing_us=NOW)
     rows = batch_of([5 * SECOND, 25 * SECOND, 25 * SECOND])
@@ -75,7 +76,7 @@ def test_rows_are_early_by_the_clock_that_received_them() -> None:
 @pytest.mark.parametrize(("watermark", "part"), [("input", ""), ("partition", "0")])
 def test_a_promise_counts_as_a_row_that_brings_the_watermark_to_it(watermark: Any, part: str) -> None:
     schema = SCHEMA.append(pa.field("_punctuation", pa.timestamp("us", "UTC")))
-    guard = Guard(on="at", late_by=10, watermark=watermark)
+    guard = Guard(time=EventTime("at", delay=10, scope=watermark))
     sorting = Sorting(guard.contract(schema), None, watermark_us=1, processing_us=NOW)
     promised = pa.array([None, 20 * SECOND], pa.timestamp("us", "UTC"))
     rows = batch_of([5 * SECOND, None]).append_column("_punctuation", promised)
@@ -103,7 +104,7 @@ def test_a_clock_from_the_far_future_closes_no_window(spark: SparkSession, tmp_p
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
 
     def build(rows: DataFrame) -> DataFrame:
-        guard = Guard(on="at", late_by="1 minute", ahead="1 hour", name="far")
+        guard = Guard(time=EventTime("at", scope="input", delay="1 minute", future_max="1 hour"), name="far")
         return rows.transform(guard).groupBy(F.window("at", "1 minute")).count()
 
     stream = Stream(spark, tmp_path, build, TOPIC)
@@ -126,7 +127,7 @@ def test_a_promise_closes_sparks_windows(spark: SparkSession, tmp_path: Path) ->
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
 
     def build(rows: DataFrame) -> DataFrame:
-        guard = Guard(on="at", late_by="1 hour", watermark="partition", name="promised")
+        guard = Guard(time=EventTime("at", delay="1 hour"), name="promised")
         return rows.transform(guard).groupBy(F.window("at", "1 minute")).count()
 
     stream = Stream(spark, tmp_path, build, TOPIC, punctuations="true")
@@ -142,7 +143,7 @@ def test_a_promise_closes_sparks_windows(spark: SparkSession, tmp_path: Path) ->
 def test_bounded_rows_are_never_late(spark: SparkSession) -> None:
     data = [(1, datetime(2026, 1, 1, tzinfo=UTC)), (2, datetime(1960, 1, 1, tzinfo=UTC)), (3, None)]
     rows = spark.createDataFrame(data, "id int, at timestamp")
-    guard = Guard(on="at", late_by=5)
+    guard = Guard(time=EventTime("at", scope="input", delay=5))
     assert sorted(row.id for row in rows.transform(guard).collect()) == [1, 2]
     assert [(row.id, row.reason) for row in guard.side_output("rejected", rows).collect()] == [
         (3, "the event time is null")
@@ -153,7 +154,7 @@ def test_bounded_rows_are_early_by_the_clock_that_received_them(spark: SparkSess
     received = datetime(2026, 1, 1, tzinfo=UTC)
     data = [(1, received, received), (2, received + timedelta(days=2), received), (3, received, None)]
     rows = spark.createDataFrame(data, "id int, at timestamp, received timestamp")
-    guard = Guard(on="at", received="received")
+    guard = Guard(time=EventTime("at", scope="input"), received="received")
     assert sorted(row.id for row in rows.transform(guard).collect()) == [1, 3]
     assert [row.id for row in guard.side_output("early", rows).collect()] == [2]
 
@@ -161,24 +162,27 @@ def test_bounded_rows_are_early_by_the_clock_that_received_them(spark: SparkSess
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"late_by": "-1 minute"}, "late_by"),
-        ({"late_by": -5}, "late_by"),
-        ({"ahead": "soon"}, "ahead"),
-        ({"watermark": "key"}, "watermark"),
         ({"late": "keep"}, "late"),
+        ({"time": ""}, "timestamp column"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        Guard(**{"on": "at", **change})
+        Guard(**{"time": "at", **change}).strategy()
+
+
+def test_a_watermark_for_each_key_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([], "id int, at timestamp")
+    with pytest.raises(ArgumentInvalid, match="one watermark for all keys"):
+        rows.transform(Guard(time=EventTime("at", scope="key")))
 
 
 @pytest.mark.parametrize(
     ("guard", "error", "says"),
     [
-        (Guard(on="when"), ColumnUnknown, "no column 'when'"),
-        (Guard(on="id"), ArgumentInvalid, "a column of timestamps"),
-        (Guard(on="at", received="id"), ArgumentInvalid, "a column of timestamps"),
+        (Guard(time=EventTime("when", scope="input")), ColumnUnknown, "no column 'when'"),
+        (Guard(time=EventTime("id", scope="input")), ArgumentInvalid, "a column of timestamps"),
+        (Guard(time=EventTime("at", scope="input"), received="id"), ArgumentInvalid, "a column of timestamps"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused_at_once(

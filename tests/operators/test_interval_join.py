@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.contract import Contract
 from headwater.engine.join_inputs import Columns
 from headwater.errors import ArgumentInvalid, NotPossible
@@ -88,8 +89,11 @@ def make(operator: IntervalJoin) -> Callable[[pa.Schema], Contract]:
     return partial(operator.contract, columns=ALONE if operator.how == "anti" else COLUMNS)
 
 
-def join(**settings: Any) -> IntervalJoin:
-    return IntervalJoin(None, **{"on": "user", "time": "shown", "other_time": "clicked", "ahead": None, **settings})
+def join(*, delay: float = 0, idle_timeout: float | None = None, **settings: Any) -> IntervalJoin:
+    shown, clicked = (
+        EventTime(column, delay=delay, idle_timeout=idle_timeout, future_max=None) for column in ("shown", "clicked")
+    )
+    return IntervalJoin(None, **{"on": "user", "time": shown, "other_time": clicked, **settings})
 
 
 def numbered(batches: Sequence[Sequence[Row]], *, close: bool = True) -> list[list[Numbered]]:
@@ -127,7 +131,7 @@ def test_a_join_is_that_of_sql_and_nothing_comes_twice(
     batches: list[list[Row]], before: int, after: int, how: Any, allowed: int, replay: int, partitions: int
 ) -> None:
     # What rows may be out of order is told as the watermark's delay, as allowed lateness, or in part as each.
-    operator = join(before=before, after=after, how=how, late_by=allowed, allowed_lateness=9 - allowed)
+    operator = join(before=before, after=after, how=how, delay=allowed, allowed_lateness=9 - allowed)
     rows = numbered(batches)
     outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
     everything = [row for batch in rows[:-2] for row in batch]
@@ -137,7 +141,7 @@ def test_a_join_is_that_of_sql_and_nothing_comes_twice(
 
 @given(batches=arrivals(late_by=0), how=st.sampled_from(HOWS))
 def test_pairs_leave_at_once_and_lonely_rows_when_their_window_has_closed(batches: list[list[Row]], how: Any) -> None:
-    operator = join(within=10, how=how, late_by=100)
+    operator = join(within=10, how=how, delay=100)
     rows = numbered(batches, close=False)
     outputs = streamed(make(operator), [table(batch) for batch in rows])
     everything: list[Numbered] = []
@@ -167,7 +171,7 @@ def test_a_row_waits_as_long_as_a_row_at_the_end_of_its_window_is_not_late() -> 
 
 
 def test_an_input_that_was_never_heard_of_holds_time_until_it_is_idle() -> None:
-    operator = join(within=10, how="left", idle=60)
+    operator = join(within=10, how="left", idle_timeout=60)
     shown = [table([(0, "a", 100 + 100 * place, place)]) for place in range(4)]
     waiting = streamed(make(operator), shown, processing_us=[second * SECOND for second in (0, 10, 20, 30)])
     assert seen(waiting) == []

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.aggregation import Computation
 from headwater.engine.contract import StepResult
 from headwater.errors import ArgumentInvalid
@@ -79,8 +80,8 @@ HOW = {
     "trigger": LASTING,
     "size": st.integers(1, 30),
     "period": st.integers(1, 40),
-    "late_by": st.sampled_from([0, 8, 20]),
-    "watermark": st.sampled_from([{}, {"watermark": "key", "quiet": 5}]),
+    "delay": st.sampled_from([0, 8, 20]),
+    "watermark": st.sampled_from([{}, {"scope": "key", "key_idle_timeout": 5}]),
     "seconds": st.integers(0, 4),
     "emit": st.sampled_from(["changes", "every_change"]),
     "replay": st.integers(0, 6),
@@ -94,13 +95,13 @@ def panes_of(
     trigger: Trigger,
     size: int,
     period: int,
-    late_by: int,
+    delay: int,
     watermark: Any,
     emit: Any,
     allowed_lateness: int = 20,
 ) -> Panes:
     return Panes(
-        window=Hopping(size=size, every=period, on="at", late_by=late_by, ahead=None, **watermark),
+        window=Hopping(size=size, every=period, time=EventTime("at", delay=delay, future_max=None, **watermark)),
         by="user",
         compute=COMPUTE,
         trigger=trigger,
@@ -179,7 +180,11 @@ def test_a_window_whose_rows_come_in_time_has_exactly_one_pane_on_time(
 ) -> None:
     how: Any = {"late": late, "allowed_lateness": allowed_lateness} if allowed_lateness else {}
     operator = Panes(
-        window=Tumbling(size=10, on="at", late_by=7, ahead=None), by="user", compute=COMPUTE, early=early, **how
+        window=Tumbling(size=10, time=EventTime("at", delay=7, future_max=None)),
+        by="user",
+        compute=COMPUTE,
+        early=early,
+        **how,
     )
     for panes in spread(run(operator, batches, seconds, 0, 2)).values():
         assert [pane["pane_timing"] for pane in panes].count("on_time") == 1
@@ -209,7 +214,12 @@ def said(operator: Panes, batches: Sequence[Sequence[Row]], now: Sequence[int] |
 
 
 def a_minute(**how: Any) -> Panes:
-    return Panes(window=Tumbling(size=60, on="at", ahead=None), by="user", compute={"total": agg.sum("amount")}, **how)
+    return Panes(
+        window=Tumbling(size=60, time=EventTime("at", future_max=None)),
+        by="user",
+        compute={"total": agg.sum("amount")},
+        **how,
+    )
 
 
 BATCHES: list[list[Row]] = [
@@ -324,7 +334,7 @@ def test_triggers_put_together(trigger: Trigger, totals: list[int]) -> None:
 def test_rows_of_a_closed_window_and_of_a_finished_trigger_go_to_the_side() -> None:
     sides: dict[str, list[pa.Table]] = {}
     operator = Panes(
-        window=Tumbling(size=10, on="at", late="side_output", ahead=None),
+        window=Tumbling(size=10, time=EventTime("at", future_max=None), late="side_output"),
         by="user",
         compute=COMPUTE,
         trigger=AfterCount(2),
@@ -347,14 +357,14 @@ def test_rows_of_a_closed_window_and_of_a_finished_trigger_go_to_the_side() -> N
 def test_of_rows_that_are_dropped_a_sample_is_kept() -> None:
     sides: dict[str, list[pa.Table]] = {}
     late = table([("a", number, 5) for number in range(100)], first=1)
-    operator = Panes(window=Tumbling(size=10, on="at", ahead=None), by="user", compute=COMPUTE)
+    operator = Panes(window=Tumbling(size=10, time=EventTime("at", future_max=None)), by="user", compute=COMPUTE)
     streamed(operator.contract, [table([("a", 1, 50)]), late], sides=sides, partitions=1)
     assert sides["late"][0].num_rows == 20
 
 
 def test_state_goes_when_windows_close() -> None:
     operator = Panes(
-        window=Hopping(size=20, every=10, on="at", ahead=None),
+        window=Hopping(size=20, every=10, time=EventTime("at", future_max=None)),
         by="user",
         compute=COMPUTE,
         early=FirstOf(rows(3), every("2 seconds")),
@@ -393,7 +403,7 @@ def test_no_rows_come_to_what_sql_says_of_none() -> None:
 
 # -- nonsense ---------------------------------------------------------------------------------------------------------
 
-WINDOW = Tumbling(size=10, on="at")
+WINDOW = Tumbling(size=10, time="at")
 COUNT = {"n": agg.count()}
 
 
@@ -409,12 +419,15 @@ COUNT = {"n": agg.count()}
         (lambda: Panes(window=WINDOW, compute=COUNT, trigger=rows(1), early=rows(1)), "either it, or"),
         (lambda: Panes(window=WINDOW, compute=COUNT, allowed_lateness="-5 s"), "allowed_lateness"),
         (lambda: Panes(window="1 minute", compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
-        (lambda: Panes(window=Session(gap=5, on="at", compute=COUNT), compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
-        (lambda: Panes(window=Tumbling(size=10, on="at", by="user"), compute=COUNT), "`by` of Panes"),
-        (lambda: Panes(window=Tumbling(size=10, time="processing"), compute=COUNT), "panes are of event time"),
-        (lambda: Panes(window=Tumbling(size=10, on="at", emit="changes", completeness=True), compute=COUNT), "`emit`"),
+        (lambda: Panes(window=Session(gap=5, time="at", compute=COUNT), compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
+        (lambda: Panes(window=Tumbling(size=10, time="at", by="user"), compute=COUNT), "`by` of Panes"),
+        (lambda: Panes(window=Tumbling(size=10, clock="processing"), compute=COUNT), "panes are of event time"),
         (
-            lambda: Panes(window=Tumbling(size=10, on="at", allowed_lateness=5), compute=COUNT),
+            lambda: Panes(window=Tumbling(size=10, time="at", emit="changes", completeness=True), compute=COUNT),
+            "`emit`",
+        ),
+        (
+            lambda: Panes(window=Tumbling(size=10, time="at", allowed_lateness=5), compute=COUNT),
             "`allowed_lateness` of Panes",
         ),
         (lambda: Panes(window=WINDOW, compute=COUNT, trigger=EachOf(*[rows(1)] * 70)), "at most 62"),

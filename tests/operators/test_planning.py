@@ -52,7 +52,7 @@ def joins(**changes: Any) -> Callable[[str], Callable[[Empty], IntervalJoin]]:
 
 
 def panes(**changes: Any) -> Callable[[Empty], Panes]:
-    settings = {"window": Tumbling(size=10, on="at"), "compute": {"n": agg.count()}, **changes}
+    settings = {"window": Tumbling(size=10, time="at"), "compute": {"n": agg.count()}, **changes}
     return lambda _: Panes(**settings)
 
 
@@ -75,23 +75,23 @@ SALES = "country string, n long, sold timestamp"
 RATES = "land string, rate long, since timestamp, _op string, _appended_at timestamp"
 READINGS = "sensor string, celsius double, at timestamp"
 OF_ORDERS: list[Case] = [
-    (just(Tumbling(size=10, on="when", compute=N)), ColumnUnknown, "no column 'when'"),
-    (just(Tumbling(size=10, on="user", compute=N)), ArgumentInvalid, "a column of timestamps"),
-    (just(Tumbling(size=10, on="at", by="card", compute=N)), ColumnUnknown, "no column 'card'"),
-    (just(Tumbling(size=10, on="at", compute={"n": agg.sum("amont")})), ColumnUnknown, "no column 'amont'"),
-    (just(Tumbling(size=10, on="at", compute={"n": agg.sum("user")})), AggregateInvalid, "Give it a number"),
-    (just(Tumbling(size=10, on="at", by="user", compute={"user": agg.count()})), ArgumentInvalid, "names that are"),
-    (just(Tumbling(size=10, on="at", by="user", compute={"window_end": agg.count()})), ArgumentInvalid, "names that"),
-    (just(Tumbling(size="1 month", on="at")), ArgumentInvalid, "no windows of a calendar"),
-    (just(Tumbling(size=10, time="processing", compute=N)), ArgumentInvalid, "_appended_at"),
-    (just(Hopping(size=10, every=20, on="at")), ArgumentInvalid, "leave no gaps"),
-    (just(Session(gap=10, on="when", compute=N)), ColumnUnknown, "no column 'when'"),
-    (just(Session(gap=10, on="user")), ArgumentInvalid, "a column of timestamps"),
-    (just(Session(gap=10, on="at", compute={})), ArgumentInvalid, "aggregates"),
-    (just(Sliding(size=10, on="when", compute=N)), ColumnUnknown, "no column 'when'"),
-    (just(Sliding(size=10, on="at")), ArgumentInvalid, "aggregates"),
-    (panes(window=Tumbling(size=10, on="when")), ColumnUnknown, "no column 'when'"),
-    (panes(window=Tumbling(size=10, on="user")), ArgumentInvalid, "a column of timestamps"),
+    (just(Tumbling(size=10, time="when", compute=N)), ColumnUnknown, "no column 'when'"),
+    (just(Tumbling(size=10, time="user", compute=N)), ArgumentInvalid, "a column of timestamps"),
+    (just(Tumbling(size=10, time="at", by="card", compute=N)), ColumnUnknown, "no column 'card'"),
+    (just(Tumbling(size=10, time="at", compute={"n": agg.sum("amont")})), ColumnUnknown, "no column 'amont'"),
+    (just(Tumbling(size=10, time="at", compute={"n": agg.sum("user")})), AggregateInvalid, "Give it a number"),
+    (just(Tumbling(size=10, time="at", by="user", compute={"user": agg.count()})), ArgumentInvalid, "names that are"),
+    (just(Tumbling(size=10, time="at", by="user", compute={"window_end": agg.count()})), ArgumentInvalid, "names that"),
+    (just(Tumbling(size="1 month", time="at")), ArgumentInvalid, "no windows of a calendar"),
+    (just(Tumbling(size=10, clock="processing", compute=N)), ArgumentInvalid, "_appended_at"),
+    (just(Hopping(size=10, every=20, time="at")), ArgumentInvalid, "leave no gaps"),
+    (just(Session(gap=10, time="when", compute=N)), ColumnUnknown, "no column 'when'"),
+    (just(Session(gap=10, time="user")), ArgumentInvalid, "a column of timestamps"),
+    (just(Session(gap=10, time="at", compute={})), ArgumentInvalid, "aggregates"),
+    (just(Sliding(size=10, time="when", compute=N)), ColumnUnknown, "no column 'when'"),
+    (just(Sliding(size=10, time="at")), ArgumentInvalid, "aggregates"),
+    (panes(window=Tumbling(size=10, time="when")), ColumnUnknown, "no column 'when'"),
+    (panes(window=Tumbling(size=10, time="user")), ArgumentInvalid, "a column of timestamps"),
     (panes(by="card"), ColumnUnknown, "no column 'card'"),
     (panes(compute={"n": agg.sum("amont")}), ColumnUnknown, "no column 'amont'"),
     (panes(compute={"n": agg.sum("user")}), AggregateInvalid, "Give it a number"),
@@ -132,7 +132,11 @@ OF_CHANGES: list[Case] = [
     (just(AggregateTable(by="name", compute={"n": agg.sum("amont")}, key="id")), ColumnUnknown, "no column 'amont'"),
     (just(AggregateTable(by="name", compute=N, key="key")), ColumnUnknown, "no column 'key'"),
     (just(AggregateTable(by="name", compute=N)), ArgumentInvalid, "the primary key of the table"),
-    (just(AggregateTable(by="name", compute={"n": agg.last("id")}, on="at", key="id")), ColumnUnknown, "column 'at'"),
+    (
+        just(AggregateTable(by="name", compute={"n": agg.last("id")}, order_by="at", key="id")),
+        ColumnUnknown,
+        "column 'at'",
+    ),
     (just(TopN(n=1, order="id", key="key")), ColumnUnknown, "no column 'key'"),
     (just(TopN(n=1, order="id")), ArgumentInvalid, "the primary key of the rows"),
     (just(TopN(n=1, order="size", key="id")), ColumnUnknown, "no column 'size'"),
@@ -140,23 +144,23 @@ OF_CHANGES: list[Case] = [
     (just(TopN(n=1, order="list", key="id")), ArgumentInvalid, "columns that have an order"),
 ]
 OF_READINGS: list[Case] = [
-    (just(Rolling(period=5, on="when", compute=N)), ColumnUnknown, "no column 'when'"),
-    (just(Rolling(period=5, on="sensor", compute=N)), ArgumentInvalid, "a column of timestamps"),
-    (just(Rolling(period=5, on="at", by="room", compute=N)), ColumnUnknown, "no column 'room'"),
-    (just(Rolling(period=5, on="at", compute={})), ArgumentInvalid, "aggregates"),
-    (just(Rolling(period=5, on="at", compute={"m": agg.mean("sensor")})), AggregateInvalid, "a number"),
-    (just(Rolling(period=5, on="at", compute={"celsius": agg.count()})), ArgumentInvalid, "already"),
-    (just(Rate(on="at", of="fahrenheit")), ColumnUnknown, "no column 'fahrenheit'"),
-    (just(Rate(on="at", of="sensor")), ArgumentInvalid, "a column of numbers"),
-    (just(Trend(of="sensor", on="at", period=5)), ArgumentInvalid, "a column of numbers"),
-    (just(Trend(of="fahrenheit", on="at", period=5)), ColumnUnknown, "no column 'fahrenheit'"),
-    (just(Anomaly(of="sensor", on="at")), ArgumentInvalid, "a column of numbers"),
-    (just(ComparedTo(on="at", every=5, period=10, compute={"m": agg.max("sensor")})), ArgumentInvalid, "numbers to"),
-    (just(ComparedTo(on="at", every=5, period=10, compute={"m": agg.max("fahr")})), ColumnUnknown, "'fahr'"),
+    (just(Rolling(period=5, time="when", compute=N)), ColumnUnknown, "no column 'when'"),
+    (just(Rolling(period=5, time="sensor", compute=N)), ArgumentInvalid, "a column of timestamps"),
+    (just(Rolling(period=5, time="at", by="room", compute=N)), ColumnUnknown, "no column 'room'"),
+    (just(Rolling(period=5, time="at", compute={})), ArgumentInvalid, "aggregates"),
+    (just(Rolling(period=5, time="at", compute={"m": agg.mean("sensor")})), AggregateInvalid, "a number"),
+    (just(Rolling(period=5, time="at", compute={"celsius": agg.count()})), ArgumentInvalid, "already"),
+    (just(Rate(time="at", of="fahrenheit")), ColumnUnknown, "no column 'fahrenheit'"),
+    (just(Rate(time="at", of="sensor")), ArgumentInvalid, "a column of numbers"),
+    (just(Trend(of="sensor", time="at", period=5)), ArgumentInvalid, "a column of numbers"),
+    (just(Trend(of="fahrenheit", time="at", period=5)), ColumnUnknown, "no column 'fahrenheit'"),
+    (just(Anomaly(of="sensor", time="at")), ArgumentInvalid, "a column of numbers"),
+    (just(ComparedTo(time="at", every=5, period=10, compute={"m": agg.max("sensor")})), ArgumentInvalid, "numbers to"),
+    (just(ComparedTo(time="at", every=5, period=10, compute={"m": agg.max("fahr")})), ColumnUnknown, "'fahr'"),
 ]
 CHANGED_READINGS: list[Case] = [
-    (just(Rate(on="at")), ArgumentInvalid, "a changelog"),
-    (just(ComparedTo(on="at", every=5, period=10, compute=N)), ArgumentInvalid, "a changelog"),
+    (just(Rate(time="at")), ArgumentInvalid, "a changelog"),
+    (just(ComparedTo(time="at", every=5, period=10, compute=N)), ArgumentInvalid, "a changelog"),
 ]
 REFUSED = {
     ORDERS: OF_ORDERS,
@@ -196,7 +200,7 @@ def test_a_stream_does_not_meet_bounded_rows(orders: DataFrame, empty: Empty) ->
 
 def test_spark_has_no_windows_of_processing_time(orders: DataFrame) -> None:
     with pytest.raises(ArgumentInvalid, match="aggregates"):
-        Tumbling(size=10, time="processing")(orders)
+        Tumbling(size=10, clock="processing")(orders)
 
 
 # -- columns and expressions -------------------------------------------------------------------------------------------------
@@ -210,31 +214,31 @@ def amounts(spark: SparkSession) -> DataFrame:
 
 def test_arguments_are_any_expression_of_sparks(amounts: DataFrame) -> None:
     compute = {"squares": agg.sum(F.col("amount") * F.col("amount")), "loud": agg.max(F.upper("user"))}
-    (row,) = amounts.transform(Tumbling(size="1 minute", on="at", compute=compute)).collect()
+    (row,) = amounts.transform(Tumbling(size="1 minute", time="at", compute=compute)).collect()
     assert (row.squares, row.loud) == (25, "A")
-    window = Tumbling(size="1 minute", on="at")
+    window = Tumbling(size="1 minute", time="at")
     (pane,) = amounts.transform(Panes(window=window, compute=compute)).collect()
     assert (pane.squares, pane.pane_index, pane.pane_timing, pane.is_last) == (25, 0, "on_time", True)
 
 
 def test_of_rows_that_are_all_there_every_window_is_complete(amounts: DataFrame) -> None:
-    operator = Tumbling(size=15, on="at", compute=N, emit="changes", completeness=True)
+    operator = Tumbling(size=15, time="at", compute=N, emit="changes", completeness=True)
     found = amounts.transform(operator).select("n", "completeness").collect()
     assert [tuple(row) for row in found] == [(1, 1.0), (1, 1.0)]
 
 
 def test_without_compute_spark_groups_by_the_window(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1,), (61,), (62,)], "at long").withColumn("at", F.timestamp_seconds("at"))
-    found = rows.transform(Tumbling(size="1 minute", on="at")).groupBy("window").count().orderBy("window").collect()
+    found = rows.transform(Tumbling(size="1 minute", time="at")).groupBy("window").count().orderBy("window").collect()
     assert [row["count"] for row in found] == [1, 2]
-    hops = rows.transform(Hopping(size="2 minutes", every="1 minute", on="at")).groupBy("window").count()
+    hops = rows.transform(Hopping(size="2 minutes", every="1 minute", time="at")).groupBy("window").count()
     assert sorted(row["count"] for row in hops.collect()) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("inclusive", "counts"), [(False, [1, 1, 2]), (True, [2, 2])])
 def test_without_compute_spark_groups_by_the_session(spark: SparkSession, inclusive: bool, counts: list[int]) -> None:
     rows = spark.createDataFrame([(0,), (10,), (100,), (105,)], "at long").withColumn("at", F.timestamp_seconds("at"))
-    found = rows.transform(Session(gap=10, on="at", inclusive=inclusive)).groupBy("window").count()
+    found = rows.transform(Session(gap=10, time="at", inclusive=inclusive)).groupBy("window").count()
     assert sorted(row["count"] for row in found.collect()) == counts
 
 
@@ -242,7 +246,7 @@ def test_windows_of_log_append_time(spark: SparkSession, tmp_path: Path) -> None
     stream = Stream(spark, tmp_path, lambda rows: rows, ORDERS_TOPIC)
     stream.append({"orders": [{"user": user, "amount": 1, "at": at} for user, at in (("a", 5), ("a", 900), ("b", 5))]})
     rows = spark.read.format("headwater").option("log", str(tmp_path / "log")).option("metadata", "all").load("orders")
-    found = rows.transform(Tumbling(size="1 day", on="_appended_at", by="user", compute=N)).collect()
+    found = rows.transform(Tumbling(size="1 day", time="_appended_at", by="user", compute=N)).collect()
     # The days on which the rows were appended, as the log says them: one, or two around midnight.
     days = rows.groupBy("user", F.window("_appended_at", "1 day").start.alias("day")).count().collect()
     assert {(row.user, row.window_start): row.n for row in found} == {(row.user, row.day): row["count"] for row in days}
@@ -271,10 +275,10 @@ def test_an_input_may_meet_itself(spark: SparkSession) -> None:
 
 def test_without_a_key_all_rows_are_one(spark: SparkSession) -> None:
     rows = spark.sql("SELECT timestamp_seconds(id) AS at, id * 2.0 AS celsius, id % 2 = 0 AS even FROM range(10)")
-    found = rows.transform(Rolling(on="at", period=2, compute={"n": agg.count()})).orderBy("at").collect()
+    found = rows.transform(Rolling(time="at", period=2, compute={"n": agg.count()})).orderBy("at").collect()
     assert [row.n for row in found] == [1, 2, 3, 3, 3, 3, 3, 3, 3, 3]
     assert found[0].asDict().keys() == {"at", "celsius", "even", "n"}
-    compared_rows = rows.transform(ComparedTo(on="at", every=1, period=2, compute={"n": agg.count()})).collect()
+    compared_rows = rows.transform(ComparedTo(time="at", every=1, period=2, compute={"n": agg.count()})).collect()
     assert sorted(row.periods for row in compared_rows) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 

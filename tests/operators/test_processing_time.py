@@ -43,7 +43,7 @@ def expected(batches: list[tuple[int, list[str]]], size: int, every: int) -> dic
 def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     batches: list[tuple[int, list[str]]], size: int, every: int, replay: int
 ) -> None:
-    operator = Hopping(size=size, every=every, time="processing", by="user", compute=COMPUTE)
+    operator = Hopping(size=size, every=every, clock="processing", by="user", compute=COMPUTE)
     rows, times = tables(batches)
     outputs = streamed(operator.contract, rows, processing_us=times, replay=replay)
     found = [
@@ -62,7 +62,7 @@ def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
 def test_a_changelog_leads_to_the_same_table(
     batches: list[tuple[int, list[str]]], size: int, emit: Any, replay: int
 ) -> None:
-    operator = Tumbling(size=size, time="processing", by="user", compute=COMPUTE, emit=emit)
+    operator = Tumbling(size=size, clock="processing", by="user", compute=COMPUTE, emit=emit)
     rows, times = tables(batches)
     outputs = streamed(operator.contract, rows, processing_us=times, replay=replay)
     found = {
@@ -73,14 +73,14 @@ def test_a_changelog_leads_to_the_same_table(
 
 
 def test_a_window_closes_with_the_first_batch_after_its_end() -> None:
-    operator = Tumbling(size=10, time="processing", by="user", compute=COMPUTE)
+    operator = Tumbling(size=10, clock="processing", by="user", compute=COMPUTE)
     rows = [table([("a", 1, 0)]), table([]), table([("b", 1, 0)], first=5)]
     outputs = streamed(operator.contract, rows, processing_us=[3 * SECOND, 9 * SECOND, 10 * SECOND])
     assert [[row["user"] for row in one.to_pylist()] for one in outputs] == [[], [], ["a"]]
 
 
 def test_state_is_gone_when_its_windows_are() -> None:
-    operator = Hopping(size=20, every=10, time="processing", by="user", compute=COMPUTE)
+    operator = Hopping(size=20, every=10, clock="processing", by="user", compute=COMPUTE)
     contract = operator.contract(table([]).schema)
     assert "_wake_at_processing" in contract.state.names
     assert "_wake_at" not in contract.state.names
@@ -88,7 +88,7 @@ def test_state_is_gone_when_its_windows_are() -> None:
 
 
 def test_bounded_rows_have_no_processing_time() -> None:
-    operator = Tumbling(size=10, time="processing", by="user", compute=COMPUTE)
+    operator = Tumbling(size=10, clock="processing", by="user", compute=COMPUTE)
     with pytest.raises(ArgumentInvalid, match="_appended_at"):
         bounded(operator.contract, table([("a", 1, 0)]))
 
@@ -96,11 +96,9 @@ def test_bounded_rows_have_no_processing_time() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Tumbling(size=10), "the column of event time"),
-        (lambda: Tumbling(size=10, time="lunch", on="at"), '"event" or "processing"'),  # type: ignore[arg-type]
-        (lambda: Tumbling(size=10, time="processing", on="at"), "nothing is late"),
-        (lambda: Tumbling(size=10, time="processing", late_by=5), "nothing is late"),
-        (lambda: Hopping(size=10, every=5, time="processing", allowed_lateness=5), "nothing is late"),
+        (lambda: Tumbling(size=10, clock="lunch"), '"event" or "processing"'),  # type: ignore[arg-type]
+        (lambda: Tumbling(size=10, clock="processing", time="at"), "nothing is late"),
+        (lambda: Hopping(size=10, every=5, clock="processing", allowed_lateness=5), "nothing is late"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(make: Any, why: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Rate
 from headwater.operators.rate import HALF_LIVES_MAX
@@ -55,7 +56,7 @@ def fading(half_life: int, per: int, of: str | None) -> Model:
 def test_a_rate_is_what_came_in_the_period_by_its_length(
     batches: list[list[Reading]], period: int, per: int, of: str | None, replay: int, partitions: int
 ) -> None:
-    operator = Rate(on="at", by="sensor", of=of, per=per, period=period, late_by=LATE_BY, ahead=None)
+    operator = Rate(time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", of=of, per=per, period=period)
     check(operator, batches, over_period(period, per, of), replay=replay, partitions=partitions)
 
 
@@ -69,14 +70,14 @@ def test_a_rate_is_what_came_in_the_period_by_its_length(
 def test_with_a_half_life_what_is_past_counts_ever_less(
     batches: list[list[Reading]], half_life: int, of: str | None, replay: int, partitions: int
 ) -> None:
-    operator = Rate(on="at", by="sensor", of=of, half_life=half_life, late_by=LATE_BY, ahead=None)
+    operator = Rate(time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", of=of, half_life=half_life)
     check(operator, batches, fading(half_life, 1, of), replay=replay, partitions=partitions)
 
 
 @pytest.mark.parametrize("how", [{"period": "1 minute"}, {"half_life": "20 seconds"}])
 def test_a_steady_stream_has_the_rate_that_it_has(how: dict[str, Any]) -> None:
     rows = [("a", 1.0, second) for second in range(0, 1000, 2)]
-    operator = Rate(on="at", by="sensor", per="1 minute", **how)
+    operator = Rate(time="at", by="sensor", per="1 minute", **how)
     found, _ = bounded(operator.contract, table(rows, operator.arguments()))
     assert found.to_pylist()[-1]["rate"] == pytest.approx(30, rel=0.04)
 
@@ -85,7 +86,7 @@ def test_values_that_are_no_numbers_count_nothing() -> None:
     rows = [("a", 5.0, 0), ("a", math.nan, 1), ("a", None, 2), ("a", math.inf, 3)]
     chosen: list[dict[str, Any]] = [{"period": 10}, {"half_life": 1_000_000}]
     for how in chosen:
-        operator = Rate(on="at", by="sensor", of="celsius", per=10, **how)
+        operator = Rate(time="at", by="sensor", of="celsius", per=10, **how)
         found, _ = bounded(operator.contract, table(rows, operator.arguments()))
         rates = [row["rate"] for row in found.to_pylist()]
         assert rates == pytest.approx([rates[0]] * 4, rel=1e-5)
@@ -95,7 +96,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     chosen: list[dict[str, Any]] = [{"period": 0}, {"per": "0 s"}, {"half_life": 0}]
     for wrong in chosen:
         with pytest.raises(ArgumentInvalid, match="a length"):
-            Rate(on="at", **wrong)
+            Rate(time="at", **wrong)
     text = table([], {}).schema.append(pa.field("_of_its value", pa.string()))
     with pytest.raises(ArgumentInvalid, match="a column of numbers"):
-        Rate(on="at", by="sensor", of="sensor").contract(text)
+        Rate(time="at", by="sensor", of="sensor").contract(text)

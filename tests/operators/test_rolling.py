@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.contract import StepResult
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Rolling, agg
@@ -97,7 +98,9 @@ def of_period(period: int, closed: str) -> Model:
 def test_each_row_comes_once_with_what_its_period_amounts_to(
     batches: list[list[Reading]], period: int, closed: Any, prompt: bool, replay: int, partitions: int
 ) -> None:
-    operator = Rolling(period=period, closed=closed, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None)
+    operator = Rolling(
+        period=period, closed=closed, time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", compute=COMPUTE
+    )
     operator = replace(operator, prompt=prompt)
     check(operator, batches, of_period(period, closed), replay=replay, partitions=partitions)
 
@@ -105,7 +108,9 @@ def test_each_row_comes_once_with_what_its_period_amounts_to(
 @costly(2)
 @given(batches=arrivals(), period=st.integers(1, 40))
 def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int) -> None:
-    operator = Rolling(period=period, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None)
+    operator = Rolling(
+        period=period, time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", compute=COMPUTE
+    )
     rows = [row for batch in batches for row in batch]
     with duck() as connection:
         connection.register("rows", table(rows, {}))
@@ -121,7 +126,10 @@ def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int)
 @given(batches=arrivals(), quiet=st.sampled_from([None, 20]))
 def test_a_watermark_of_each_key_lets_rows_out_with_their_own_key(batches: list[list[Reading]], quiet: Any) -> None:
     operator = Rolling(
-        period=10, on="at", by="sensor", compute=COMPUTE, late_by=LATE_BY, ahead=None, watermark="key", quiet=quiet
+        period=10,
+        time=EventTime("at", delay=LATE_BY, future_max=None, scope="key", key_idle_timeout=quiet),
+        by="sensor",
+        compute=COMPUTE,
     )
     rows = [row for batch in batches for row in batch]
     wanted = expected(rows, of_period(10, "both"))
@@ -137,7 +145,7 @@ def test_a_watermark_of_each_key_lets_rows_out_with_their_own_key(batches: list[
 def test_long_lists_are_made_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", float(number % 7), number) for number in range(200)]
     compute = {**COMPUTE, "all": agg.collect_list("celsius"), "kinds": agg.count_distinct("celsius")}
-    operator = Rolling(period=30, on="at", by="sensor", compute=compute)
+    operator = Rolling(period=30, time="at", by="sensor", compute=compute)
     at_once, _ = bounded(operator.contract, table(rows, compute))
     monkeypatch.setattr(rolling, "CHUNK_ROWS", 50)
     monkeypatch.setattr(quantiles, "CHUNK_VALUES", 50)
@@ -146,7 +154,7 @@ def test_long_lists_are_made_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_quantiles_alone_are_enough() -> None:
-    operator = Rolling(period=30, on="at", by="sensor", compute={"middle": agg.percentile("celsius")})
+    operator = Rolling(period=30, time="at", by="sensor", compute={"middle": agg.percentile("celsius")})
     found, _ = bounded(operator.contract, table([("a", 4.0, 0), ("a", math.nan, 1), ("a", 2.0, 40)], operator.compute))
     first, second, third = (row["middle"] for row in found.to_pylist())
     assert (first, third) == (4.0, 2.0)
@@ -154,7 +162,9 @@ def test_quantiles_alone_are_enough() -> None:
 
 
 def test_a_row_after_its_turn_is_late_and_changes_nothing() -> None:
-    operator = Rolling(period=100, on="at", by="sensor", compute=COMPUTE, ahead=None, late="side_output")
+    operator = Rolling(
+        period=100, time=EventTime("at", future_max=None), by="sensor", compute=COMPUTE, late="side_output"
+    )
     sides: dict[str, Any] = {}
     batches = [[("a", 1.0, 10)], [("a", 2.0, 20)], [], [("a", 3.0, 15)]]
     outputs = streamed(operator.contract, batches_of(batches, COMPUTE), sides=sides)
@@ -168,7 +178,9 @@ def test_prompt_rows_leave_in_their_own_batch() -> None:
     batches = [[("a", 1.0, 10)], [("a", 2.0, 20), ("a", 2.0, 30)], [("a", 2.0, 30)]]
     tables = batches_of(batches, {"n": agg.count()})
     for prompt, wanted in ((False, [[], [], [1, 2]]), (True, [[], [1, 2], []])):
-        operator = Rolling(period=100, on="at", by="sensor", compute={"n": agg.count()}, ahead=None, prompt=prompt)
+        operator = Rolling(
+            period=100, time=EventTime("at", future_max=None), by="sensor", compute={"n": agg.count()}, prompt=prompt
+        )
         outputs = streamed(operator.contract, tables, partitions=1)
         assert [[row["n"] for row in one.to_pylist()] for one in outputs[:3]] == wanted
 
@@ -177,7 +189,7 @@ def test_prompt_rows_leave_in_their_own_batch() -> None:
 def test_what_leaves_is_never_earlier_than_what_has_left(batches: list[list[Reading]], partitions: int) -> None:
     """So an operator behind this one, which allows nothing to be late, still gets all rows."""
     compute = {"n": agg.count()}
-    first = Rolling(period=10, on="at", by="sensor", compute=compute, late_by=LATE_BY, ahead=None)
+    first = Rolling(period=10, time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", compute=compute)
     outputs = streamed(first.contract, batches_of([*batches, []], compute), partitions=partitions)
     latest = None
     for one in outputs:
@@ -188,7 +200,7 @@ def test_what_leaves_is_never_earlier_than_what_has_left(batches: list[list[Read
 
 def test_nan_is_a_value_of_the_periods_that_hold_it_and_of_no_other() -> None:
     rows = [("a", 1.0, 0), ("a", math.nan, 10), ("a", 2.0, 20), ("a", 4.0, 40)]
-    operator = Rolling(period=15, on="at", by="sensor", compute={"mean": agg.mean("celsius")})
+    operator = Rolling(period=15, time="at", by="sensor", compute={"mean": agg.mean("celsius")})
     found, _ = bounded(operator.contract, table(rows, operator.compute))
     means = [row["mean"] for row in found.to_pylist()]
     assert [means[0], means[3]] == [1.0, 4.0]
@@ -196,7 +208,7 @@ def test_nan_is_a_value_of_the_periods_that_hold_it_and_of_no_other() -> None:
 
 
 def test_what_is_remembered_is_bounded_by_the_period() -> None:
-    operator = Rolling(period=10, on="at", by="sensor", compute={"n": agg.count()}, ahead=None)
+    operator = Rolling(period=10, time=EventTime("at", future_max=None), by="sensor", compute={"n": agg.count()})
     contract = operator.contract(table([], operator.compute).schema)
     kept: list[int] = []
 
@@ -223,10 +235,10 @@ def test_what_is_remembered_is_bounded_by_the_period() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        Rolling(on="at", compute={"n": agg.count()}, **settings)
+        Rolling(time="at", compute={"n": agg.count()}, **settings)
 
 
 def test_a_name_that_the_rows_have_already_is_refused() -> None:
-    operator = Rolling(period=5, on="at", by="sensor", compute={"celsius": agg.count()})
+    operator = Rolling(period=5, time="at", by="sensor", compute={"celsius": agg.count()})
     with pytest.raises(ArgumentInvalid, match="already"):
         operator.contract(table([], {}).schema)

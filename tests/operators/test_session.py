@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Session
 from tests.laws import costly
@@ -50,12 +51,10 @@ def test_final_sessions_come_once_and_are_those_of_the_definition(
     operator = Session(
         gap=gap,
         inclusive=inclusive,
-        on="at",
+        time=EventTime("at", delay=7, future_max=None),
         by="user",
         compute=COMPUTE,
-        late_by=7,
         allowed_lateness=allowed_lateness,
-        ahead=None,
     )
     found = seen(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay))
     rows = [row for batch in batches for row in batch]
@@ -77,7 +76,12 @@ def test_live_sessions_merge_and_retract_the_old_ones(
     batches: list[list[Row]], gap: int, inclusive: bool, emit: Any, replay: int
 ) -> None:
     operator = Session(
-        gap=gap, inclusive=inclusive, on="at", by="user", compute=COMPUTE, late_by=20, emit=emit, ahead=None
+        gap=gap,
+        inclusive=inclusive,
+        time=EventTime("at", delay=20, future_max=None),
+        by="user",
+        compute=COMPUTE,
+        emit=emit,
     )
     outputs = streamed(operator.contract, numbered(batches), replay=replay)
     for count in range(1, len(batches) + 1):  # what stands after each batch is what that much input makes
@@ -92,7 +96,7 @@ def test_live_sessions_merge_and_retract_the_old_ones(
 
 def live(batches: Sequence[Sequence[Row]], **settings: Any) -> list[list[tuple[Any, ...]]]:
     """The changes of each batch: what, from when, until when, how many rows."""
-    operator = Session(gap=10, on="at", by="user", compute=COMPUTE, late_by=50, ahead=None, **settings)
+    operator = Session(gap=10, time=EventTime("at", delay=50, future_max=None), by="user", compute=COMPUTE, **settings)
     tables = [table(batch, first=100 * number) for number, batch in enumerate(batches)]
     return [
         [(row["_op"], flat(row)[1], flat(row)[2], row["n"]) for row in one.to_pylist()]
@@ -119,14 +123,23 @@ def test_each_says_every_change_of_a_batch() -> None:
 
 @pytest.mark.parametrize(("inclusive", "counts"), [(False, [1, 1]), (True, [2])])
 def test_a_gap_exactly_as_long_as_allowed(inclusive: bool, counts: list[int]) -> None:
-    operator = Session(gap=10, inclusive=inclusive, on="at", by="user", compute=COMPUTE)
+    operator = Session(gap=10, inclusive=inclusive, time="at", by="user", compute=COMPUTE)
     found, _ = bounded(operator.contract, table([("a", 1, 0), ("a", 1, 10)]))
     assert [row["n"] for row in found.to_pylist()] == counts
 
 
-def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
+def run_with_late(
+    *batches: Sequence[Row], scope: Any = "partition", **settings: Any
+) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Sessions of user a as (start, end, total), and the amounts of rows that came late."""
-    operator = Session(gap=10, on="at", by="user", compute=COMPUTE, late="side_output", ahead=None, **settings)
+    operator = Session(
+        gap=10,
+        time=EventTime("at", future_max=None, scope=scope),
+        by="user",
+        compute=COMPUTE,
+        late="side_output",
+        **settings,
+    )
     sides: dict[str, list[pa.Table]] = {}
     tables = [table(batch, first=100 * number) for number, batch in enumerate([*batches, [("z", 0, 999)], []])]
     outputs = streamed(operator.contract, tables, sides=sides, partitions=1)
@@ -159,13 +172,12 @@ def test_lateness_keeps_a_session_open() -> None:
 def test_every_row_is_in_a_session_or_put_aside(batches: list[list[Row]], allowed_lateness: int, emit: Any) -> None:
     operator = Session(
         gap=5,
-        on="at",
+        time=EventTime("at", future_max=None),
         by="user",
         compute=COMPUTE,
         late="side_output",
         allowed_lateness=allowed_lateness,
         emit=emit,
-        ahead=None,
     )
     sides: dict[str, list[pa.Table]] = {}
     outputs = streamed(operator.contract, numbered(batches), sides=sides, partitions=1)
@@ -181,7 +193,7 @@ def test_every_row_is_in_a_session_or_put_aside(batches: list[list[Row]], allowe
 
 def test_with_a_watermark_per_key_nobody_is_late_because_of_others() -> None:
     batches = [[("a", 1, 5), ("b", 0, 500)], [("a", 2, 12), ("b", 0, 501)], [("a", 4, 60)], [("a", 8, 61)]]
-    found, late = run_with_late(*batches, watermark="key")
+    found, late = run_with_late(*batches, scope="key")
     assert (found, late) == ([(5, 22, 3)], [])
     assert run_with_late(*batches)[1] != []
 
@@ -189,17 +201,17 @@ def test_with_a_watermark_per_key_nobody_is_late_because_of_others() -> None:
 @pytest.mark.parametrize("gap", [0, -1, "soon", "0 seconds", "20 years"])
 def test_nonsense_is_refused_when_it_is_written_down(gap: Any) -> None:
     with pytest.raises(ArgumentInvalid, match="gap"):
-        Session(gap=gap, on="at")
+        Session(gap=gap, time="at")
 
 
 def test_settings_that_are_none_are_refused() -> None:
     with pytest.raises(ArgumentInvalid, match="emit"):
-        Session(gap=1, on="at", emit="sometimes")  # type: ignore[arg-type]
+        Session(gap=1, time="at", emit="sometimes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentInvalid, match="late"):
-        Session(gap=1, on="at", late="never")  # type: ignore[arg-type]
+        Session(gap=1, time="at", late="never")  # type: ignore[arg-type]
 
 
 def test_times_before_1970_are_like_any_other() -> None:
-    operator = Session(gap=10, on="at", by="user", compute=COMPUTE)
+    operator = Session(gap=10, time="at", by="user", compute=COMPUTE)
     found, _ = bounded(operator.contract, table([("a", 1, -25), ("a", 2, -20), ("a", 4, -3)]))
     assert [flat(row)[1:4] for row in found.to_pylist()] == [(-25, -10, 3), (-3, 7, 4)]

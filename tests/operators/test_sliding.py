@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine import time_index as slides
 from headwater.engine.aggregation import Computation, Groups, order_of
 from headwater.engine.errors import NumberTooLarge
@@ -74,12 +75,10 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
         size=size,
         tick=tick,
         windows=which,
-        on="at",
+        time=EventTime("at", delay=7, future_max=None),
         by="user",
         compute=COMPUTE,
-        late_by=7,
         allowed_lateness=allowed_lateness,
-        ahead=None,
     )
     found = shown(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay))
     rows = [row for batch in batches for row in batch]
@@ -105,12 +104,10 @@ def test_a_changelog_leads_to_the_same_table(
         size=size,
         tick=tick,
         windows=which,
-        on="at",
+        time=EventTime("at", delay=20, future_max=None),
         by="user",
         compute=COMPUTE,
-        late_by=20,
         emit=emit,
-        ahead=None,
     )
     outputs = streamed(operator.contract, numbered(batches), replay=replay)
     for count in range(1, len(batches) + 1):  # what stands after each batch is what that much input makes
@@ -131,7 +128,9 @@ def test_a_changelog_leads_to_the_same_table(
     emit=st.sampled_from(["final", "changes"]),
 )
 def test_with_a_floor_no_window_begins_before_1970(rows: list[Row], cut: int, size: int, emit: Any) -> None:
-    operator = Sliding(size=size, floor=True, on="at", by="user", compute=COMPUTE, late_by=50, emit=emit, ahead=None)
+    operator = Sliding(
+        size=size, floor=True, time=EventTime("at", delay=50, future_max=None), by="user", compute=COMPUTE, emit=emit
+    )
     outputs = streamed(operator.contract, numbered([rows[:cut], rows[cut:]]))
     wanted = windows([*rows[:cut], *rows[cut:]], size, floor=True)
     if emit == "final":
@@ -142,7 +141,7 @@ def test_with_a_floor_no_window_begins_before_1970(rows: list[Row], cut: int, si
 
 def test_the_example_of_kafka_streams() -> None:
     compute = {"all": agg.collect_list("amount")}
-    operator = Sliding(size="5000 ms", tick="1 ms", on="at", by="user", compute=compute)
+    operator = Sliding(size="5000 ms", tick="1 ms", time="at", by="user", compute=compute)
     rows = pa.table(
         {
             "user": ["A", "A", "A"],
@@ -158,7 +157,7 @@ def test_the_example_of_kafka_streams() -> None:
 
 
 def test_times_are_taken_down_to_a_tick() -> None:
-    operator = Sliding(size=5, tick=1, on="at", by="user", compute={"n": agg.count()})
+    operator = Sliding(size=5, tick=1, time="at", by="user", compute={"n": agg.count()})
     rows = table([("a", 1, 3)]).select(["user", "at"])
     rows = pa.concat_tables([rows, rows.set_column(1, "at", pa.array([3_999_999], pa.timestamp("us", "UTC")))])
     (row,) = bounded(operator.contract, rows)[0].to_pylist()
@@ -168,7 +167,13 @@ def test_times_are_taken_down_to_a_tick() -> None:
 def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Trailing windows of user a as (end, total), and the amounts of rows that came late."""
     operator = Sliding(
-        size=10, windows="trailing", on="at", by="user", compute=COMPUTE, late="side_output", ahead=None, **settings
+        size=10,
+        windows="trailing",
+        time=EventTime("at", future_max=None),
+        by="user",
+        compute=COMPUTE,
+        late="side_output",
+        **settings,
     )
     sides: dict[str, list[pa.Table]] = {}
     tables = [table(batch, first=100 * number) for number, batch in enumerate([*batches, [("z", 0, 999)], []])]
@@ -182,7 +187,9 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
 def test_however_late_rows_come_a_window_comes_once_and_what_is_told_is_taken_back_before_it_changes(
     batches: list[list[Row]], size: int, allowed_lateness: int
 ) -> None:
-    final = Sliding(size=size, on="at", by="user", compute=COMPUTE, allowed_lateness=allowed_lateness, ahead=None)
+    final = Sliding(
+        size=size, time=EventTime("at", future_max=None), by="user", compute=COMPUTE, allowed_lateness=allowed_lateness
+    )
     found = shown(streamed(final.contract, numbered(batches)))
     assert len(found) == len({row[:2] for row in found})
     # A changelog in which a retraction named something else, or something came twice, would be refused here.
@@ -213,7 +220,7 @@ def test_a_window_is_open_while_the_watermark_is_at_its_end_and_its_lateness() -
 
 
 def test_state_is_bounded_by_size_and_lateness() -> None:
-    operator = Sliding(size=10, on="at", by="user", compute=COMPUTE, allowed_lateness=5)
+    operator = Sliding(size=10, time="at", by="user", compute=COMPUTE, allowed_lateness=5)
     contract = operator.contract(table([("a", 1, 0)]).schema)
     sizes: list[int] = []
     step = contract.step
@@ -231,11 +238,11 @@ def test_state_is_bounded_by_size_and_lateness() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Sliding(size=0, on="at"), "size"),
-        (lambda: Sliding(size="4000 days", on="at"), "up to ten years"),
-        (lambda: Sliding(size=10, tick=3, on="at"), "a multiple"),
-        (lambda: Sliding(size=10, windows="some", on="at"), "windows"),  # type: ignore[arg-type]
-        (lambda: Sliding(size=10, emit="some", on="at"), "emit"),  # type: ignore[arg-type]
+        (lambda: Sliding(size=0, time="at"), "size"),
+        (lambda: Sliding(size="4000 days", time="at"), "up to ten years"),
+        (lambda: Sliding(size=10, tick=3, time="at"), "a multiple"),
+        (lambda: Sliding(size=10, windows="some", time="at"), "windows"),  # type: ignore[arg-type]
+        (lambda: Sliding(size=10, emit="some", time="at"), "emit"),  # type: ignore[arg-type]
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:

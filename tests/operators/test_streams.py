@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.engine.contract import Broadcast, StepResult
 from headwater.engine.event_time import BatchTime
 from headwater.engine.spark_plan import apply
@@ -62,7 +63,9 @@ def test_operators_chain_before_and_after_sparks_own_and_read_a_table(spark: Spa
     )
 
     def build(rows: DataFrame) -> DataFrame:
-        once = rows.filter("amount > 0").transform(Dedupe(by="user", on="at", within="1 hour", late_by="1 hour"))
+        once = rows.filter("amount > 0").transform(
+            Dedupe(by="user", time=EventTime("at", delay="1 hour"), within="1 hour")
+        )
         doubled = once.withColumn("amount", F.col("amount") * 2)
         return doubled.transform(rates).transform(totals()).filter("total < 1000")
 
@@ -114,7 +117,7 @@ def test_a_batch_that_is_repeated_has_its_processing_time(spark: SparkSession, t
     # Batches are taken microseconds or seconds apart, as the machine likes: every row is in one window of a microsecond,
     # which is over when the next batch is taken.
     def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Tumbling(size=1e-6, time="processing", by="user", compute={"n": agg.count()}))
+        return rows.transform(Tumbling(size=1e-6, clock="processing", by="user", compute={"n": agg.count()}))
 
     stream = Stream(spark, tmp_path, build, ORDERS)
     stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
@@ -127,7 +130,7 @@ def test_a_batch_that_is_repeated_has_its_processing_time(spark: SparkSession, t
 
 def test_sparks_own_sessions_leave_a_stream_once_closed(spark: SparkSession, tmp_path: Path) -> None:
     def build(rows: DataFrame) -> DataFrame:
-        sessions = rows.transform(Session(gap="10 seconds", on="at")).groupBy("user", "window").count()
+        sessions = rows.transform(Session(gap="10 seconds", time="at")).groupBy("user", "window").count()
         return sessions.select("user", F.col("window.start").alias("start"), "count")
 
     stream = Stream(spark, tmp_path, build, ORDERS)
@@ -162,7 +165,7 @@ def test_late_rows_and_output_reach_their_topics_in_one_transaction(spark: Spark
     stream = Stream(
         spark,
         tmp_path,
-        lambda rows: rows.transform(totals(on="at", late_by="5 seconds", name="t")),
+        lambda rows: rows.transform(totals(time=EventTime("at", delay="5 seconds"), name="t")),
         ORDERS,
     )  # fmt: skip
     with stream.log() as log:
@@ -201,7 +204,9 @@ def test_state_can_be_seen_and_spread_over_other_partitions(spark: SparkSession,
 
 def test_lost_state_is_never_taken_for_empty_and_is_rebuilt_from_the_input(spark: SparkSession, tmp_path: Path) -> None:
     def build(rows: DataFrame) -> DataFrame:
-        return rows.transform(Dedupe(by="user", on="at", within="1 hour", late_by="1 hour")).transform(totals(name="t"))
+        return rows.transform(Dedupe(by="user", time=EventTime("at", delay="1 hour"), within="1 hour")).transform(
+            totals(name="t")
+        )
 
     stream = Stream(spark, tmp_path, build, ORDERS)
     for start in range(2):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Trend
 from tests.laws import costly
@@ -98,14 +99,16 @@ def trend(period: int, horizon: int) -> Model:
 def test_each_row_has_the_line_through_its_period(
     batches: list[list[Reading]], period: int, horizon: int, replay: int, partitions: int
 ) -> None:
-    operator = Trend(of="celsius", on="at", by="sensor", period=period, horizon=horizon, late_by=LATE_BY, ahead=None)
+    operator = Trend(
+        of="celsius", time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", period=period, horizon=horizon
+    )
     check(operator, batches, trend(period, horizon), replay=replay, partitions=partitions)
 
 
 @costly(2)
 @given(batches=arrivals(), period=st.integers(1, 60))
 def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> None:
-    operator = Trend(of="celsius", on="at", by="sensor", period=period, late_by=LATE_BY, ahead=None)
+    operator = Trend(of="celsius", time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", period=period)
     rows = [row for batch in batches for row in batch]
     with duck() as connection:
         connection.register("rows", table(rows, {}))
@@ -123,7 +126,7 @@ def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> N
 def test_small_slopes_of_large_values_late_in_the_day_are_not_lost() -> None:
     seconds = 1_700_000_000 + np.arange(5000)
     rows = [("a", 1e9 + 1e-3 * number, int(at)) for number, at in enumerate(seconds)]
-    operator = Trend(of="celsius", on="at", by="sensor", period="10 minutes")
+    operator = Trend(of="celsius", time="at", by="sensor", period="10 minutes")
     found, _ = bounded(operator.contract, table(rows, operator.arguments()))
     last = found.to_pylist()[-1]
     assert last["slope"] == pytest.approx(1e-3, rel=1e-6)
@@ -133,7 +136,7 @@ def test_small_slopes_of_large_values_late_in_the_day_are_not_lost() -> None:
 
 def test_values_that_never_differ_have_no_slope_and_fit() -> None:
     rows = [("a", 0.1, at) for at in range(50)]
-    operator = Trend(of="celsius", on="at", by="sensor", period="1 minute")
+    operator = Trend(of="celsius", time="at", by="sensor", period="1 minute")
     found, _ = bounded(operator.contract, table(rows, operator.arguments()))
     last = found.to_pylist()[-1]
     assert (last["slope"], last["r2"], last["direction"]) == (0.0, 1.0, "flat")
@@ -141,7 +144,7 @@ def test_values_that_never_differ_have_no_slope_and_fit() -> None:
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
     rows = [("a", 1.0, 0), ("a", math.nan, 1), ("a", 3.0, 2), ("a", math.inf, 3), ("a", None, 4)]
-    operator = Trend(of="celsius", on="at", by="sensor", period="1 minute", per="1 minute")
+    operator = Trend(of="celsius", time="at", by="sensor", period="1 minute", per="1 minute")
     found, _ = bounded(operator.contract, table(rows, operator.arguments()))
     last = found.to_pylist()[-1]
     assert (last["slope"], last["intercept"]) == (pytest.approx(60.0), pytest.approx(5.0))
@@ -149,9 +152,9 @@ def test_values_that_are_no_numbers_are_left_out() -> None:
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong in ({"period": 0}, {"period": 5, "horizon": 0}, {"period": 5, "sure": 0}, {"period": 5, "of": None}):
-        chosen: dict[str, Any] = {"of": "celsius", "on": "at", **wrong}
+        chosen: dict[str, Any] = {"of": "celsius", "time": "at", **wrong}
         with pytest.raises(ArgumentInvalid):
             Trend(**chosen)
     text = table([], {}).schema.append(pa.field("_of_its value", pa.string()))
     with pytest.raises(ArgumentInvalid, match="a column of numbers"):
-        Trend(of="sensor", on="at", by="sensor", period=5).contract(text)
+        Trend(of="sensor", time="at", by="sensor", period=5).contract(text)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, agg
 from headwater.operators.panes import Panes
@@ -85,7 +86,7 @@ class Delay(Model):
     """Fires when so much time has passed since the first row of the pane."""
 
     def __init__(self, trigger: AfterProcessingTime) -> None:
-        self.delay = int(trigger.delay)
+        self.delay = int(str(trigger.delay))
         self.until: int | None = None
 
     def row(self, now: int) -> None:
@@ -401,7 +402,7 @@ def test_panes_are_those_of_the_model(
     allowed_lateness: int,
     **how: Any,
 ) -> None:
-    window = Hopping(size=10, every=period, on="at", late_by=late_by, ahead=None)
+    window = Hopping(size=10, every=period, time=EventTime("at", delay=late_by, future_max=None))
     operator = Panes(
         window=window, by="user", compute=COMPUTE, trigger=trigger, allowed_lateness=allowed_lateness, **how
     )
@@ -430,7 +431,7 @@ def test_retracting_panes_take_back_what_accumulating_ones_said(
         times.append(now * SECOND)
         tables.append(arguments(given_rows, first=offset))
         offset += len(given_rows)
-    window = Hopping(size=10, every=10, on="at", ahead=None)
+    window = Hopping(size=10, every=10, time=EventTime("at", future_max=None))
     said: dict[tuple[str, int], tuple[Any, ...]] = {}
     outputs = {}
     for mode in ("accumulating", "retracting"):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
 from tests.laws import costly
@@ -108,7 +109,12 @@ def test_final_results_come_once_and_are_those_of_sql(
     batches: list[list[Row]], size: int, every: int, offset: int, replay: int, partitions: int
 ) -> None:
     operator = Hopping(
-        size=size, every=every, offset=offset, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None
+        size=size,
+        every=every,
+        offset=offset,
+        time=EventTime("at", delay=7, future_max=None),
+        by="user",
+        compute=COMPUTE,
     )
     found = seen(streamed(operator.contract, numbered(batches), partitions=partitions, replay=replay))
     rows = [row for batch in batches for row in batch]
@@ -129,7 +135,9 @@ def test_final_results_come_once_and_are_those_of_sql(
 def test_a_changelog_leads_to_the_same_table(
     batches: list[list[Row]], size: int, every: int, emit: Any, replay: int
 ) -> None:
-    operator = Hopping(size=size, every=every, on="at", by="user", compute=COMPUTE, late_by=20, emit=emit, ahead=None)
+    operator = Hopping(
+        size=size, every=every, time=EventTime("at", delay=20, future_max=None), by="user", compute=COMPUTE, emit=emit
+    )
     outputs = streamed(operator.contract, numbered(batches), replay=replay)
     found = {flat(row) for row in table_of(outputs, ["user", "window_start"]).values() if row["user"] != "end"}
     rows = [row for batch in batches for row in batch]
@@ -142,7 +150,7 @@ def test_a_changelog_leads_to_the_same_table(
 
 def test_each_says_every_change_in_the_order_of_event_time() -> None:
     operator = Tumbling(
-        size=10, on="at", by="user", compute={"n": agg.count(), "last": agg.last("amount")}, emit="every_change"
+        size=10, time="at", by="user", compute={"n": agg.count(), "last": agg.last("amount")}, emit="every_change"
     )
     rows = with_arguments(table([("a", 1, 5), ("a", 2, 3), ("a", 3, 5)]).select(range(5)), operator.compute or {})
     (output,) = streamed(operator.contract, [rows])
@@ -151,7 +159,7 @@ def test_each_says_every_change_in_the_order_of_event_time() -> None:
 
 
 def test_without_a_key_all_rows_are_one_group() -> None:
-    operator = Tumbling(size=10, on="at", compute=COMPUTE)
+    operator = Tumbling(size=10, time="at", compute=COMPUTE)
     outputs = streamed(
         operator.contract, [table([("a", 1, 1), ("b", 2, 3)], by=()), *numbered([], by=())], partitions=1
     )
@@ -159,7 +167,7 @@ def test_without_a_key_all_rows_are_one_group() -> None:
 
 
 def test_a_row_is_late_only_when_all_its_windows_are_closed() -> None:
-    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, late="side_output")
+    operator = Hopping(size=20, every=10, time="at", by="user", compute=COMPUTE, late="side_output")
     sides: dict[str, list[pa.Table]] = {}
     batches = [table([("a", 1, 5), ("a", 2, 25)]), table([("a", 3, 15)], first=2), table([("a", 4, 8)], first=3)]
     outputs = streamed(operator.contract, [*batches, *numbered([])], sides=sides, partitions=1)
@@ -172,7 +180,9 @@ def test_a_row_is_late_only_when_all_its_windows_are_closed() -> None:
 
 
 def test_a_row_changes_none_of_its_windows_that_are_closed() -> None:
-    operator = Hopping(size=20, every=10, on="at", by="user", compute=COMPUTE, emit="changes", ahead=None)
+    operator = Hopping(
+        size=20, every=10, time=EventTime("at", future_max=None), by="user", compute=COMPUTE, emit="changes"
+    )
     batches = [table([("a", 1, 5), ("a", 2, 25)]), table([("a", 8, 26)], first=2), table([("a", 3, 15)], first=3)]
     outputs = streamed(operator.contract, batches, partitions=1)
     changes = [(row["_op"], flat(row)[1], row["total"]) for row in outputs[2].to_pylist()]
@@ -180,7 +190,7 @@ def test_a_row_changes_none_of_its_windows_that_are_closed() -> None:
 
 
 def test_lateness_keeps_a_window_open() -> None:
-    operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE, allowed_lateness=15)
+    operator = Tumbling(size=10, time="at", by="user", compute=COMPUTE, allowed_lateness=15)
     batches = [table([("a", 1, 5), ("a", 2, 20)]), table([("a", 3, 9)], first=2), *numbered([])]
     totals = [
         (row["total"]) for one in streamed(operator.contract, batches) for row in one.to_pylist() if row["user"] == "a"
@@ -189,7 +199,7 @@ def test_lateness_keeps_a_window_open() -> None:
 
 
 def test_of_rows_that_are_dropped_a_sample_is_kept_and_all_are_counted() -> None:
-    operator = Tumbling(size=10, on="at", by="user", compute=COMPUTE)
+    operator = Tumbling(size=10, time="at", by="user", compute=COMPUTE)
     sides: dict[str, list[pa.Table]] = {}
     late = table([("a", number, 5) for number in range(100)], first=1)
     streamed(operator.contract, [table([("a", 1, 50)]), late], sides=sides, partitions=1)
@@ -208,7 +218,7 @@ def test_of_rows_that_are_dropped_a_sample_is_kept_and_all_are_counted() -> None
     ],
 )
 def test_a_day_is_as_long_as_its_clocks_say(zone: str, day: str, hours: int) -> None:
-    operator = Tumbling(size="1 day", zone=zone, on="at", by="user", compute={"n": agg.count()})
+    operator = Tumbling(size="1 day", zone=zone, time="at", by="user", compute={"n": agg.count()})
     at = datetime.fromisoformat(day)
     seconds = round(at.timestamp())
     rows = with_arguments(table([("a", 1, seconds)]).select(range(5)), operator.compute or {})
@@ -223,7 +233,7 @@ def test_a_day_is_as_long_as_its_clocks_say(zone: str, day: str, hours: int) -> 
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Monrovia"]),
 )
 def test_calendar_windows_follow_one_another_without_gaps(seconds: int, size: str, zone: str) -> None:
-    spans = Tumbling(size=size, zone=zone, on="at", compute={"n": agg.count()}).spans()
+    spans = Tumbling(size=size, zone=zone, time="at", compute={"n": agg.count()}).spans()
     at = np.array([seconds * SECOND + 7])
     start = spans.slices(at)
     end = spans.ends(start)
@@ -236,17 +246,17 @@ def test_calendar_windows_follow_one_another_without_gaps(seconds: int, size: st
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Tumbling(size="0 seconds", on="at"), "size"),
-        (lambda: Tumbling(size=-5, on="at"), "size"),
-        (lambda: Tumbling(size="11 years", on="at", zone="UTC"), "ten years at most"),
-        (lambda: Tumbling(size="5000 days", on="at"), "up to ten years"),
-        (lambda: Tumbling(size="ten minutes", on="at"), "size"),
-        (lambda: Tumbling(size="5 minutes", on="at", zone="UTC"), "days, weeks, months"),
-        (lambda: Tumbling(size="1 day", on="at", zone="Berlin"), "a time zone such as"),
-        (lambda: Tumbling(size="1 month", on="at", offset=5), "none beside a calendar"),
-        (lambda: Tumbling(size=10, on="at", emit="sometimes"), "emit"),  # type: ignore[arg-type]
-        (lambda: Hopping(size=10, every=0, on="at"), "period"),
-        (lambda: Hopping(size="1 day", every="1 ms", on="at"), "at most 10,000 windows"),
+        (lambda: Tumbling(size="0 seconds", time="at"), "size"),
+        (lambda: Tumbling(size=-5, time="at"), "size"),
+        (lambda: Tumbling(size="11 years", time="at", zone="UTC"), "ten years at most"),
+        (lambda: Tumbling(size="5000 days", time="at"), "up to ten years"),
+        (lambda: Tumbling(size="ten minutes", time="at"), "size"),
+        (lambda: Tumbling(size="5 minutes", time="at", zone="UTC"), "days, weeks, months"),
+        (lambda: Tumbling(size="1 day", time="at", zone="Berlin"), "a time zone such as"),
+        (lambda: Tumbling(size="1 month", time="at", offset=5), "none beside a calendar"),
+        (lambda: Tumbling(size=10, time="at", emit="sometimes"), "emit"),  # type: ignore[arg-type]
+        (lambda: Hopping(size=10, every=0, time="at"), "period"),
+        (lambda: Hopping(size="1 day", every="1 ms", time="at"), "at most 10,000 windows"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:

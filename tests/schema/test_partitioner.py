@@ -173,7 +173,7 @@ def test_widening_a_key_moves_no_row(old: pa.DataType, new: pa.DataType, data: s
 
 
 @given(key_columns(), st.integers(1, 1000), st.data())
-def test_a_key_goes_to_its_partition_whoever_its_neighbours_are(
+def test_the_partition_of_a_key_does_not_depend_on_other_rows(
     column: tuple[pa.DataType, list[Any]], partitions: int, data: st.DataObject
 ) -> None:
     kind, listed = column

@@ -250,8 +250,8 @@ class Unresolved:
         (Choice, "choice of types"),
         (Bare, "does not say what it holds"),
         (Unresolved, "cannot be resolved"),
-        (5, "a int does not say a schema"),
-        ([("a", "int64")], "a list does not say a schema"),
+        (5, "a int is not a schema"),
+        ([("a", "int64")], "a list is not a schema"),
     ],
 )
 def test_a_schema_that_cannot_be_meant_is_refused_with_its_reason(schema: Any, why: str) -> None:

@@ -37,7 +37,7 @@ ServicesOf = Callable[..., Services]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as opened:
         yield opened
 
 

@@ -17,8 +17,8 @@ from headwater.services import Audit, Services, Settings, local
 from headwater.services.callers import LOCAL, ScopeMissing
 from headwater.services.host import Host
 from headwater.services.queries import AppStatus
-from tests.console.elsewhere import running_elsewhere
-from tests.console.staged import APP, Stage, runner_of
+from tests.console.other_app import running_elsewhere
+from tests.console.stage import APP, Stage, runner_of
 from tests.services.conftest import ServicesOf
 
 SPEND = QueryStatus(name="spend", kind="view", state="running", app=APP, inputs=("payments",), error="ValueError: 4000")

@@ -52,7 +52,7 @@ ROUTES = [(kind, name, route) for kind in KINDS for name, route in kind.routes()
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
-    with open_log(tmp_path_factory.mktemp("routes") / "log", config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path_factory.mktemp("routes") / "log", config=Config(maintenance="manual")) as opened:
         opened.create("orders", "id int64")
         opened.commit_offsets("orders", "orders", {0: 0})
         yield opened

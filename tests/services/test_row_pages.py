@@ -32,7 +32,7 @@ def clock() -> ManualClock:
 def log(clock: ManualClock) -> Iterator[Log]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log", config=Config(upkeep="manual"), clock=clock) as opened,
+        open_log(Path(folder) / "log", config=Config(maintenance="manual"), clock=clock) as opened,
     ):
         yield opened
 
@@ -52,7 +52,7 @@ def filled(log: Log, clock: ManualClock, appends: list[tuple[int, int, int]], *,
         number += count
         log.append("rows", rows, partition=partition)
     if compact:
-        local_log(log).tidy("rows", seal=True)
+        local_log(log).maintain("rows", seal=True)
     found = log.read("rows", columns=["_appended_at", "_partition", "_offset"]).table().to_pydict()
     times = [int(time.timestamp() * 1_000_000) for time in found["_appended_at"]]
     return sorted(zip(times, found["_partition"], found["_offset"], strict=True))

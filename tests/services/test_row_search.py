@@ -266,7 +266,7 @@ def test_a_search_counts_what_retention_takes_meanwhile(log: Log) -> None:
     scan = Scan(log, "short", TextMatcher("xxx"), newest_first=False, window_rows=4)
     found = scan.step(seconds=0, found_max=100)
     log.alter("short", retention=headwater.log.Retention(bytes_max=1))
-    local_log(log).tidy("short", seal=True)
+    local_log(log).maintain("short", seal=True)
     while not scan.is_done:
         found += scan.step(seconds=0, found_max=100)
     assert scan.expired > 0

@@ -23,7 +23,7 @@ BEHIND_MAX = 100
 def log() -> Iterator[Log]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log", config=Config(upkeep="manual")) as opened,
+        open_log(Path(folder) / "log", config=Config(maintenance="manual")) as opened,
     ):
         yield opened
 
@@ -96,7 +96,7 @@ def test_the_last_rows_of_a_compacted_topic_are_given_though_they_lie_far_apart(
     for _ in range(20):
         log.append("cards", [{"key": 99}] * 100)
     log.append("cards", [{"key": number} for number in range(30, 39)])
-    local_log(log).tidy("cards", seal=True)
+    local_log(log).maintain("cards", seal=True)
     kept = [(0, row["_offset"]) for row in log.read("cards").rows()]
     assert len(kept) == 40
     assert log.end_offsets("cards")[0] > 20 * BEHIND_MAX

@@ -80,7 +80,7 @@ def test_a_row_knows_its_neighbours_over_gaps(services: Services, log: Log) -> N
     log.create("states", "id string", key="id", compact=True, segment_bytes_max=4096)
     for number in range(60):
         log.append("states", [{"id": f"{number % 3}" if 10 < number < 50 else f"key {number}"}])
-    local_log(log).tidy("states", seal=True)
+    local_log(log).maintain("states", seal=True)
     kept = [row["_offset"] for row in log.read("states").rows()]
     assert len(kept) < 60
     at, found = kept[0], list[int]()

@@ -143,7 +143,7 @@ def test_what_was_deleted_last_may_be_compacted_away(tmp_path: Path) -> None:
         before.set_level("orders-value", "NONE")
         before.set_level("orders-value", None)
         clock.advance(seconds=3 * 24 * 3600)
-        local_log(log).tidy(SCHEMAS_TOPIC, seal=True)
+        local_log(log).maintain(SCHEMAS_TOPIC, seal=True)
         assert log.read(SCHEMAS_TOPIC).count() == 0
         after = SchemaRegistry(log)
         after.set_level("orders-value", "FULL")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from headwater.faults import SINK_CRASH_POINTS
 from headwater.log import Log
 from headwater.log.embedded import local_log
-from headwater.log.embedded.faults import SINK_CRASH_POINTS
 from tests.sinks.query_child import run_to_the_end, run_until_killed
 from tests.sinks.streams import ids, lakes_of, staged_files
 

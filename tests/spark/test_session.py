@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import headwater
 from headwater.spark.java import Archive, find_java
 from headwater.spark.session import spark_settings
-from tests.waiting import until
+from tests.conditions import until
 
 SMOKE = """
 import sys, pathlib

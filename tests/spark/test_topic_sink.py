@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid, ColumnMisfit, NotFound, RowInvalid, UsageError
+from headwater.faults import SINK_CRASH_POINTS
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
-from headwater.log.embedded.faults import SINK_CRASH_POINTS
 from headwater.log.errors import ProducerFenced
 from headwater.sinks import TopicSink
 from headwater.testing import CrashAt, run_until_killed
@@ -396,7 +396,7 @@ def test_a_changelog_becomes_the_last_row_of_each_key(log: Log, way: str) -> Non
     columns = {"id": [n % 30 for n in HUNDRED], "name": [f"n{n}" for n in HUNDRED], "_op": operations}
     arrow = pa.schema([*SCHEMA, ("_op", pa.string())])
     deliver(way, log, one_part(**columns), micro(0), arrow=arrow, topic="table")
-    local_log(log).tidy("table", seal=True)
+    local_log(log).maintain("table", seal=True)
     rows = log.read("table").rows()
     deleted = {row["id"] for row in rows if row.get("_tombstone")}
     assert deleted <= set(range(10))

@@ -176,7 +176,7 @@ def test_a_store_that_fell_behind_retention_is_built_anew(log: Log, keeper: View
     for start in range(0, 20_000, 2_000):
         log.append("spend", [{"card": card, "total": float(card)} for card in range(start, start + 2_000)])
     log.alter("spend", retention=Retention(bytes_max=100_000))
-    local_log(log).tidy("spend")
+    local_log(log).maintain("spend")
     oldest = log.start_offsets("spend")[0]
     assert oldest > 1
     keeper.catch_up()

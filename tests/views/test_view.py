@@ -19,7 +19,7 @@ from headwater.views import RemoteView, View, ViewKeeper
 from headwater.views.errors import StatementExceeded, StatementInvalid, ViewBehind, ViewKeyInvalid
 from headwater.views.statement import Bounds
 from tests.views.conftest import SPEND, spec
-from tests.views.serving import serving
+from tests.views.view_server import serve_views
 
 SECONDS_MAX = 240.0
 Reader = View | RemoteView
@@ -48,7 +48,7 @@ def view(request: pytest.FixtureRequest, log: Log, keeper: ViewKeeper) -> Iterat
     if request.param == "here":
         yield here
         return
-    with serving(keeper) as address:
+    with serve_views(keeper) as address:
         remote = RemoteView("spend", address=address)
         yield remote
         remote.close()
@@ -173,7 +173,7 @@ def test_a_view_over_http_has_the_bounds_of_its_server(log: Log, keeper: ViewKee
     keeper.add(spec())
     keeper.catch_up()
     settings = Settings(answer_rows_max=4, statement_seconds_max=0.2)
-    with serving(keeper, settings=settings) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+    with serve_views(keeper, settings=settings) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
 
         def bound(path: str, **body: Any) -> str:
             answer = client.post(path, json=body)
@@ -295,7 +295,7 @@ def test_values_of_every_kind_arrive_as_they_are(log: Log, keeper: ViewKeeper) -
     keeper.add(spec("exact", schema))
     keeper.catch_up()
     keeper.start()
-    with serving(keeper) as address:
+    with serve_views(keeper) as address:
         remote = RemoteView("exact", address=address)
         assert remote.get(card=row["card"]) == row
         with remote.subscribe() as changes:

@@ -1,7 +1,8 @@
 """The pictures of operators: one module each, with a function `picture` that returns a `Timeline`.
 
-`python -m tools.timelines` draws them all into docs/images/operators, under the module's name with `-` for `_`; a test
-sees that what lies there is what would be drawn. A new one: copy tumbling.py, say what happens, draw, look at it.
+`python -m tools.timelines` draws all pictures into docs/images/operators. The name of a picture is the name of its module,
+with `-` for `_`. A test compares the stored pictures with newly drawn ones. To add a picture, copy tumbling.py, describe
+what happens, draw it, and look at it.
 """
 
 from tools.timelines.timeline import Lane, Timeline

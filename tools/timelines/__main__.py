@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.timelines.drawing import FOLDER, pictures
+from tools.timelines.pictures import FOLDER, pictures
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ def picture() -> Timeline:
     )
     drawn.lane("customer 1").span(5, 50, "DE")
     drawn.lane("customer 2").span(14, 28, "DE").span(28, 42, "FR").span(42, 50, "deleted", kind="retracted")
-    told = drawn.lane("told of DE")
-    told.span(5, 14, "1", kind="retracted").span(14, 28, "2", kind="retracted").span(28, 50, "1")
-    drawn.lane("told of FR").span(28, 42, "1", kind="retracted")
+    germany = drawn.lane("count of DE")
+    germany.span(5, 14, "1", kind="retracted").span(14, 28, "2", kind="retracted").span(28, 50, "1")
+    drawn.lane("count of FR").span(28, 42, "1", kind="retracted")
     return drawn

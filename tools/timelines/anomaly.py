@@ -1,4 +1,4 @@
-"""What is usual, and what is not."""
+"""Values outside of the usual bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def picture() -> Timeline:
         'Anomaly(of="vibration", warm_up=4)',
         until=25,
         about="Values around 1. The first four are not judged. The 9 at second 15 is far beyond the bounds of what was usual "
-        "before it; the values after it are judged by the same bounds, for one anomaly hardly moves a median.",
+        "before it. The values after it are judged by the same bounds, since one anomaly hardly moves a median.",
     )
     rows = drawn.lane("vibration")
     for at, text in ((1, "1.0"), (4, "1.2"), (7, "1.1"), (10, "0.9"), (13, "1.1"), (18, "1.0"), (22, "1.2")):

@@ -1,4 +1,4 @@
-"""Windows beside those of earlier periods."""
+"""Windows compared with the windows of earlier periods."""
 
 from __future__ import annotations
 

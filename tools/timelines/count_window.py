@@ -7,10 +7,10 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'CountWindow(size=3, late_by="5 seconds")',
+        'CountWindow(size=3), time=EventTime("at", delay="5 seconds")',
         until=40,
-        about="Every three readings of a sensor make a window, however long that takes. Readings are counted once the "
-        "watermark has passed them; one behind it is late.",
+        about="Every three readings of a sensor are one window, however long that takes. A reading is counted once the "
+        "watermark has passed it. A reading behind the watermark is late.",
     )
     rows = drawn.lane("readings")
     for at, celsius in ((2, "20"), (5, "21"), (14, "22"), (17, "24"), (20, "25"), (29, "26"), (33, "27")):

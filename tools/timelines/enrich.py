@@ -1,4 +1,4 @@
-"""Streams that meet tables, as of a time."""
+"""A stream joined with a table, as of a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Enrich(rates, on="country", as_of="sold_at", allowed_lateness="10 s")',
         until=50,
-        about="Each sale gets the rate that held when it was made. The last sale waits: the table has not come so far, "
-        "and its allowed lateness is not over.",
+        about="Each sale gets the rate of the time of the sale. The last sale waits: the watermark of the table has not reached "
+        "it, and its allowed lateness is not over.",
     )
     rates = drawn.lane("rates of DE")
     rates.span(0, 20, "19 %").span(20, 36, "16 %").span(36, 50, "deleted", kind="retracted")

@@ -7,10 +7,11 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        "Guard(late_by=5, ahead=10)",
+        'Guard(time=EventTime("at", delay=5, future_max=10))',
         until=60,
         about="Rows between the watermark and ten seconds ahead of the clock pass, and Spark drops none of them. A row "
-        "behind the watermark goes to the side late, one from the far future to the side early, and moves nothing.",
+        "behind the watermark goes to the side output late, and a row too far in the future to the side output early. Neither "
+        "moves the watermark.",
     )
     drawn.lane("batch 1").event(12).event(20).event(25)
     later = drawn.lane("batch 2").event(22).event(28).event(34)

@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Hopping(size="20 seconds", every="10 seconds")',
         until=50,
-        about="A row falls into each of the windows that hold its time: two of them, as every window is twice as long as "
-        "the time between two starts.",
+        about="A row belongs to each window that contains its event time. Here these are two windows, since a window is twice as "
+        "long as the time between the starts of two windows.",
     )
     rows = drawn.lane("payments")
     for at, amount in ((3, "5"), (14, "8"), (18, "2"), (26, "4"), (37, "9")):

@@ -7,10 +7,10 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'KMeans(columns="celsius", k=2, on="at", warm_up=4, block=4)',
+        'KMeans(columns="celsius", k=2, time="at", warm_up=4, block=4)',
         until=40,
-        about="The first four rows have no cluster: of them the first two centres are made. Each further row goes to the "
-        "nearest centre. When four more have come, the centres move.",
+        about="The first four rows have no cluster: they give the first two centres. Each further row belongs to the nearest "
+        "centre. After four more rows, the centres move.",
     )
     drawn.lane("celsius").event(2, "20").event(4, "61").event(7, "22").event(9, "59").event(13, "24").event(
         16, "62"

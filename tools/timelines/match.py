@@ -1,4 +1,4 @@
-"""A pattern in the order of events, and one whose time runs out."""
+"""A match of a pattern, and a partial match that times out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def picture() -> Timeline:
         until=50,
         unit="minutes",
         about="Card A has two small payments and then a large one within twenty minutes: a match. Card B has two small ones, "
-        "and no large one comes in time: a partial match that is timed out, without a further event.",
+        "and no large one comes in time: the partial match times out, and needs no further event for it.",
     )
     drawn.lane("card A").event(3, "2").event(8, "3").event(14, "900").event(30, "40")
     drawn.lane("matches of A").span(3, 14, "match", kind="closed")

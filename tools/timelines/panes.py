@@ -9,9 +9,9 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Panes(early=rows(2), allowed_lateness="1 minute") of windows of 20 seconds',
         until=40,
-        about="A window of twenty seconds says what it knows three times: early, after two rows; on time, when the "
-        "watermark passes its end; and late, for a row that came after that. Discarding panes hold the rows since the one "
-        "before, accumulating panes all rows so far, and retracting panes take back the one before.",
+        about="A window of twenty seconds emits three panes: an early one after two rows; one on time, when the watermark "
+        "passes the end of the window; and a late one, for a row that came after that. A discarding pane has the rows since "
+        "the pane before, an accumulating pane all rows so far, and a retracting pane also retracts the pane before.",
     )
     arrived = drawn.lane("payments")
     for at, amount in ((3, "5"), (8, "3"), (13, "8"), (27, "1")):

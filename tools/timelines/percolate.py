@@ -1,4 +1,4 @@
-"""Stored queries that documents pass."""
+"""Documents of a stream matched against stored queries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         "Percolate(queries=searches)",
         until=50,
-        about="Queries are stored, documents pass by. Each is matched against the queries that hold in its batch: one that "
-        "was added, changed or deleted (struck out) counts so from the next batch on.",
+        about="Queries are stored, and documents arrive. Each document is matched against the queries of its micro-batch. A query "
+        "that is added, changed or deleted (struck out) counts from the next micro-batch on.",
     )
     drawn.lane("query ann").span(4, 30, "flat AND garden", kind="open").span(30, 50, "house", kind="open")
     drawn.lane("query ben").span(14, 38, "price:<300", kind="open").span(38, 50, "price:<300", kind="retracted")

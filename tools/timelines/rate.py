@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Rate(per="1 second", period="10 seconds")',
         until=25,
-        about="Six requests. Each leaves with how many came in the ten seconds up to it, by ten: 0.1, 0.2, 0.3, 0.4, 0.4 "
-        "and 0.2 a second.",
+        about="Six requests. Each is emitted with the number of requests in the ten seconds up to it, divided by ten: 0.1, 0.2, "
+        "0.3, 0.4, 0.4 and 0.2 a second.",
     )
     rows = drawn.lane("requests")
     for at in (2, 5, 7, 11, 14, 22):

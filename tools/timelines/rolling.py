@@ -1,4 +1,4 @@
-"""Rows with what their past period amounts to."""
+"""Rows with aggregates of the period before them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Rolling(period="10 seconds", compute={"total": agg.sum("amount")})',
         until=25,
-        about="Four payments. Each leaves with the sum of the ten seconds that end with it: 5, 8, 16 and 13.",
+        about="Four payments. Each is emitted with the sum of the ten seconds that end with it: 5, 8, 16 and 13.",
     )
     rows = drawn.lane("payments")
     for at, amount in ((3, "5"), (8, "3"), (12, "8"), (20, "5")):

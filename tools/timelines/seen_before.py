@@ -1,4 +1,4 @@
-"""Values that came before, and filters that are forgotten one after the other."""
+"""Values that were seen before, and Bloom filters that are deleted one after the other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'SeenBefore(of="device", on="at", period="20 minutes")',
+        'SeenBefore(of="device", time="at", period="20 minutes")',
         until=50,
         unit="minutes",
-        about="A device that comes a second time within twenty minutes is seen; one that comes again later is new. What "
-        "came in five minutes lies in one Bloom filter, which is forgotten whole twenty minutes after its end.",
+        about="A device that comes a second time within twenty minutes is seen. A device that comes again later is new. One Bloom "
+        "filter holds the devices of five minutes, and is deleted as a whole twenty minutes after its end.",
     )
     drawn.lane("device A").event(3, "new").event(12, "seen").event(41, "new")
     drawn.lane("device B").event(8, "new").event(26, "seen").event(44, "seen")

@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         'Session(gap="10 seconds", emit="changes")',
         until=50,
-        about="Rows at most ten seconds apart are one session. The row at 18 seconds comes last, and makes one session of "
-        "two: both are retracted, and the one that holds all rows takes their place.",
+        about="Rows at most ten seconds apart are one session. The row at 18 seconds comes last, and joins two sessions. Both "
+        "are retracted, and one session with all rows replaces them.",
     )
     rows = drawn.lane("clicks")
     for at in (4, 9, 26, 31):

@@ -1,4 +1,4 @@
-"""Sketches of minutes become those of hours and of a day."""
+"""Sketches of minutes, merged to sketches of half hours and of the hour."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def picture() -> Timeline:
         until=60,
         step=10,
         unit="minutes",
-        about="Rows become a sketch for each ten minutes. Sketches are merged to one for each half hour, and these to one "
-        "for the hour. A user who came in several of them counts once; numbers could not be added up so.",
+        about="The rows of each ten minutes become one sketch. These sketches are merged to one for each half hour, and those to "
+        "one for the hour. A user who appears in several sketches counts once; plain counts would count the user twice.",
     )
     rows = drawn.lane("users")
     for at, user in ((2, "A"), (6, "B"), (13, "A"), (18, "C"), (24, "B"), (33, "A"), (38, "D"), (47, "D"), (56, "E")):

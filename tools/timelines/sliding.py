@@ -10,8 +10,8 @@ def picture() -> Timeline:
         'Sliding(size="10 seconds")',
         since=-5,
         until=25,
-        about="Three rows make five windows of ten seconds: one that ends with each row, and one that begins just after each "
-        "row that has another within ten seconds behind it.",
+        about="Three rows make five windows of ten seconds. One window ends with each row. One window begins just after each row "
+        "that another row follows within ten seconds.",
     )
     rows = drawn.lane("payments")
     for at, amount in ((8, "5"), (11, "3"), (17, "8")):

@@ -1,4 +1,4 @@
-"""A timeline as a value, and as an SVG that is readable by day and by night."""
+"""A timeline as a value, and as an SVG for light and dark screens."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ class Span:
 
 @dataclass
 class Lane:
-    """One line of the picture: events as dots, spans as bars; bars that overlap stand below one another."""
+    """One line of the picture: events as dots, spans as bars; bars that overlap are drawn below one another."""
 
     name: str
     events: list[Event] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
 
     def event(self, at: float, text: str = "", *, late: bool = False) -> Lane:
-        """A dot, with a few letters above it; a late one is hollow and red."""
+        """A dot with a short text above it; the dot of a late row is hollow and red."""
         self.events.append(Event(at, text, late))
         return self
 
     def span(self, start: float, end: float, text: str = "", *, kind: Kind = "closed") -> Lane:
-        """A bar from start to end: a result (`closed`), one that may still change (`open`), one taken back (`retracted`)."""
+        """A bar from start to end: a final result (`closed`), one that may still change (`open`), or one that was retracted (`retracted`)."""
         self.spans.append(Span(start, end, text, kind))
         return self
 
     def rows(self) -> list[list[Span]]:
         """The bars in as few rows as they fit into."""
-        found: list[list[Span]] = []
-        for span in sorted(self.spans, key=lambda one: (one.start, one.end)):
-            for row in found:
+        rows: list[list[Span]] = []
+        for span in sorted(self.spans, key=lambda span: (span.start, span.end)):
+            for row in rows:
                 if row[-1].end <= span.start:
                     row.append(span)
                     break
             else:
-                found.append([span])
-        return found
+                rows.append([span])
+        return rows
 
     @property
     def height(self) -> float:
@@ -104,7 +104,7 @@ class Timeline:
         self.marks.append((at, text))
 
     def link(self, from_lane: int, from_at: float, to_lane: int, to_at: float) -> None:
-        """A line from an event in one lane to an event in another: these two belong together."""
+        """A line from an event of one lane to an event of another lane that belongs to it."""
         self.links.append(((from_lane, from_at), (to_lane, to_at)))
 
     def svg(self) -> str:
@@ -182,8 +182,8 @@ class Timeline:
 
     def _links(self, tops: list[float]) -> list[str]:
         parts = []
-        for (one, start), (other, end) in self.links:
-            y1, y2 = (tops[lane] + ROW - 5 for lane in (one, other))
+        for (first, start), (second, end) in self.links:
+            y1, y2 = (tops[lane] + ROW - 5 for lane in (first, second))
             x1, x2 = self._x(start), self._x(end)
             parts.append(f'  <line class="link" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>')
         return parts

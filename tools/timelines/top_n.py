@@ -1,4 +1,4 @@
-"""The first n, kept up to date."""
+"""The first n rows of a table that changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def picture() -> Timeline:
     drawn = Timeline(
         'TopN(n=2, order=[("total", "desc")], key="symbol")',
         until=50,
-        about="Only what changes among the first two is told. A row behind them is kept, and moves up when one of them "
-        "goes.",
+        about="Only changes among the first two rows are emitted. A row with a lower rank is kept in the state, and moves up when "
+        "one of the first two is deleted.",
     )
     drawn.lane("A").span(4, 36, "30").span(36, 50, "deleted", kind="retracted")
     drawn.lane("B").span(10, 24, "20").span(24, 50, "40")

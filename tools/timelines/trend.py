@@ -1,4 +1,4 @@
-"""The line through a period, and where it leads."""
+"""The regression line of a period, and its forecast."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from tools.timelines import Timeline
 
 def picture() -> Timeline:
     drawn = Timeline(
-        'Tumbling(size="10 seconds", late_by="5 seconds")',
+        'Tumbling(size="10 seconds"), time=EventTime("at", delay="5 seconds")',
         until=40,
-        about="Rows of one card fall into windows of ten seconds. A window's result comes when the watermark passes its "
-        "end. A row for a window that is closed is late.",
+        about="The rows of one card belong to windows of ten seconds. A window emits its result when the watermark passes its "
+        "end. A row for a window that is complete is late.",
     )
     rows = drawn.lane("payments")
     for at, amount in ((2, "5"), (7, "3"), (12, "8"), (19, "2"), (24, "4"), (33, "9")):

@@ -17,7 +17,7 @@ from headwater.cli.terminal.tables import columns, counted, short_time
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
-    from headwater.log.dead_letters import Found, Selection
+    from headwater.log.dead_letters import Selection, StoredDeadLetter
     from headwater.log.redrive import Outcome
     from headwater.services.dead_letters import Redrive
 
@@ -168,7 +168,7 @@ def show(
 ) -> None:
     """Show dead letters: where the row stood, why it failed, and the row itself."""
     selection = filters.selection(state)
-    found: list[Found] = []
+    found: list[StoredDeadLetter] = []
     with session.services() as services:
         while count is None or len(found) < count:
             size = PAGE if count is None else min(PAGE, count - len(found))
@@ -184,7 +184,7 @@ def show(
         session.say("No dead letter is selected.")
 
 
-def _paragraph(session: Session, found: Found) -> list[str]:
+def _paragraph(session: Session, found: StoredDeadLetter) -> list[str]:
     letter, status = found.letter, found.status
     place = f"{found.place.partition}/{found.place.offset}"
     state = ""

@@ -79,7 +79,7 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
         records = []
         for name in names:
             before = log.describe(name)
-            done = None if dry_run else local_log(log).tidy(name, seal=True)
+            done = None if dry_run else local_log(log).maintain(name, seal=True)
             after = log.describe(name)
             records.append(
                 {

@@ -31,6 +31,12 @@ class Changes:
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, metavar="N")
     ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time", help='Event time: a column, or "at, delay=30 seconds, idle_timeout=1 minute".', metavar="TEXT"
+        ),
+    ] = None
     retention: Annotated[
         str | None, typer.Option("--retention", help='How much to keep: "7 days", "10 GB", both, or "forever".')
     ] = None
@@ -64,7 +70,6 @@ def create(
     key: Annotated[
         str | None, typer.Option("--key", "-k", help="Key columns, with commas between.", metavar="COLUMNS")
     ] = None,
-    time: Annotated[str | None, typer.Option("--time", help="Column of the event time.", metavar="COLUMN")] = None,
     durability: Annotated[str | None, typer.Option("--durability", help="fsync, os or memory.", metavar="KIND")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Accept the same topic.")] = False,
 ) -> None:
@@ -75,7 +80,7 @@ def create(
     from headwater.services.topics import TopicSettings
 
     # The log checks the words, and says what it takes.
-    settings = TopicSettings(key=names_of(key), time=time, durability=durability, **asdict(changes))  # type: ignore[arg-type]
+    settings = TopicSettings(key=names_of(key), durability=durability, **asdict(changes))  # type: ignore[arg-type]
     wanted = None if schema is None else given_schema(schema)
     with session.services(create=True, write=True) as services:
         made = services.topics.create(topic, wanted, settings, exist_ok=if_not_exists)
@@ -213,7 +218,7 @@ def _described(session: Session, found: hw.Description) -> list[str]:
     facts = [
         ("holds", f"{found.rows:,} {'offsets' if topic.compact else 'rows'}, {format_bytes(found.bytes)}"),
         ("key", ", ".join(topic.key) or "none: rows are spread in turn"),
-        ("time", topic.time or "none"),
+        ("time", str(topic.time or "none")),
         ("keeps", keeps(topic)),
         ("durability", topic.durability),
         ("codec", topic.codec),

@@ -20,7 +20,7 @@ from company.world import World
 
 from headwater.apps.errors import QueryFailed
 from headwater.cli.demo.process import Company, Follower, Progress
-from headwater.console.serving import PATH
+from headwater.console import PATH
 from headwater.log import open as open_log
 
 if TYPE_CHECKING:

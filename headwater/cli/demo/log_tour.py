@@ -206,7 +206,7 @@ class Tour:
         size = log.describe(CUSTOMERS).bytes
         from headwater.log.embedded import local_log
 
-        local_log(log).tidy(CUSTOMERS, seal=True)
+        local_log(log).maintain(CUSTOMERS, seal=True)
         after = log.read(CUSTOMERS, columns=["_offset"]).count()
         self._scene.compacted = (before, after)
         sizes = f"{format_bytes(size)} → {format_bytes(log.describe(CUSTOMERS).bytes)}"

@@ -1,6 +1,6 @@
-"""Alerts on every page: how many fire, in the navigation; and a notification when one begins to fire or is over.
+"""Alerts on every page: how many fire, in the navigation, and a notification when one begins to fire or is over.
 
-All pages share what is read of the rules, so that a hundred of them read the log no more often than one.
+All pages share what is read of the rules, so that a hundred pages read the log as often as one.
 """
 
 from __future__ import annotations
@@ -11,99 +11,98 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from nicegui import ui
 
 from headwater.alerts import Change, Summary
-from headwater.console.context import context
+from headwater.console.context import Visit, context
 from headwater.console.kit.live import every
-from headwater.console.visit import Visit
-from headwater.services.alerts import Alerts as AlertService
-from headwater.services.alerts import Rules
+from headwater.console.pages import path_to
+from headwater.services.alerts import Alerts, Rules
 
-LOOK_SECONDS = 2.0
-HEARD_MAX = 200
-#: Notifications of one look; more than that is told as a number.
-TOLD_MAX = 3
+INTERVAL_SECONDS = 2.0
+CHANGES_KEPT = 200
+#: Notifications shown at once; more are shown as a number.
+NOTIFICATIONS_MAX = 3
 TITLES = {"firing": "Firing", "reminder": "Still firing", "resolved": "Resolved", "test": "Test"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlertsNow:
+class AlertStatus:
     """The rules and their states, and the latest changes that browsers show."""
 
     rules: Rules
-    heard: Sequence[Change] = ()
-    #: The place in the history up to which `heard` goes.
+    changes: Sequence[Change] = ()
+    #: The position in the history up to which `changes` goes.
     position: int = 0
 
     @property
     def firing(self) -> list[Summary]:
-        return [one for one in self.rules.rules if one.state == "firing"]
+        return [rule for rule in self.rules.rules if rule.state == "firing"]
 
 
-class Alerts:
+class SharedAlerts:
     """The rules for all pages, read at most every two seconds."""
 
-    def __init__(self, service: AlertService) -> None:
+    def __init__(self, service: Alerts) -> None:
         self._service = service
         self._position = service.changes().next
-        self._heard: deque[Change] = deque(maxlen=HEARD_MAX)
+        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._lock = threading.Lock()
-        self._looked = 0.0
-        self._now: AlertsNow | None = None
+        self._read_at = 0.0
+        self._status: AlertStatus | None = None
 
-    def now(self) -> AlertsNow:
+    def status(self) -> AlertStatus:
         """The present state; touches the disk, so not for the event loop."""
         with self._lock:
-            if self._now is None or time.monotonic() - self._looked >= LOOK_SECONDS:
+            if self._status is None or time.monotonic() - self._read_at >= INTERVAL_SECONDS:
                 new = self._service.changes(self._position)
-                self._heard.extend(new.changes)
+                self._changes.extend(new.changes)
                 self._position = new.next
-                self._now = AlertsNow(rules=self._service.rules(), heard=tuple(self._heard), position=self._position)
-                self._looked = time.monotonic()
-            return self._now
+                changes = tuple(self._changes)
+                self._status = AlertStatus(rules=self._service.rules(), changes=changes, position=self._position)
+                self._read_at = time.monotonic()
+            return self._status
 
     def forget(self) -> None:
         """Read the rules again at the next call, because one was just changed."""
         with self._lock:
-            self._looked = 0.0
+            self._read_at = 0.0
 
 
-def alerts() -> Alerts:
-    """The rules for all pages. Only pages of callers with `read:*` show them, and none shows an address of a webhook."""
-    return context().share("alerts", lambda: Alerts(AlertService(context().host)))
+def shared_alerts() -> SharedAlerts:
+    """The rules for all pages. Only pages of callers with `read:*` show them, and none shows the address of a webhook."""
+    return context().share("alerts", lambda: SharedAlerts(Alerts(context().host)))
 
 
-def follow(visit: Visit, badge: ui.label) -> None:
-    """Keep the number in the navigation, and tell of what fires, while this page is open."""
+def follow_alerts(visit: Visit, badge: ui.label) -> None:
+    """Keep the number in the navigation current, and notify of changes, while this page is open."""
     badge.set_visibility(False)
     if not visit.caller.may("read", "*"):
         return
     position: int | None = None
 
-    def show(now: AlertsNow) -> None:
+    def show(status: AlertStatus) -> None:
         nonlocal position
-        count = len(now.firing)
+        count = len(status.firing)
         badge.set_text(str(count))
         badge.props(f'aria-label="{count} firing"')
         badge.set_visibility(count > 0)
-        new = [] if position is None else [one for one in now.heard if one.offset >= position]
-        position = now.position
-        _tell(new)
+        new = [] if position is None else [change for change in status.changes if change.offset >= position]
+        position = status.position
+        _notify(new)
 
-    every(LOOK_SECONDS, lambda: alerts().now(), show)
+    every(INTERVAL_SECONDS, lambda: shared_alerts().status(), show)
 
 
-def _tell(changes: Sequence[Change]) -> None:
-    for change in changes[:TOLD_MAX]:
+def _notify(changes: Sequence[Change]) -> None:
+    for change in changes[:NOTIFICATIONS_MAX]:
         title = f"{TITLES.get(change.state, change.state)}: {change.rule}"
-        given = (title, change.message, change.id, f"/console/alerts/{quote(change.rule, safe='')}")
-        ui.run_javascript(f"headwater.notify({', '.join(json.dumps(one) for one in given)})")
+        arguments = (title, change.message, change.id, path_to("alerts", change.rule))
+        ui.run_javascript(f"headwater.notify({', '.join(json.dumps(text) for text in arguments)})")
         _toast(f"{title}. {change.message}", is_bad=change.state in ("firing", "reminder"))
-    if len(changes) > TOLD_MAX:
-        _toast(f"{len(changes) - TOLD_MAX} more alerts have changed.", is_bad=True)
+    if len(changes) > NOTIFICATIONS_MAX:
+        _toast(f"{len(changes) - NOTIFICATIONS_MAX} more alerts have changed.", is_bad=True)
 
 
 def _toast(text: str, *, is_bad: bool) -> None:

@@ -1,4 +1,4 @@
-"""One alert rule: the states of its subjects, when it fired, who was notified; and what may be done to it."""
+"""One alert rule: the states of its subjects, when it fired, who was notified; it can be snoozed, paused, tested, edited."""
 
 from __future__ import annotations
 
@@ -10,304 +10,241 @@ from typing import TypeVar
 from nicegui import ui
 
 from headwater.alerts import AlertState, Delivery, Summary
-from headwater.console.alerts.badge import alerts as shared
-from headwater.console.alerts.form import RuleForm
-from headwater.console.alerts.list_page import CHANGES, CHANGES_MAX, change_row
-from headwater.console.alerts.state_line import state_line, stretches
-from headwater.console.alerts.words import STATES, about, limit, states, tells, value, worst
-from headwater.console.kit.dialog import Question
-from headwater.console.kit.layout import block, button, card, heading, note
-from headwater.console.kit.live import attempt, every, read, tell
-from headwater.console.kit.segments import Segments
-from headwater.console.kit.stat import Stat
+from headwater.console.alerts import display
+from headwater.console.alerts.badge import shared_alerts
+from headwater.console.alerts.list_page import CHANGES_MAX
+from headwater.console.alerts.rule_dialog import RuleDialog
+from headwater.console.context import Visit
+from headwater.console.kit.controls import Segments, button
+from headwater.console.kit.dialog import Question, confirm
+from headwater.console.kit.layout import Stat, block, card, heading, html, note
+from headwater.console.kit.live import LivePage, attempt, notify, read
 from headwater.console.kit.table import Column, Pages, Row, Table, mark, toned
 from headwater.console.kit.words import ago, count, moment, span
-from headwater.console.pages import screen
-from headwater.console.visit import Visit
+from headwater.console.pages import path_to, screen
 from headwater.services.alerts import Alerts, HistoryEntry
 from headwater.units import DAY, HOUR
 
 T = TypeVar("T")
-SUBJECTS = (
+SUBJECT_COLUMNS = (
     Column(name="state", label="State", width="96px"),
     Column(name="subject", label="What"),
     Column(name="value", label="Now", align="right"),
     Column(name="since", label="Since", align="right"),
     Column(name="message", label="In words"),
 )
+#: The order of the subjects: these states first, then the others.
+SUBJECT_ORDER = ("firing", "pending", *display.STATES)
 SPANS = {"1 hour": HOUR, "24 hours": DAY, "7 days": 7 * DAY}
 SNOOZES = {"15 minutes": 900.0, "1 hour": HOUR, "8 hours": 8 * HOUR, "3 days": 3 * DAY}
+LEGEND = {"ok": "good", "pending": "warn", "firing": "bad", "unknown": "info", "paused": "off"}
 
 
 @screen("/alerts/{name}", under="/alerts")
 async def alert(visit: Visit, name: str) -> None:
-    page = Alert(visit, name)
-    page.build(await read(page.look))  # a rule that is not there is an error instead of a page
-    every(2.0, page.look, page.show)
+    page = AlertPage(visit, name)
+    page.build(await read(page.load))  # a rule that does not exist is an error instead of a page
+    page.start()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
+class RuleContent:
     """A rule, its state and its history."""
 
     summary: Summary
     changes: list[HistoryEntry]
     fired: int
+    """How often it began to fire in the last 24 hours."""
 
 
-class Alert:
+class AlertPage(LivePage[RuleContent]):
     """The page of a rule."""
 
     def __init__(self, visit: Visit, name: str) -> None:
         self._visit, self._name = visit, name
-        self._content: Content | None = None
+        self._is_admin = visit.caller.may("admin", "*")
 
-    def look(self) -> Content:
+    def load(self) -> RuleContent:
         service = self._visit.services.alerts
         changes = service.history(self._name, limit=CHANGES_MAX)
         day_us = round((time.time() - DAY) * 1e6)
-        return Content(
-            summary=service.rule(self._name),
-            changes=changes,
-            fired=sum(one.state == "firing" and one.at_us >= day_us for one in changes),
-        )
+        fired = sum(entry.state == "firing" and entry.at_us >= day_us for entry in changes)
+        return RuleContent(summary=service.rule(self._name), changes=changes, fired=fired)
 
-    # -- making -------------------------------------------------------------------------------------------------------
+    # -- the page -----------------------------------------------------------------------------------------------------
 
-    def build(self, content: Content) -> None:
-        rule = content.summary.rule
-        self._form = RuleForm(self._visit, self._refresh)
-        with heading(self._name, under=_sentence(about(rule)) if rule else "", why="alerts"):
-            if self._visit.caller.may("admin", "*"):
+    def build(self, content: RuleContent) -> None:
+        self._content, rule = content, content.summary.rule
+        self._dialog = RuleDialog(self._visit, self.refresh)
+        under = display.subject_of(rule) if rule else ""
+        if not under.upper().startswith(("SELECT", "WITH")):
+            under = under[:1].upper() + under[1:]
+        with heading(self._name, under=under, why="alerts"):
+            if self._is_admin:
                 self._build_actions(has_rule=rule is not None)
-        self._trouble = block("")
+        self._problem = block("")
         with block("grid tiles"):
             self._state, self._now = Stat("State"), Stat("Worst now")
             self._limit, self._fired = Stat("Fires at"), Stat("Fired in 24 hours")
-            self._tells = Stat("Tells")
-        with card("Over time") as made:
+            self._receivers = Stat("Notifies")
+        with card("Over time"):
             self._span = Segments(list(SPANS), value="24 hours", label="How far back", on_change=self._show_line)
-            with made:
-                self._line = ui.html("", sanitize=False)
+            self._line = html("")
         with card("What it watches", flush=True):
-            self._subjects = Table(SUBJECTS, label="What the rule watches", none="Nothing fits it now.")
+            self._subjects = Table(SUBJECT_COLUMNS, label="What the rule watches", none="Nothing fits it now.")
             self._pages = Pages(self._show_subjects, size=25)
         with card("History", flush=True):
-            columns = [
-                Column(name="subject", label="What it was about") if one.name == "rule" else one for one in CHANGES
-            ]
-            self._changes = Table(columns, label="History of the rule", none="Nothing has happened yet.")
-            self._more = Pages(self._show_changes, size=25)
+            subject = Column(name="subject", label="What it was about")
+            columns = [subject if column.name == "rule" else column for column in display.HISTORY_COLUMNS]
+            self._history = Table(columns, label="History of the rule", none="Nothing has happened yet.")
+            self._history_pages = Pages(self._show_history, size=25)
 
     def _build_actions(self, *, has_rule: bool) -> None:
         if has_rule:
-            self._build_snooze()
-            self._pause = button("Pause", self._pause_or_resume, icon="pause")
+            self._wake_button = button("Wake up", lambda: self._snooze(None), icon="notifications_active")
+            self._wake_button.set_visibility(False)
+            self._snooze_button = button("Snooze", icon="snooze")
+            with self._snooze_button, ui.menu().props('auto-close aria-label="Snooze for"'):
+                for words, seconds in SNOOZES.items():
+                    ui.menu_item(f"for {words}", on_click=lambda seconds=seconds: self._snooze(seconds))
+            self._pause_button = button("Pause", self._pause_or_resume, icon="pause")
             button("Send a test", self._test, icon="send")
         button("Remove", self._remove, icon="delete", kind="danger")
         if has_rule:
             button("Edit", self._edit, icon="edit", kind="primary")
 
-    def _build_snooze(self) -> None:
-        self._wake = button("Wake up", lambda: self._snooze(None), icon="notifications_active")
-        self._wake.set_visibility(False)
-        self._sleep = button("Snooze", icon="snooze")
-        with self._sleep, ui.menu().props('auto-close aria-label="Snooze for"'):
-            for words, seconds in SNOOZES.items():
-                ui.menu_item(f"for {words}", on_click=lambda seconds=seconds: self._snooze(seconds))
-
     # -- showing ------------------------------------------------------------------------------------------------------
 
-    def show(self, content: Content) -> None:
+    def show(self, content: RuleContent) -> None:
         self._content = content
         summary, rule = content.summary, content.summary.rule
-        name, tone = STATES[summary.state]
+        name, tone = display.STATES[summary.state]
         since = f"for {span(time.time() - summary.since_us / 1e6)}" if summary.since_us else "since the last look"
         self._state.set(name, foot=since, tone=tone)
-        self._show_trouble(summary)
-        if rule is None:
-            return
-        found_worst = worst(summary)
-        self._now.set(value(rule, found_worst) if found_worst else "–", foot=found_worst.subject if found_worst else "")
-        first, rest = _in_two(limit(rule))
-        self._limit.set(first, foot=rest)
-        self._fired.set(count(content.fired), foot="times it began", tone="warn" if content.fired else "")
-        self._show_receivers(summary)
-        if self._visit.caller.may("admin", "*"):
-            self._wake.set_visibility(summary.is_snoozed)
-            self._sleep.set_visibility(not summary.is_snoozed)
-            self._pause.set_text("Pause" if rule.enabled else "Resume")
-            self._pause.set_icon("pause" if rule.enabled else "play_arrow")
-        self._show_line()
-        self._show_subjects()
-        self._show_changes()
-
-    def _show_receivers(self, summary: Summary) -> None:
-        if (rule := summary.rule) is None:
-            return
-        if summary.is_snoozed:
-            self._tells.set("nobody", foot=f"snoozed until {moment(rule.snoozed_until_us)[:16]} UTC", tone="warn")
-        else:
-            self._tells.set(count(len(rule.webhooks) + len(rule.emails) + rule.browser), foot=tells(rule))
-
-    def _show_trouble(self, summary: Summary) -> None:
-        self._trouble.clear()
-        with self._trouble:
+        self._problem.clear()
+        with self._problem:
             if summary.error:
                 note(f"How the rule stands is unknown. {summary.error}", "warn").props('role="alert"')
-            if summary.rule is not None and summary.rule.note:
-                note(summary.rule.note)
+            if rule is not None and rule.note:
+                note(rule.note)
+        if rule is None:
+            return
+        worst = display.worst_subject(summary)
+        self._now.set(display.value_of(rule, worst) if worst else "–", foot=worst.subject if worst else "")
+        limit, _, held = display.limit_of(rule).partition(" for ")
+        self._limit.set(limit.replace("more than ", "> "), foot=f"for {held}" if held else "at once")
+        self._fired.set(count(content.fired), foot="times it began", tone="warn" if content.fired else "")
+        if summary.is_snoozed:
+            self._receivers.set("none", foot=f"snoozed until {moment(rule.snoozed_until_us)[:16]} UTC", tone="warn")
+        else:
+            receivers = len(rule.webhooks) + len(rule.emails) + rule.browser
+            self._receivers.set(count(receivers), foot=display.receivers_of(rule))
+        if self._is_admin:
+            self._wake_button.set_visibility(summary.is_snoozed)
+            self._snooze_button.set_visibility(not summary.is_snoozed)
+            self._pause_button.set_text("Pause" if rule.enabled else "Resume")
+            self._pause_button.set_icon("pause" if rule.enabled else "play_arrow")
+        self._show_line()
+        self._show_subjects()
+        self._show_history()
 
     def _show_line(self) -> None:
-        if self._content is None:
-            return
-        seconds = SPANS[self._span.value]
-        end_us = round(time.time() * 1e6)
-        end_us -= end_us % 2_000_000
-        start_us = end_us - round(seconds * 1e6)
-        changes = [one for one in self._content.changes if one.at_us >= start_us]
-        summary = self._content.summary
-        paused = summary.state == "paused"
-        found = stretches(changes, states(summary), start_us=start_us, end_us=end_us, paused=paused)
-        ends = f'<div class="line-ends"><span>{moment(start_us)[:16]}</span><span>now, UTC {moment(end_us)[11:16]}</span></div>'
-        legend = "".join(
-            f'<span class="state-legend {tone}">{words}</span>'
-            for words, tone in (
-                ("ok", "good"),
-                ("pending", "warn"),
-                ("firing", "bad"),
-                ("unknown", "info"),
-                ("paused", "off"),
-            )
+        line = display.line_of(self._content.summary, self._content.changes, seconds=SPANS[self._span.value], step=2.0)
+        start, end = moment(line[0][0])[:16], moment(line[-1][1])[11:16]
+        legend = "".join(f'<span class="state-legend {tone}">{state}</span>' for state, tone in LEGEND.items())
+        self._line.set_content(
+            display.state_line(line, label=f"Last {self._span.value}", tall=True)
+            + f'<div class="line-ends"><span>{start}</span><span>now, UTC {end}</span></div>'
+            + f'<div class="row-flex small quiet">{legend}</div>'
         )
-        line = state_line(found, label=f"Last {self._span.value}", tall=True)
-        self._line.set_content(f'{line}{ends}<div class="row-flex small quiet">{legend}</div>')
 
     def _show_subjects(self) -> None:
-        if self._content is None or (rule := self._content.summary.rule) is None:
+        rule = self._content.summary.rule
+        if rule is None:
             return
-        order = list(STATES)
-        rank = {"firing": -3, "pending": -2}
 
-        def key(one: AlertState) -> tuple[int, float]:
-            return rank.get(one.state, order.index(one.state)), -one.value
+        def order(state: AlertState) -> tuple[int, float]:
+            return SUBJECT_ORDER.index(state.state), -state.value
 
         rows = [
             Row(
                 [
-                    mark(*STATES[one.state]),
-                    one.subject,
-                    toned(value(rule, one), "bad" if one.state == "firing" else ""),
-                    ago(one.since_us) if one.since_us else "–",
-                    one.message,
+                    mark(*display.STATES[state.state]),
+                    state.subject,
+                    toned(display.value_of(rule, state), "bad" if state.state == "firing" else ""),
+                    ago(state.since_us) if state.since_us else "–",
+                    state.message,
                 ],
-                key=one.subject,
+                key=state.subject,
             )
-            for one in self._pages.part(sorted(self._content.summary.subjects, key=key))
+            for state in self._pages.part(sorted(self._content.summary.subjects, key=order))
         ]
         self._subjects.set_rows(rows)
 
-    def _show_changes(self) -> None:
-        if self._content is not None:
-            self._changes.set_rows([change_row(one, with_rule=False) for one in self._more.part(self._content.changes)])
+    def _show_history(self) -> None:
+        entries = self._history_pages.part(self._content.changes)
+        self._history.set_rows([display.history_row(entry, with_rule=False) for entry in entries])
 
-    async def _refresh(self) -> None:
-        content = await attempt(self.look)
-        if content is not None:
-            self.show(content)
+    # -- actions ------------------------------------------------------------------------------------------------------
 
-    # -- doing --------------------------------------------------------------------------------------------------------
-
-    async def _do(self, act: Callable[[Alerts], T]) -> T | None:
-        """Change the rule and show it; None if that was refused."""
+    async def _change(self, act: Callable[[Alerts], T]) -> T | None:
+        """Change the rule; None if that failed."""
 
         def work() -> T:
             answer = act(self._visit.services.alerts)
-            shared().forget()
+            shared_alerts().forget()
             return answer
 
-        answer = await attempt(work)
-        if answer is not None:
-            await self._refresh()
-        return answer
+        return await attempt(work)
 
     async def _edit(self) -> None:
-        if self._content is not None and self._content.summary.rule is not None:
-            await self._form.open(self._content.summary.rule)
+        if self._content.summary.rule is not None:
+            await self._dialog.open(self._content.summary.rule)
 
     async def _pause_or_resume(self) -> None:
-        is_watched = (
-            self._content is not None and self._content.summary.rule is not None and self._content.summary.rule.enabled
-        )
-        if is_watched:
-            question = Question(f"Pause {self._name}?", yes="Pause")
-            with question:
-                ui.label(
-                    "It is not looked at until somebody resumes it. What fires now ends without a word to anybody."
-                )
-            if not await question.answered():
-                return
-        change = Alerts.pause if is_watched else Alerts.resume
-        if await self._do(lambda service: change(service, self._name)):
-            tell("The rule is paused." if is_watched else "The rule is watched again.")
+        rule = self._content.summary.rule
+        is_enabled = rule is not None and rule.enabled
+        text = "It is not evaluated until it is resumed. Alerts that fire now end without a notification."
+        if is_enabled and not await confirm(f"Pause {self._name}?", text, yes="Pause"):
+            return
+        change = Alerts.pause if is_enabled else Alerts.resume
+        if await self._change(lambda service: change(service, self._name)):
+            await self.refresh()
+            notify("The rule is paused." if is_enabled else "The rule is watched again.")
 
     async def _snooze(self, seconds: float | None) -> None:
         until_us = None if seconds is None else round((time.time() + seconds) * 1e6)
-        if await self._do(lambda service: service.snooze(self._name, until_us)):
-            tell(
-                "People are told again."
-                if seconds is None
-                else f"Nobody is told for {span(seconds)}; it is still watched."
-            )
+        if await self._change(lambda service: service.snooze(self._name, until_us)):
+            await self.refresh()
+            text = "Notifications are sent again."
+            if seconds is not None:
+                text = f"No notifications for {span(seconds)}; the rule is still evaluated."
+            notify(text)
 
     async def _test(self) -> None:
-        rule = None if self._content is None else self._content.summary.rule
+        rule = self._content.summary.rule
         if rule is None:
             return
-        question = Question("Send a test?", yes="Send")
-        with question:
-            ui.label(f"{tells(rule).capitalize()} would be told now that this is a test.")
+        with Question("Send a test?", yes="Send") as question:
+            ui.label(f"{display.receivers_of(rule).capitalize()} would be notified now that this is a test.")
             for target in (*rule.webhooks, *rule.emails):
                 ui.label(target).classes("mono small wrap-anywhere")
         if not await question.answered():
             return
-        deliveries = await self._do(lambda service: service.test(self._name))
-        if deliveries is not None:
-            self._tell_test(deliveries)
-
-    def _tell_test(self, deliveries: list[Delivery]) -> None:
-        failed = [one for one in deliveries if one.state != "sent"]
-        for one in failed:
-            tell(f"{one.target} was not told: {one.error}", good=False)
+        deliveries = await self._change(lambda service: service.test(self._name))
+        if deliveries is None:
+            return
+        await self.refresh()
+        failed: list[Delivery] = [delivery for delivery in deliveries if delivery.state != "sent"]
+        for delivery in failed:
+            notify(f"{delivery.target} was not notified: {delivery.error}", good=False)
         if not failed:
-            tell(
-                f"The test is sent to {len(deliveries)} receivers."
-                if deliveries
-                else "The test is sent to open browsers."
-            )
+            receivers = f"{len(deliveries)} receivers" if deliveries else "open browsers"
+            notify(f"The test is sent to {receivers}.")
 
     async def _remove(self) -> None:
-        question = Question(f"Remove {self._name}?", yes="Remove", danger=True)
-        with question:
-            ui.label("The rule is gone, and so is what it says now. Its history stays.")
-        if not await question.answered():
+        text = "The rule is gone, and so is what it says now. Its history stays."
+        if not await confirm(f"Remove {self._name}?", text, yes="Remove", danger=True):
             return
-
-        def remove() -> bool:
-            self._visit.services.alerts.remove(self._name)
-            shared().forget()
-            return True
-
-        if await attempt(remove):
-            ui.navigate.to("/console/alerts")
-
-
-def _sentence(text: str) -> str:
-    return text if text.upper().startswith(("SELECT", "WITH")) else text[:1].upper() + text[1:]
-
-
-def _in_two(text: str) -> tuple[str, str]:
-    """The limit, short enough for a tile; the rest under it."""
-    first, _, rest = text.partition(" for ")
-    shorter = first.replace("more than ", "> ")
-    return shorter, f"for {rest}" if rest else "at once"
+        if await self._change(lambda service: (service.remove(self._name),)):
+            ui.navigate.to(path_to("alerts"))

@@ -1,113 +1,111 @@
-"""One dead letter, whole: why it was given up, where its row stood, the row itself, and what may be done."""
+"""One dead letter, whole: the reason, the place of its row, the row itself, and buttons to redrive and park it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
 from typing import Any
-from urllib.parse import quote
 
 from nicegui import ui
 
-from headwater.console.kit.layout import block, button, pill
-from headwater.console.kit.pretty import coloured, dump, is_json, pretty
+from headwater.console.kit.controls import button
+from headwater.console.kit.layout import block, code, facts, html, json_code, pill, subtitle
+from headwater.console.kit.values import coloured, dump, is_json, pretty
 from headwater.console.kit.words import moment
-from headwater.console.topics.row_list import row_path
-from headwater.console.topics.row_panel import facts_list
-from headwater.log.dead_letters import Found, State
+from headwater.console.topics.frame import row_path, topic_path
+from headwater.log.dead_letters import State, StoredDeadLetter
 from headwater.services.row_text import headers_of, text_of
 
 TONES: dict[State, str] = {"open": "warn", "parked": "", "redriven": "good"}
-STATE_WORDS: dict[State, str] = {"open": "open", "parked": "parked", "redriven": "redriven"}
 #: Longer values and traces are cut.
 TEXT_MAX = 20_000
 
 
-class LetterView:
-    """The panel beside the list. What is done to the letter is done by the page."""
+class DeadLetterPanel:
+    """The panel beside the list. The page redrives and parks."""
 
     # Any: NiceGUI takes plain and asynchronous functions.
     def __init__(
-        self, *, redrive: Callable[[Found], Any], park: Callable[[Found], Any], close: Callable[[], Any]
+        self,
+        *,
+        redrive: Callable[[StoredDeadLetter], Any],
+        park: Callable[[StoredDeadLetter], Any],
+        close: Callable[[], Any],
     ) -> None:
         self._redrive, self._park, self._close = redrive, park, close
-        self._box = ui.element("aside").classes("card beside").props('aria-label="Letter" tabindex="-1"')
+        self._box = ui.element("aside").classes("card beside").props('aria-label="Dead letter" tabindex="-1"')
         self._box.set_visibility(False)
 
-    def show(self, found: Found | None) -> None:
+    def show(self, dead_letter: StoredDeadLetter | None) -> None:
+        """Show a dead letter; None hides the panel."""
         self._box.clear()
-        self._box.set_visibility(found is not None)
-        if found is not None:
+        self._box.set_visibility(dead_letter is not None)
+        if dead_letter is not None:
             with self._box, block("stack"):
-                self._head(found)
-                _why(found)
-                _place(found)
-                _row(found)
+                self._head(dead_letter)
+                _reason_and_place(dead_letter)
+                _row(dead_letter)
 
-    def _head(self, found: Found) -> None:
+    def _head(self, dead_letter: StoredDeadLetter) -> None:
+        state = dead_letter.state
         with block("row-flex between"):
             with block("row-flex"):
-                ui.html(f"<h2>{escape(found.letter.error)}</h2>", sanitize=False)
-                pill(STATE_WORDS[found.state], TONES[found.state])
-            button("", self._close, icon="close", kind="ghost", label="Close the letter")
-        if found.state != "redriven":
+                subtitle(dead_letter.letter.error)
+                pill(state, TONES[state])
+            button("", self._close, icon="close", kind="ghost", label="Close the dead letter")
+        if state != "redriven":
             with block("row-flex"):
-                if found.state == "open":
-                    button("Redrive this one", lambda: self._redrive(found), icon="redo")
-                    button("Park", lambda: self._park(found), icon="inventory_2")
+                if state == "open":
+                    button("Redrive this one", lambda: self._redrive(dead_letter), icon="redo")
+                    button("Park", lambda: self._park(dead_letter), icon="inventory_2")
                 else:
-                    button("Take up again", lambda: self._park(found), icon="unarchive")
+                    button("Take up again", lambda: self._park(dead_letter), icon="unarchive")
 
 
-def _why(found: Found) -> None:
-    text = found.letter.message
-    ui.html("<h3>Why it was given up</h3>", sanitize=False)
-    ui.html(
-        f'<pre class="code" tabindex="0" aria-label="Message">{escape(text[:TEXT_MAX])}</pre>{_cut(len(text))}',
-        sanitize=False,
+def _reason_and_place(dead_letter: StoredDeadLetter) -> None:
+    letter, status, place = dead_letter.letter, dead_letter.status, dead_letter.place
+    subtitle("Why it was given up", level=3)
+    code(letter.message[:TEXT_MAX], label="Message")
+    _say_cut(len(letter.message))
+    subtitle("Where it stood", level=3)
+    source = escape(row_path(letter.topic, letter.partition, letter.offset))
+    corrected = escape(f"{topic_path(letter.topic, 'Produce')}?row={letter.partition}/{letter.offset}")
+    html(
+        f'<a href="{source}">{escape(letter.topic)}, partition {letter.partition}, offset {letter.offset}</a>'
+        f' · <a href="{corrected}">produce a corrected copy</a>'
     )
-
-
-def _place(found: Found) -> None:
-    letter, status = found.letter, found.status
-    ui.html("<h3>Where it stood</h3>", sanitize=False)
-    address = row_path(letter.topic, letter.partition, letter.offset)
-    mended = f"/console/topics/{quote(letter.topic, safe='')}/produce?row={letter.partition}/{letter.offset}"
-    ui.html(
-        f'<a href="{escape(address)}">{escape(letter.topic)}, partition {letter.partition}, offset {letter.offset}</a>'
-        f' · <a href="{escape(mended)}">send a mended copy</a>',
-        sanitize=False,
-    )
-    facts = [
+    values = [
         ("Given up", f"{moment(letter.at_us)} UTC"),
         ("By", letter.query or "–"),
         ("Attempt", str(letter.attempt)),
-        ("Letter", f"partition {found.place.partition}, offset {found.place.offset}"),
+        ("Dead letter", f"partition {place.partition}, offset {place.offset}"),
     ]
     if status is not None:
-        gone = f" to {status.to}" if status.to else ""
-        facts.append((STATE_WORDS[status.state].capitalize(), f"{moment(status.at_us)} UTC{gone}"))
-    facts_list(facts)
+        target = f" to {status.to}" if status.to else ""
+        values.append((status.state.capitalize(), f"{moment(status.at_us)} UTC{target}"))
+    facts(values)
 
 
-def _row(found: Found) -> None:
-    letter = found.letter
-    ui.html("<h3>The row</h3>", sanitize=False)
+def _row(dead_letter: StoredDeadLetter) -> None:
+    letter = dead_letter.letter
+    subtitle("The row", level=3)
     text, form = (letter.row, "json") if letter.row is not None else text_of(letter.value)
     if text is None:
         ui.label("null").classes("quiet mono")
     else:
         if form == "hex":
-            html = escape(dump((letter.value or b"")[:TEXT_MAX]))
+            markup = escape(dump((letter.value or b"")[:TEXT_MAX]))
         else:
-            html = coloured(pretty(text)[:TEXT_MAX]) if is_json(text) else escape(text[:TEXT_MAX])
-        ui.html(f'<pre class="code json" tabindex="0" aria-label="Row">{html}</pre>{_cut(len(text))}', sanitize=False)
+            markup = coloured(pretty(text)[:TEXT_MAX]) if is_json(text) else escape(text[:TEXT_MAX])
+        json_code(markup, label="Row")
+        _say_cut(len(text))
     key = text_of(letter.key)[0]
     pairs = [*([("key", key)] if key is not None else []), *headers_of(letter.headers)]
     if pairs:
-        ui.html("<h3>Key and headers</h3>", sanitize=False)
-        facts_list(pairs)
+        subtitle("Key and headers", level=3)
+        facts(pairs)
 
 
-def _cut(length: int) -> str:
-    return f'<div class="quiet small">{TEXT_MAX:,} of {length:,} letters are shown.</div>' if length > TEXT_MAX else ""
+def _say_cut(length: int) -> None:
+    if length > TEXT_MAX:
+        ui.label(f"{TEXT_MAX:,} of {length:,} characters are shown.").classes("quiet small")

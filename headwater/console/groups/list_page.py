@@ -1,41 +1,26 @@
-"""Groups: who reads, and how far behind, in rows and in seconds."""
+"""Groups: who reads, and the lag in rows and in time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from headwater.console.context import context
-from headwater.console.kit.layout import card, heading, search_box
-from headwater.console.kit.live import every, read
-from headwater.console.kit.sparkline import sparkline
-from headwater.console.kit.table import Column, Pages, Row, Table, drawn, link, mark, toned
+from headwater.console.context import Visit, context
+from headwater.console.kit.chart import sparkline
+from headwater.console.kit.list_page import ListPage
+from headwater.console.kit.table import Column, Row, drawn, link, mark, toned
 from headwater.console.kit.words import count, span
-from headwater.console.pages import screen
-from headwater.console.visit import Visit
-from headwater.errors import NotFound
+from headwater.console.pages import path_to, screen
 from headwater.log.port import Lag
-from headwater.services.groups import GroupTopics
 
-COLUMNS = (
-    Column(name="name", label="Group", sortable=True),
-    Column(name="topics", label="Topics", clip=True),
-    Column(name="members", label="Members", align="right"),
-    Column(name="history", label="Lag, last minutes", width="120px"),
-    Column(name="rows", label="Lag in rows", align="right", sortable=True),
-    Column(name="seconds", label="Lag in time", align="right", sortable=True),
-    Column(name="expires", label="Next row is kept for", align="right", sortable=True),
-)
 #: Rows that retention deletes sooner than this are shown in red.
 EXPIRES_SOON = 3_600.0
 TOPICS_MAX = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupNow:
-    """A group with its lag summed up."""
+class GroupLag:
+    """A group with the lag of its partitions, and what that is together."""
 
     name: str
     lags: tuple[Lag, ...] = ()
@@ -53,7 +38,7 @@ class GroupNow:
         return sorted({lag.topic for lag in self.lags})
 
     @property
-    def never(self) -> bool:
+    def never_committed(self) -> bool:
         """Whether the group has committed nowhere: then its lag is not known."""
         return all(lag.committed is None for lag in self.lags)
 
@@ -62,111 +47,72 @@ class GroupNow:
         return min((lag.expires_in_seconds for lag in self.lags if lag.expires_in_seconds is not None), default=None)
 
 
-_ORDER: dict[str, Callable[[GroupNow], Any]] = {
-    "name": lambda one: one.name,
-    "rows": lambda one: one.rows,
-    "seconds": lambda one: one.seconds,
-    "expires": lambda one: -(one.expires if one.expires is not None else float("inf")),
-}
-
-
-def group_path(name: str) -> str:
-    return f"/console/groups/{quote(name, safe='')}"
-
-
 @screen("/groups", title="Groups", group="Data", icon="groups", key="g", order=20)
 def groups(visit: Visit) -> None:
-    page = Groups(visit)
-    every(2.0, page.look, page.show)
+    GroupList(visit).start()
 
 
-class Groups:
-    """The list, its filter and its order; the worst comes first."""
+class GroupList(ListPage[GroupLag]):
+    """The list of groups; the one with the largest lag comes first."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
-        self._sort, self._down = "rows", True
-        self._found: list[GroupNow] = []
-        self._alive: dict[str, tuple[int, int]] = {}
-        with heading("Groups", under="Readers that share the work, and how far each is behind.", why="lag"):
-            self._box = search_box("Filter groups", self._again)
-        with card(flush=True):
-            self._table = Table(
-                COLUMNS,
-                label="Groups",
-                none="No group reads yet. One begins with its first reader: `headwater consume TOPIC --group NAME`.",
-                sort=self._sort,
-                down=self._down,
-                on_sort=self._order,
-            )
-            self._pages = Pages(self._again)
+    title = "Groups"
+    under = "Readers that share the work, and how far each is behind."
+    why = "lag"
+    columns = (
+        Column(name="name", label="Group"),
+        Column(name="topics", label="Topics", clip=True),
+        Column(name="members", label="Members", align="right"),
+        Column(name="history", label="Lag, last minutes", width="120px"),
+        Column(name="rows", label="Lag in rows", align="right"),
+        Column(name="seconds", label="Lag in time", align="right"),
+        Column(name="expires", label="Next row is kept for", align="right"),
+    )
+    none = "No group reads yet. One begins with its first reader: `headwater consume TOPIC --group NAME`."
+    sort_keys = {
+        "name": lambda group: group.name,
+        "rows": lambda group: group.rows,
+        "seconds": lambda group: group.seconds,
+        "expires": lambda group: -(group.expires if group.expires is not None else float("inf")),
+    }
+    sort = "rows"
 
-    def look(self) -> list[GroupNow]:
-        """All groups; members only of those that the page shows, since each is asked for by itself."""
-        history, service = context().history, self._visit.services.groups
-        history.wait()
-        found = groups_now(history.lags, service.list_groups())
-        text = (self._box.value or "").lower()
-        found = [one for one in found if text in one.name.lower() or any(text in topic for topic in one.topics)]
-        found.sort(key=lambda one: one.name)
-        found.sort(key=_ORDER[self._sort], reverse=self._down)
-        alive = {}
-        for one in found[self._pages.first : self._pages.first + self._pages.size]:
-            try:
-                members = service.describe(one.name).members
-            except NotFound:  # deleted while we looked
-                continue
-            alive[one.name] = (sum(member.alive for member in members), len(members))
-        self._alive = alive
-        return found
+    def items(self) -> list[GroupLag]:
+        """Groups by name, with the last measured lag in the topics that the caller sees."""
+        context().history.wait()
+        lags: dict[str, list[Lag]] = {}
+        seen = set()
+        for group in self.visit.services.groups.list_groups():
+            lags[group.group] = []
+            seen |= {(group.group, topic) for topic in group.topics}
+        for lag in context().history.lags:
+            if (lag.group, lag.topic) in seen:
+                lags[lag.group].append(lag)
+        return [GroupLag(name=name, lags=tuple(lags[name])) for name in sorted(lags)]
 
-    def show(self, found: list[GroupNow]) -> None:
-        self._table.set_rows([self._row(one) for one in self._pages.part(found)])
+    def text(self, item: GroupLag) -> str:
+        return "\n".join((item.name, *item.topics))
 
-    async def _again(self, _: object = None) -> None:
-        self.show(await read(self.look))
-
-    async def _order(self, column: str) -> None:
-        self._down = not self._down if column == self._sort else column != "name"
-        self._sort = column
-        self._table.set_sort(column, down=self._down)
-        await self._again()
-
-    def _row(self, one: GroupNow) -> Row:
-        alive, members = self._alive.get(one.name, (0, 0))
-        more = len(one.topics) - TOPICS_MAX
+    def row(self, item: GroupLag) -> Row:
+        members = self.visit.services.groups.describe(item.name).members
+        alive = sum(member.alive for member in members)
+        state = mark(f"{len(members)} gone", "warn") if members else toned("no consumer", "quiet")
+        more = len(item.topics) - TOPICS_MAX
+        waiting = toned("no commit", "quiet", under=f"{count(item.rows)} rows wait")
         cells = [
-            link(one.name, group_path(one.name)),
-            ", ".join(one.topics[:TOPICS_MAX]) + (f" and {more} more" if more > 0 else ""),
-            mark(f"{alive} alive", "good")
-            if alive
-            else toned("no consumer", "quiet")
-            if not members
-            else _gone(members),
-            drawn(sparkline(context().history.values("group", one.name, "lag"))),
-            toned("no commit", "quiet", under=f"{count(one.rows)} rows wait") if one.never else count(one.rows),
-            "–" if one.never or not one.rows else span(one.seconds),
-            _kept(one.expires),
+            link(item.name, path_to("groups", item.name)),
+            ", ".join(item.topics[:TOPICS_MAX]) + (f" and {more} more" if more > 0 else ""),
+            mark(f"{alive} alive", "good") if alive else state,
+            drawn(sparkline(context().history.values("group", item.name, "lag"))),
+            waiting if item.never_committed else count(item.rows),
+            "–" if item.never_committed or not item.rows else span(item.seconds),
+            expires_cell(item.expires),
         ]
-        return Row(cells, key=one.name)
+        return Row(cells, key=item.name)
 
 
-def groups_now(lags: list[Lag], groups: list[GroupTopics]) -> list[GroupNow]:
-    """Groups with the last measured lag in the topics that the caller sees."""
-    by_group: dict[str, list[Lag]] = {one.group: [] for one in groups}
-    seen = {(one.group, topic) for one in groups for topic in one.topics}
-    for lag in lags:
-        if (lag.group, lag.topic) in seen:
-            by_group[lag.group].append(lag)
-    return [GroupNow(name=name, lags=tuple(found)) for name, found in by_group.items()]
-
-
-def _gone(members: int) -> dict[str, str]:
-    return mark(f"{members} gone", "warn")
-
-
-def _kept(seconds: float | None) -> Any:
-    """How long the next row that the group would read is still there."""
+# Any: a cell.
+def expires_cell(seconds: float | None) -> Any:
+    """How long retention keeps the next row that a group would read."""
     if seconds is None:
         return "–"
     return toned(span(max(0.0, seconds)), "bad" if seconds < EXPIRES_SOON else "")

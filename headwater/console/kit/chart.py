@@ -1,4 +1,4 @@
-"""Lines over time, and bars, drawn by ECharts in the console's colours."""
+"""Lines over time and bars, drawn by ECharts in the console's colours; and lines as small as a word."""
 
 from __future__ import annotations
 
@@ -32,10 +32,25 @@ def limit_of(values: Sequence[float]) -> float | None:
     return 1.25 * most if most > 0 and max(values) > PEAK_FACTOR * most else None
 
 
-class LineChart:
+class _Chart:
+    """A chart on the page, and the options that ECharts draws it by."""
+
+    def __init__(self, *, label: str, dark: bool, height: int, options: dict[str, Any]) -> None:
+        self._dark = dark
+        self._element = ui.echart(options, renderer="svg").style(f"height: {height}px; width: 100%")
+        self._element.props(f'role="img" aria-label="{label}"')
+
+    def _draw(self, options: dict[str, Any]) -> None:
+        self._element.options.clear()
+        self._element.options.update(options)
+        self._element.update()
+
+
+class LineChart(_Chart):
     """Series of (seconds since 1970, value). Times are shown in the visitor's own zone.
 
-    A `live` chart ends now. `cuts_peaks` is for values of which a few may be far above all others; it says when it cuts.
+    A `live` chart ends now. `cuts_peaks` is for values of which a few may be far above all others; a line below the chart
+    then says so.
     """
 
     def __init__(
@@ -43,41 +58,38 @@ class LineChart:
         *,
         label: str,
         dark: bool,
-        unit: str = "",
         height: int = 220,
         stacked: bool = False,
         filled: bool = True,
         live: bool = True,
         cuts_peaks: bool = False,
     ) -> None:
-        self._dark, self._unit, self._stacked, self._filled = dark, unit, stacked, filled
+        self._dark, self._stacked, self._filled = dark, stacked, filled
         self._live, self._cuts_peaks = live, cuts_peaks
-        self._element = ui.echart(self._options({}), renderer="svg").style(f"height: {height}px; width: 100%")
-        self._element.props(f'role="img" aria-label="{label}"')
-        self._told = ui.label("").classes("quiet small")
-        self._told.set_visibility(False)
+        super().__init__(label=label, dark=dark, height=height, options=self._options({}, None))
+        self._peak_note = ui.label("").classes("quiet small")
+        self._peak_note.set_visibility(False)
 
     def set(self, series: Mapping[str, Points]) -> None:
-        peak = max(heights(series, stacked=self._stacked), default=0.0)
-        limit = self._limit(series)
-        self._told.set_visibility(limit is not None)
+        values = heights(series, stacked=self._stacked)
+        limit = limit_of(values) if self._cuts_peaks else None
+        self._peak_note.set_visibility(limit is not None)
         if limit is not None:
-            self._told.set_text(f"Drawn up to {short(limit)}; the highest was {short(peak)}.")
-        self._element.options.clear()
-        self._element.options.update(self._options(series))
-        self._element.update()
+            self._peak_note.set_text(f"Drawn up to {short(limit)}; the highest was {short(max(values))}.")
+        self._draw(self._options(series, limit))
 
-    def _limit(self, series: Mapping[str, Points]) -> float | None:
-        return limit_of(heights(series, stacked=self._stacked)) if self._cuts_peaks else None
-
-    def _options(self, series: Mapping[str, Points]) -> dict[str, Any]:
-        many = len(series) > 1
+    def _options(self, series: Mapping[str, Points], limit: float | None) -> dict[str, Any]:
         is_empty = self._live and all(len(points) < 2 for points in series.values())
+        no_data = {"color": "#8ea19f" if self._dark else "#586a6d", "fontSize": 13, "fontWeight": "normal"}
         return {
-            **base(dark=self._dark),
-            "title": _nothing(dark=self._dark, is_shown=is_empty),
-            "grid": {"left": 8, "right": 12, "top": 34 if many else 14, "bottom": 4, "containLabel": True},
-            "legend": {**_legend(dark=self._dark), "show": many},
+            **_base(series, dark=self._dark, top=14, right=12),
+            "title": {
+                "show": is_empty,
+                "text": "Nothing measured yet",
+                "left": "center",
+                "top": "middle",
+                "textStyle": no_data,
+            },
             "xAxis": {
                 "type": "time",
                 **_axis(dark=self._dark),
@@ -87,12 +99,8 @@ class LineChart:
                 "show": not is_empty,
             },
             "yAxis": {
-                "type": "value",
-                **_axis(dark=self._dark),
-                **_steps(value for points in series.values() for _, value in points),
-                "axisLine": {"show": False},
-                "splitNumber": 3,
-                "max": self._limit(series),
+                **_values_axis((value for points in series.values() for _, value in points), dark=self._dark),
+                "max": limit,
                 "show": not is_empty,
             },
             "series": [self._line(name, points) for name, points in series.items()],
@@ -110,35 +118,23 @@ class LineChart:
         }
 
 
-class BarChart:
+class BarChart(_Chart):
     """Values by name, or several series of them; `sideways` for names that are long."""
 
     def __init__(
         self, *, label: str, dark: bool, height: int = 220, sideways: bool = False, stacked: bool = False
     ) -> None:
         self._dark, self._sideways, self._stacked = dark, sideways, stacked
-        self._element = ui.echart(self._options([], {}), renderer="svg").style(f"height: {height}px; width: 100%")
-        self._element.props(f'role="img" aria-label="{label}"')
+        super().__init__(label=label, dark=dark, height=height, options=self._options([], {}))
 
     def set(self, names: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:
-        self._element.options.clear()
-        self._element.options.update(self._options(names, series))
-        self._element.update()
+        self._draw(self._options(names, series))
 
     def _options(self, names: Sequence[str], series: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         names_axis = {"type": "category", "data": list(names), **_axis(dark=self._dark), "splitLine": {"show": False}}
-        values_axis = {
-            "type": "value",
-            **_axis(dark=self._dark),
-            **_steps(value for values in series.values() for value in values),
-            "axisLine": {"show": False},
-            "splitNumber": 3,
-        }
-        many = len(series) > 1
+        values_axis = _values_axis((value for values in series.values() for value in values), dark=self._dark)
         return {
-            **base(dark=self._dark),
-            "grid": {"left": 8, "right": 16, "top": 34 if many else 10, "bottom": 4, "containLabel": True},
-            "legend": {**_legend(dark=self._dark), "show": many},
+            **_base(series, dark=self._dark, top=10, right=16),
             "xAxis": values_axis if self._sideways else names_axis,
             "yAxis": {**names_axis, "inverse": True} if self._sideways else values_axis,
             "series": [
@@ -182,19 +178,10 @@ def window_of(lines: Collection[Points], *, now: float) -> dict[str, int]:
     return {"min": round(min(first, end - WINDOW_SECONDS_MIN) * 1000), "max": round(end * 1000)}
 
 
-def _steps(values: Iterable[float]) -> dict[str, int]:
-    """Whole numbers are counted in whole steps: there is no third of a row."""
-    return {"minInterval": 1 if all(float(value).is_integer() for value in values) else 0}
-
-
 # Any, here and below: options of ECharts.
-def _nothing(*, dark: bool, is_shown: bool) -> dict[str, Any]:
-    style = {"color": "#8ea19f" if dark else "#586a6d", "fontSize": 13, "fontWeight": "normal"}
-    return {"show": is_shown, "text": "Nothing measured yet", "left": "center", "top": "middle", "textStyle": style}
-
-
-def base(*, dark: bool) -> dict[str, Any]:
-    """What all charts have in common."""
+def _base(series: Collection[str], *, dark: bool, top: int, right: int) -> dict[str, Any]:
+    """What all charts have in common; several series have a legend above them."""
+    many = len(series) > 1
     return {
         "animation": False,
         "color": SERIES_DARK if dark else SERIES_LIGHT,
@@ -205,6 +192,16 @@ def base(*, dark: bool) -> dict[str, Any]:
             "backgroundColor": "#1a2525" if dark else "#ffffff",
             "borderColor": "#374848" if dark else "#dde4e4",
             "textStyle": {"color": "#e4edec" if dark else "#14211f", "fontSize": 12},
+        },
+        "grid": {"left": 8, "right": right, "top": 34 if many else top, "bottom": 4, "containLabel": True},
+        "legend": {
+            "show": many,
+            "top": 0,
+            "left": 0,
+            "icon": "roundRect",
+            "itemWidth": 10,
+            "itemHeight": 4,
+            "textStyle": {"color": "#a9bab9" if dark else "#48595a", "fontSize": 12},
         },
     }
 
@@ -218,12 +215,33 @@ def _axis(*, dark: bool) -> dict[str, Any]:
     }
 
 
-def _legend(*, dark: bool) -> dict[str, Any]:
+def _values_axis(values: Iterable[float], *, dark: bool) -> dict[str, Any]:
+    """The axis of values; whole numbers are counted in whole steps, for there is no third of a row."""
+    steps = 1 if all(float(value).is_integer() for value in values) else 0
     return {
-        "top": 0,
-        "left": 0,
-        "icon": "roundRect",
-        "itemWidth": 10,
-        "itemHeight": 4,
-        "textStyle": {"color": "#a9bab9" if dark else "#48595a", "fontSize": 12},
+        "type": "value",
+        **_axis(dark=dark),
+        "minInterval": steps,
+        "axisLine": {"show": False},
+        "splitNumber": 3,
     }
+
+
+def sparkline(values: Sequence[float], *, width: int = 88, height: int = 22) -> str:
+    """A line of a few dozen values, as small as a word: an SVG in the colour of the text around it, which begins at 0.
+
+    >>> sparkline([1.0]).count("<path"), sparkline([1.0, 2.0, 0.0]).count("<path")
+    (0, 2)
+    """
+    head = f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
+    if len(values) < 2:
+        return f"{head}</svg>"
+    top = max(*values, 1e-9)
+    step = width / (len(values) - 1)
+    points = [(n * step, height - 2 - max(0.0, value) / top * (height - 4)) for n, value in enumerate(values)]
+    line = " ".join(f"{'L' if n else 'M'}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(points))
+    area = f"{line} L{width} {height} L0 {height} Z"
+    return (
+        f'{head}<path d="{area}" fill="currentColor" opacity=".14"/>'
+        f'<path d="{line}" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round"/></svg>'
+    )

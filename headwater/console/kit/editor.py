@@ -1,4 +1,4 @@
-"""A box for programs: SQL, patterns and queries, in colours, with what is wrong underlined."""
+"""An editor for SQL, patterns and queries, in colours, with mistakes underlined."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Editor:
         )
         self._element.classes("editor").style(f"min-height: {lines * 20 + 16}px")
         self._element.props(f'role="group" aria-label="{escape(label)}"')
-        # What is written in has the name too: the group around it is not what is in focus.
+        # The text area needs the name too: it has the focus, not the group around it.
         ui.timer(
             0.1,
             lambda: ui.run_javascript(
@@ -54,14 +54,14 @@ class Editor:
         self._element.set_value(text)
 
     def insert(self, text: str) -> None:
-        """Write where the cursor is, in place of what is selected."""
+        """Write at the cursor, in place of the selection."""
         ui.run_javascript(
             f"{{ const e = getElement({self._element.id}).editor; "
             f"e.dispatch(e.state.replaceSelection({json.dumps(text)})); e.focus(); }}"
         )
 
     def underline(self, place: tuple[int, int] | None) -> None:
-        """Show where something is wrong; None takes the line away."""
+        """Underline a mistake; None removes the underline."""
         text = self.value
         if place is None or not text:
             if self._element.decorations:

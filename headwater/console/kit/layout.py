@@ -1,15 +1,20 @@
-"""Boxes, headings and buttons, in the console's one look (`static/console.css` says what each class is)."""
+"""Headings, cards, tiles, texts and their explanations, in the console's look (`static/console.css` has the classes)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
-from typing import Any
+from pathlib import Path
 
+from nicegui import context as page_context
 from nicegui import ui
 
-from headwater.console.kit import why as explained
+from headwater.console.kit.chart import sparkline
+
+#: The texts of the question marks: a heading, the meaning, then `### The idea` and `### When it is red`.
+EXPLANATIONS = Path(__file__).parents[1] / "why"
 
 
 def block(classes: str) -> ui.element:
@@ -17,8 +22,13 @@ def block(classes: str) -> ui.element:
     return ui.element("div").classes(classes)
 
 
+def html(markup: str) -> ui.html:
+    """HTML of our own: what comes from elsewhere is escaped before."""
+    return ui.html(markup, sanitize=False)
+
+
 def sentence(text: str) -> str:
-    """A sentence as HTML, in which names stand out: they are written between backticks.
+    """A sentence as HTML, in which names between backticks stand out.
 
     >>> sentence("keyed by `customer & co`")
     'keyed by <code>customer &amp; co</code>'
@@ -27,16 +37,21 @@ def sentence(text: str) -> str:
 
 
 def heading(title: str, *, under: str = "", why: str = "") -> ui.element:
-    """The head of a page; `under` is a sentence. What is made inside `with` stands at its right: buttons and switches."""
+    """The head of a page; `under` is a sentence. Elements made inside `with` stand at its right: buttons and switches."""
     with block("hw-head"):
         with block("texts"):
             with block("row-flex"):
-                ui.html(f"<h1>{escape(title)}</h1>", sanitize=False)
+                html(f"<h1>{escape(title)}</h1>")
                 if why:
-                    explained.button(why)
+                    why_button(why)
             if under:
-                ui.html(sentence(under), sanitize=False).classes("sub")
+                html(sentence(under)).classes("sub")
         return block("row-flex")
+
+
+def subtitle(text: str, *, level: int = 2) -> ui.html:
+    """The heading of a part of a page."""
+    return html(f"<h{level}>{escape(text)}</h{level}>")
 
 
 def card(title: str = "", *, why: str = "", flush: bool = False, classes: str = "") -> ui.element:
@@ -44,87 +59,153 @@ def card(title: str = "", *, why: str = "", flush: bool = False, classes: str = 
     made = block(f"card{' flush' if flush else ''} {classes}")
     if title:
         with made, block("card-head"):
-            ui.html(f"<h2>{escape(title)}</h2>", sanitize=False)
+            subtitle(title)
             if why:
-                explained.button(why)
+                why_button(why)
     return made
 
 
-# Any: NiceGUI takes plain and asynchronous functions.
-def button(
-    text: str, on_click: Callable[..., Any] | None = None, *, icon: str = "", kind: str = "", label: str = ""
-) -> ui.button:
-    """A button; `kind` is "", "primary", "danger" or "ghost". One without a text needs a `label`."""
-    # No colour of Quasar's: its rules come first, whatever ours say.
-    made = ui.button(text, on_click=on_click, icon=icon or None, color=None).props("flat no-caps")
-    made.classes(f"btn {kind}{'' if text else ' icon'}")
-    if label:
-        made.props(f'aria-label="{escape(label)}"').tooltip(label)
-    return made
+class Stat:
+    """A tile with a number that changes; tones are "", "good", "warn" and "bad"."""
 
+    def __init__(self, label: str, *, unit: str = "", href: str = "", why: str = "") -> None:
+        self._unit = unit
+        self._box = block("stat").props(f'role="group" aria-label="{escape(label)}"')
+        with self._box:
+            if href:
+                html(f'<a class="cover" href="{escape(href)}" aria-label="{escape(label)}: details"></a>').classes(
+                    "no-box"
+                )
+            with block("label"):
+                ui.label(label)
+                if why:
+                    why_button(why)
+            self._value = html("").classes("value")
+            self._foot = ui.label("").classes("foot")
+            self._spark = html("").classes("spark")
 
-def search_box(placeholder: str, on_change: Callable[..., Any], *, value: str = "") -> ui.input:
-    """A box that filters; `/` goes to it."""
-    made = ui.input(placeholder=placeholder, value=value, on_change=on_change).classes("field")
-    made.props(f'outlined dense clearable debounce=200 data-search aria-label="{escape(placeholder)}"').style(
-        "width: 260px"
-    )
-    with made.add_slot("prepend"):
-        ui.icon("search").style("font-size: 18px")
-    return made
-
-
-# Any: options and values of a select are of any type.
-def select(
-    options: Any, *, value: Any, label: str, on_change: Callable[..., Any] | None = None, named: bool = False
-) -> ui.select:
-    """A box to choose from. With `named` its label stands above it, as in a form; in a toolbar the value says enough."""
-    made = ui.select(options, value=value, on_change=on_change, label=label if named else None).classes("field")
-    made.props(f'outlined dense options-dense aria-label="{escape(label)}"')
-    return made
-
-
-def text_box(
-    label: str, *, value: str = "", placeholder: str = "", lines: int = 1, code: bool = False
-) -> ui.input | ui.textarea:
-    """A box to write in, with its label above it; `placeholder` is an example of what to write."""
-    made = (ui.textarea if lines > 1 else ui.input)(label, value=value, placeholder=placeholder)
-    made.classes(f"field{' code-input' if code else ''}").props("outlined dense")
-    if lines > 1:
-        made.props(f"rows={lines}")
-    return made
+    def set(
+        self, value: str, *, foot: str = "", tone: str = "", line: Sequence[float] = (), unit: str | None = None
+    ) -> None:
+        unit = self._unit if unit is None else unit
+        self._value.set_content(escape(value) + (f'<span class="unit">{escape(unit)}</span>' if unit else ""))
+        self._foot.set_text(foot)
+        self._box.classes(remove="tone-good tone-warn tone-bad", add=f"tone-{tone}" if tone else "")
+        self._spark.set_content(sparkline(line, width=64, height=18) if len(line) > 1 else "")
 
 
 def pill(text: str, tone: str = "") -> ui.html:
     """A small mark; `tone` is "", "good", "warn", "bad", "info" or "accent"."""
-    return ui.html(f'<span class="pill {tone}">{escape(text)}</span>', sanitize=False)
+    return html(f'<span class="pill {tone}">{escape(text)}</span>')
 
 
 def note(text: str, tone: str = "info") -> ui.element:
-    """A line that wants to be read."""
+    """A sentence in a coloured box."""
     made = block(f"note {tone}")
     with made:
-        ui.label(text).classes("grow")
+        ui.label(text).classes("grow wrap-anywhere")
     return made
 
 
 def empty(title: str, hint: str = "", *, icon: str = "inbox", command: str = "") -> ui.element:
-    """What stands where nothing is yet, with what to do about it."""
+    """What a page shows where there is nothing yet, with what to do about it."""
     made = block("empty")
     with made:
         ui.icon(icon).props('aria-hidden="true"')
-        ui.html(f"<h2>{escape(title)}</h2>", sanitize=False)
+        subtitle(title)
         if hint:
             ui.label(hint)
         if command:
-            ui.html(f"<code>{escape(command)}</code>", sanitize=False)
+            html(f"<code>{escape(command)}</code>")
     return made
 
 
 def tabs(options: dict[str, str], *, current: str) -> ui.html:
-    """Links that look like tabs: label → address. The address tells which one is open, so each can be bookmarked."""
+    """Links that look like tabs: label → address. The address says which tab is open, so that each can be bookmarked."""
     links = "".join(
         f'<a href="{escape(address)}"{" class=on aria-current=page" if label == current else ""}>{escape(label)}</a>'
         for label, address in options.items()
     )
-    return ui.html(f'<div class="tabs" role="navigation">{links}</div>', sanitize=False)
+    return html(f'<div class="tabs" role="navigation">{links}</div>')
+
+
+def code(text: str, *, label: str = "") -> ui.html:
+    """A text in a fixed font."""
+    return html(f'<pre class="code"{_name(label)}>{escape(text)}</pre>')
+
+
+def json_code(markup: str, *, label: str) -> ui.html:
+    """HTML of our own in a fixed font: coloured JSON, or a text that is escaped."""
+    return html(f'<pre class="code json"{_name(label)}>{markup}</pre>')
+
+
+def _name(label: str) -> str:
+    return f' tabindex="0" aria-label="{escape(label)}"' if label else ""
+
+
+def facts(values: Iterable[tuple[str, str]]) -> ui.html:
+    """Names and values in two columns."""
+    return html(facts_markup(values))
+
+
+def facts_markup(values: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values)
+    return f'<dl class="facts">{rows}</dl>'
+
+
+def meter(share: float, *, decimals: int = 0) -> str:
+    """The HTML of a bar that is filled by this share.
+
+    >>> meter(0.5)
+    '<div class="meter"><i style="width: 50%"></i></div>'
+    """
+    return f'<div class="meter"><i style="width: {share * 100:.{decimals}f}%"></i></div>'
+
+
+# -- explanations -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def explanation(name: str) -> str:
+    return (EXPLANATIONS / f"{name}.md").read_text(encoding="utf-8")
+
+
+class WhyPanel:
+    """The panel of a page with the explanation of a number; hidden until the user presses a question mark."""
+
+    def __init__(self) -> None:
+        self._box = ui.element("aside").classes("why-panel").props('aria-label="Why" role="dialog" tabindex="-1"')
+        self._box.set_visibility(False)
+        self._box.on("keydown.escape", self.close)
+        with self._box:
+            with block("row-flex between"):
+                ui.label("Why").classes("quiet small")
+                closing = ui.button(icon="close", on_click=self.close).props('flat aria-label="Close"')
+                closing.classes("btn ghost icon")
+            self._text = ui.markdown("")
+        client = page_context.client
+        _why_panels[client.id] = self
+        client.on_delete(lambda: _why_panels.pop(client.id, None))
+
+    def show(self, name: str) -> None:
+        self._text.set_content(explanation(name))
+        self._box.set_visibility(True)
+        self._box.run_method("focus")
+
+    def close(self) -> None:
+        self._box.set_visibility(False)
+
+
+#: By the id of the client.
+_why_panels: dict[str, WhyPanel] = {}
+
+
+def why_button(name: str) -> ui.element:
+    """A question mark that opens an explanation."""
+    title = explanation(name).splitlines()[0].lstrip("# ")
+    client = page_context.client
+    made = ui.element("button").classes("why-button why").props(f'type="button" aria-label="Why: {title}"')
+    with made:
+        ui.label("?")
+    made.on("click", lambda: _why_panels[client.id].show(name))
+    return made

@@ -1,105 +1,126 @@
-"""Keeping a page up to date: read away from the event loop, then show; quietly late when the server is busy."""
+"""Pages that stay current: they load in a thread, away from the event loop, then show; again every few seconds."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from nicegui import context as page_context
 from nicegui import core, ui
 
-from headwater.console.threads import LOOKS
 from headwater.errors import HeadwaterError
 
 T = TypeVar("T")
-#: So long a page waits for its first looks before it is sent; what takes longer comes when it is there.
-FIRST_LOOKS_SECONDS_MAX = 0.5
-_first_looks: ContextVar[list[Callable[[], Awaitable[None]]] | None] = ContextVar("first looks", default=None)
+Content = TypeVar("Content")
+#: What a page loads waits for the disk, or for another process.
+LOADS = ThreadPoolExecutor(32, thread_name_prefix="headwater-page")
+#: Statements may take long; they have threads of their own, so that they delay no page.
+STATEMENTS = ThreadPoolExecutor(8, thread_name_prefix="headwater-statement")
+#: A page is sent when its parts have loaded once, or after this time; the rest follows.
+FIRST_LOAD_SECONDS_MAX = 0.5
+_first_loads: ContextVar[list[Callable[[], Awaitable[None]]] | None] = ContextVar("first loads", default=None)
+
+
+class LivePage(ABC, Generic[Content]):
+    """A page, or a part of one, that shows what it loads again and again."""
+
+    @abstractmethod
+    def load(self) -> Content:
+        """Read what the page shows, in a thread: this may touch the disk, and sets no element."""
+
+    @abstractmethod
+    def show(self, content: Content) -> None:
+        """Set the elements of the page, in the event loop."""
+
+    def start(self, *, seconds: float = 2.0) -> None:
+        """Load and show now, and then every so many seconds."""
+        every(seconds, self.load, self.show)
+
+    async def refresh(self) -> None:
+        """Load and show now, because the user has changed something."""
+        content = await attempt(self.load)
+        if content is not None:
+            self.show(content)
+
+
+def every(seconds: float, load: Callable[[], T], show: Callable[[T], None]) -> None:
+    """Load and show now, and then every so many seconds. An error is shown once, and the page keeps its content."""
+    problem, is_loading = "", False
+
+    async def refresh() -> None:
+        nonlocal problem, is_loading
+        if is_loading:  # the first load is not over, and its content is about as new
+            return
+        is_loading = True
+        try:
+            show(await read(load))
+            problem = ""
+        except HeadwaterError as error:
+            if str(error) != problem:
+                problem = str(error)
+                ui.notify(problem, position="bottom-right", timeout=8000)
+        finally:
+            is_loading = False
+
+    first_loads, slot = _first_loads.get(), page_context.slot
+
+    async def first_refresh() -> None:
+        with slot:  # the task that runs this has no place in the page
+            await refresh()
+
+    if first_loads is not None:
+        first_loads.append(first_refresh)
+    ui.timer(seconds, refresh, immediate=first_loads is None)
 
 
 @asynccontextmanager
-async def arriving_filled() -> AsyncIterator[None]:
-    """Build a page inside of this: what its parts look at is looked at once before the page is sent."""
-    looks: list[Callable[[], Awaitable[None]]] = []
-    token = _first_looks.set(looks)
+async def loaded_first() -> AsyncIterator[None]:
+    """Build a page inside of this: its parts load once before the page is sent."""
+    loads: list[Callable[[], Awaitable[None]]] = []
+    token = _first_loads.set(loads)
     try:
         yield
     finally:
-        _first_looks.reset(token)
-    if looks:
-        tasks = [asyncio.ensure_future(look()) for look in looks]
+        _first_loads.reset(token)
+    if loads:
+        tasks = [asyncio.ensure_future(load()) for load in loads]
         for task in tasks:
-            task.add_done_callback(_tell_of_failure)
-        await asyncio.wait(tasks, timeout=FIRST_LOOKS_SECONDS_MAX)
+            task.add_done_callback(_report_failure)
+        await asyncio.wait(tasks, timeout=FIRST_LOAD_SECONDS_MAX)
 
 
-def _tell_of_failure(task: asyncio.Future[None]) -> None:
-    """What goes wrong in a first look is told as what goes wrong in the others, which NiceGUI's timers make."""
+def _report_failure(task: asyncio.Future[None]) -> None:
+    """Report an error of a first load as NiceGUI reports those of its timers."""
     if not task.cancelled() and (error := task.exception()) is not None:
         core.app.handle_exception(error)  # type: ignore[arg-type]  # it takes whatever was raised
 
 
-async def read(work: Callable[[], T], *, pool: Executor = LOOKS) -> T:
+async def read(work: Callable[[], T], *, pool: Executor = LOADS) -> T:
     """Do work that may touch the disk, in a thread."""
-    if core.app.is_stopping:  # nobody waits for it any more
+    if core.app.is_stopping:  # no page waits for it any more
         raise asyncio.CancelledError
     return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
-# Any: showing gives nothing back, or something to wait for.
-def every(seconds: float, look: Callable[[], T], show: Callable[[T], Any]) -> ui.timer:
-    """Look and show now, and then every so many seconds. An error is told once, and the page keeps what it shows."""
-    told, is_looking = "", False
-
-    async def refresh() -> None:
-        nonlocal told, is_looking
-        if is_looking:  # the first look still lasts, and what it finds is about as new
-            return
-        is_looking = True
-        try:
-            found = await read(look)
-            told = ""
-            result = show(found)
-            if result is not None and hasattr(result, "__await__"):
-                await result
-        except HeadwaterError as error:
-            if str(error) != told:
-                told = str(error)
-                ui.notify(told, position="bottom-right", timeout=8000)
-        finally:
-            is_looking = False
-
-    looks = _first_looks.get()
-    if looks is None:
-        return ui.timer(seconds, refresh)
-    looks.append(_in_this_place(refresh))
-    return ui.timer(seconds, refresh, immediate=False)
-
-
-def _in_this_place(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-    """Work that adds to the page where it was asked for, whichever task it runs in."""
-    place = page_context.slot
-
-    async def there() -> None:
-        with place:
-            await work()
-
-    return there
-
-
 async def attempt(work: Callable[[], T]) -> T | None:
-    """Do what somebody has asked for, in a thread; where it is refused, say why, and give None."""
+    """Do in a thread what the user has asked for; if it fails, show the error and return None."""
     try:
         return await read(work)
     except HeadwaterError as error:
-        tell(str(error), good=False)
+        notify(str(error), good=False)
         return None
 
 
-def tell(text: str, *, good: bool = True) -> None:
-    """Say in a corner what has been done."""
+async def perform(work: Callable[[], object]) -> bool:
+    """Like `attempt`, for work without a result: return whether it succeeded."""
+    return await attempt(lambda: (work(),)) is not None
+
+
+def notify(text: str, *, good: bool = True) -> None:
+    """Show in a corner what was done, or what went wrong."""
     ui.notify(text, position="bottom-right", timeout=5000, icon="check_circle" if good else "error")

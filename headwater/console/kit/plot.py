@@ -1,4 +1,4 @@
-"""A chart of rows: which column goes where is chosen by the visitor, and guessed well before."""
+"""A chart of rows whose columns the user chooses; a sensible choice is made at first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from nicegui import ui
 
-from headwater.console.kit.cells import is_number, rows_of
 from headwater.console.kit.chart import BarChart, LineChart
-from headwater.console.kit.layout import block, empty, select
+from headwater.console.kit.controls import select
+from headwater.console.kit.layout import block, empty
+from headwater.console.kit.values import is_number, rows_of
 
 LINES_MAX = 6
 BARS_MAX = 24
 POINTS_MAX = 2_000
-#: Names longer than this stand at the left of bars that lie on their side.
+#: Bars with longer names are horizontal.
 NAME_MAX = 10
 ONE_LINE = "one line"
 
@@ -36,17 +37,17 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def can_plot(schema: pa.Schema) -> bool:
-    """Whether there is a number that could be drawn over something else."""
-    return len(schema) > 1 and any(is_number(one.type) for one in schema)
+    """Whether there is a column of numbers, and another to draw it over."""
+    return len(schema) > 1 and any(is_number(column.type) for column in schema)
 
 
 def guessed(schema: pa.Schema, key: Sequence[str] = ()) -> Choice:
-    """A sensible chart: over the time where there is one to order rows by, otherwise a bar for each key.
+    """A sensible chart: over time if there is a time column, else a bar for each key.
 
     >>> guessed(pa.schema([("card", pa.int64()), ("total", pa.int64())]), ["card"])
     Choice(x='card', y='total', split=None)
     """
-    plain = [one.name for one in schema if not pa.types.is_nested(one.type)]
+    plain = [column.name for column in schema if not pa.types.is_nested(column.type)]
     times = [name for name in plain if is_time(schema.field(name).type) and (name in key or not key)]
     x = times[0] if times else next((name for name in (*key, *plain) if name in plain), plain[0])
     numbers = [name for name in plain if is_number(schema.field(name).type) and name != x]
@@ -57,21 +58,21 @@ def guessed(schema: pa.Schema, key: Sequence[str] = ()) -> Choice:
 
 
 class Plot:
-    """The chart, and the boxes in which its columns are chosen."""
+    """The chart, and the boxes to choose its columns."""
 
     def __init__(self, *, label: str, dark: bool, on_change: Callable[[], Any], height: int = 340) -> None:
         self._label, self._dark, self._height, self._on_change = label, dark, height, on_change
         self._schema: pa.Schema | None = None
-        self._drawn: LineChart | BarChart | None = None
+        self._chart: LineChart | BarChart | None = None
         self._shape = ""
         self.choice: Choice | None = None
         with block("stack"):
             self._bar = block("row-flex plot-bar")
             self._place = block("")
-            self._told = ui.label("").classes("quiet small")
+            self._note = ui.label("").classes("quiet small")
 
-    def over(self, schema: pa.Schema, key: Sequence[str] = ()) -> None:
-        """Offer the columns of these rows; what was chosen stays as long as it is there."""
+    def offer(self, schema: pa.Schema, key: Sequence[str] = ()) -> None:
+        """Offer the columns of a schema; the user's choice stays as long as the schema does."""
         if self._schema is not None and self._schema.equals(schema):
             return
         self._schema, self._shape = schema, ""
@@ -84,7 +85,7 @@ class Plot:
                     "Nothing to draw", "A chart needs a column of numbers, and one to draw it over.", icon="show_chart"
                 )
             return
-        plain = [one.name for one in schema if not pa.types.is_nested(one.type)]
+        plain = [column.name for column in schema if not pa.types.is_nested(column.type)]
         numbers = [name for name in plain if is_number(schema.field(name).type)]
         with self._bar:
             self._y = self._box("Draw", numbers, self.choice.y)
@@ -93,16 +94,16 @@ class Plot:
 
     def _box(self, label: str, names: list[str], value: str) -> ui.select:
         ui.label(label).classes("quiet small")
-        return select(names, value=value, label=f"Chart: {label}", on_change=self._chosen).style("min-width: 140px")
+        return select(names, value=value, label=f"Chart: {label}", on_change=self._choose).style("min-width: 140px")
 
-    # Any: drawing gives nothing back, or something to wait for.
-    def _chosen(self) -> Any:
+    # Any: NiceGUI takes plain and asynchronous functions.
+    def _choose(self) -> Any:
         split = None if self._split.value == ONE_LINE else str(self._split.value)
         self.choice = Choice(str(self._x.value), str(self._y.value), split)
         return self._on_change()
 
     def set(self, rows: pa.Table) -> None:
-        """Draw these rows by what is chosen."""
+        """Draw these rows."""
         choice = self.choice
         if choice is None or choice.x not in rows.column_names or choice.y not in rows.column_names:
             return
@@ -121,14 +122,14 @@ class Plot:
                 lines.setdefault(name, []).append((at, value))
         largest = sorted(lines, key=lambda name: -max(abs(value) for _, value in lines[name]))[:LINES_MAX]
         many = len(largest) > 1
-        chart = self._made(
+        chart = self._of_shape(
             f"lines {many}",
             lambda: LineChart(label=self._label, dark=self._dark, height=self._height, filled=not many, live=False),
         )
         assert isinstance(chart, LineChart)
         chart.set({name: sorted(lines[name])[-POINTS_MAX:] for name in sorted(largest)})
         left = len(lines) - len(largest)
-        self._told.set_text(
+        self._note.set_text(
             f"The {LINES_MAX} lines that reach highest; {left:,} more are not drawn." if left > 0 else ""
         )
 
@@ -137,23 +138,23 @@ class Plot:
         pairs = [(name, value) for name, value in zip(_names(rows, choice.x), values, strict=True) if value is not None]
         largest = sorted(pairs, key=lambda pair: -pair[1])[:BARS_MAX]
         sideways = any(len(name) > NAME_MAX for name, _ in largest)
-        chart = self._made(
+        chart = self._of_shape(
             f"bars {sideways}",
             lambda: BarChart(label=self._label, dark=self._dark, height=self._height, sideways=sideways),
         )
         assert isinstance(chart, BarChart)
         chart.set([name for name, _ in largest], {choice.y: [value for _, value in largest]})
         left = len(pairs) - len(largest)
-        self._told.set_text(f"The {BARS_MAX} largest of {len(pairs):,}." if left > 0 else "")
+        self._note.set_text(f"The {BARS_MAX} largest of {len(pairs):,}." if left > 0 else "")
 
-    def _made(self, shape: str, make: Callable[[], LineChart | BarChart]) -> LineChart | BarChart:
-        """The chart of this shape; another takes its place when what is chosen needs it."""
-        if self._shape != shape or self._drawn is None:
+    def _of_shape(self, shape: str, make: Callable[[], LineChart | BarChart]) -> LineChart | BarChart:
+        """The chart, made again if the choice needs another shape."""
+        if self._shape != shape or self._chart is None:
             self._place.clear()
             with self._place:
-                self._drawn = make()
+                self._chart = make()
             self._shape = shape
-        return self._drawn
+        return self._chart
 
 
 def _names(rows: pa.Table, column: str) -> list[str]:

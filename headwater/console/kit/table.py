@@ -1,18 +1,20 @@
-"""A table: columns that are declared once, rows that are set again and again."""
+"""A table: its columns are declared once, its rows are set again and again; and the pages of a long one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from nicegui import ui
 from nicegui.element import Element
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `clip` cuts long texts with an ellipsis; `mono` is for values that are read letter by letter."""
+    """One column. `clip` cuts long texts with an ellipsis; `mono` is for values that are read character by character."""
 
     name: str
     label: str = ""
@@ -24,7 +26,7 @@ class Column:
 
 
 def link(text: str, href: str, *, under: str = "") -> dict[str, str]:
-    """A cell that leads somewhere."""
+    """A cell with a link."""
     return {"text": text, "href": href, **({"under": under} if under else {})}
 
 
@@ -39,7 +41,7 @@ def toned(text: str, tone: str, *, under: str = "") -> dict[str, str]:
 
 
 def drawn(svg: str) -> dict[str, str]:
-    """A cell with a small drawing, made by us: it goes into the page as it is."""
+    """A cell with a small drawing: HTML of our own, which is not escaped."""
     return {"html": svg}
 
 
@@ -50,7 +52,7 @@ def act(text: str, action: str, *, tone: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the columns, each a text, a number or one of the above; and who the row is."""
+    """Cells in the order of the columns, each a text, a number or one of the above; and the key of the row."""
 
     cells: Sequence[Any]
     key: str | int | None = None
@@ -73,7 +75,7 @@ class Table(Element, component="table.js"):
         on_act: Callable[[str, Any], Any] | None = None,
     ) -> None:
         super().__init__()
-        self._props["columns"] = [{**asdict(one), "label": one.label or one.name} for one in columns]
+        self._props["columns"] = [{**asdict(column), "label": column.label or column.name} for column in columns]
         self._props["rows"] = []
         self._props.update(label=label, none=none, sort=sort, down=down, clickable=on_row is not None)
         if on_sort is not None:
@@ -84,7 +86,7 @@ class Table(Element, component="table.js"):
             self.on("act", lambda event: on_act(event.args["action"], event.args["key"]))
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show these rows. What has not changed stays as it is, and is not sent again if nothing has."""
+        """Show these rows; nothing is sent if they are the ones that are shown."""
         given = [{"key": row.key, "cells": list(row.cells), "picked": row.picked} for row in rows]
         if given != self._props["rows"]:
             self._props["rows"] = given
@@ -96,38 +98,42 @@ class Table(Element, component="table.js"):
 
 
 class Pages:
-    """Which part of a long list is shown, with buttons to go on; a list is never sent as a whole."""
+    """Buttons that turn the pages of a long list; a list is never sent as a whole."""
 
+    # Any: NiceGUI takes plain and asynchronous functions.
     def __init__(self, on_change: Callable[[], Any], *, size: int = 50) -> None:
         self._on_change = on_change
         self.size = size
         self.first = 0
         self._count = 0
         with ui.element("div").classes("pager") as self._bar:
-            self._told = ui.label("")
+            self._range = ui.label("")
             ui.element("div").classes("grow")
-            with ui.element("div").classes("row-flex") as self._ways:
+            with ui.element("div").classes("row-flex") as self._buttons:
                 self._back = self._button("chevron_left", "Back", -1)
-                self._on = self._button("chevron_right", "Further", 1)
+                self._forward = self._button("chevron_right", "Further", 1)
 
     def _button(self, icon: str, label: str, step: int) -> ui.button:
-        made = ui.button(icon=icon, on_click=lambda: self._go(step), color=None).classes("btn ghost icon")
+        made = ui.button(icon=icon, on_click=lambda: self._turn(step), color=None).classes("btn ghost icon")
         return made.props(f'flat aria-label="{label}"')
 
-    # Any: what changes with the page may have to be read first, and is then waited for.
-    def _go(self, step: int) -> Any:
+    def _turn(self, step: int) -> Any:
         self.first = max(0, min(self.first + step * self.size, max(0, self._count - 1)))
         return self._on_change()
 
-    def part(self, rows: Sequence[Any]) -> Sequence[Any]:
+    def part(self, rows: Sequence[T]) -> Sequence[T]:
         """The rows of this page."""
-        self._count = len(rows)
-        if self.first >= self._count:
+        self.set_count(len(rows))
+        return rows[self.first : self.first + self.size]
+
+    def set_count(self, count: int) -> None:
+        """Show how long the list is; go to its first page if this one is no longer there."""
+        self._count = count
+        if self.first >= count:
             self.first = 0
-        last = min(self.first + self.size, self._count)
-        self._told.set_text(f"{self.first + 1:,} to {last:,} of {self._count:,}")
-        self._bar.set_visibility(self._count > 0)
-        self._ways.set_visibility(self._count > self.size)
+        last = min(self.first + self.size, count)
+        self._range.set_text(f"{self.first + 1:,} to {last:,} of {count:,}")
+        self._bar.set_visibility(count > 0)
+        self._buttons.set_visibility(count > self.size)
         self._back.set_enabled(self.first > 0)
-        self._on.set_enabled(last < self._count)
-        return rows[self.first : last]
+        self._forward.set_enabled(last < count)

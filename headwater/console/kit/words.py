@@ -1,7 +1,8 @@
-"""Numbers, sizes and times as people read and write them."""
+"""Numbers, sizes, times and long texts as people read and write them."""
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 
@@ -17,21 +18,26 @@ def count(value: float) -> str:
     return f"{int(value):,}"
 
 
-def whole_number(text: str, *, expected: str, least: int | None = None) -> int:
+def whole_number(text: str, *, expected: str, name: str = "place", least: int | None = None) -> int:
     """A whole number as people write it.
 
     >>> whole_number(" -1,200 ", expected="a number")
     -1200
     """
-    bare = text.strip().replace(",", "").replace("_", "").replace("−", "-")
-    digits = bare.removeprefix("-").removeprefix("+")
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 19 or (least is not None and int(bare) < least):
-        raise ArgumentInvalid(name="place", value=text, expected=expected)
+    bare = re.sub(r"[\s,_]", "", text).replace("−", "-")
+    # More than 18 digits may not fit into 64 bits.
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", bare) or (least is not None and int(bare) < least):
+        raise ArgumentInvalid(name=name, value=text, expected=expected)
     return int(bare)
 
 
+def offset_number(text: str, *, name: str = "offset") -> int:
+    """An offset, or the number of a partition, in an address or a form."""
+    return whole_number(text, expected="a whole number, such as 1200", name=name, least=0)
+
+
 def counted(number: int, noun: str) -> str:
-    """How many of something there are.
+    """A number with its noun.
 
     >>> counted(1, "column"), counted(1_200, "row")
     ('1 column', '1,200 rows')
@@ -39,8 +45,17 @@ def counted(number: int, noun: str) -> str:
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
+def clipped(text: str, length: int) -> str:
+    """A text, cut if it is longer.
+
+    >>> clipped("abc", 3), clipped("abcd", 3)
+    ('abc', 'ab…')
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
 def short(value: float) -> str:
-    """A number in three or four letters.
+    """A number in three or four characters.
 
     >>> short(0.25), short(950), short(12_345), short(7_654_321)
     ('0.2', '950', '12.3 k', '7.65 M')
@@ -80,6 +95,15 @@ def span(seconds: float | None) -> str:
             rest = whole % factor // {"d": 3_600, "h": 60, "min": 1}[first]
             return f"{whole // factor} {first}" + (f" {rest} {second}" if rest else "")
     return f"{whole} s"
+
+
+def duration(seconds: float) -> str:
+    """How long a computation took.
+
+    >>> duration(0.0424), duration(75)
+    ('42 ms', '1 min 15 s')
+    """
+    return span(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def ago(us: int | None) -> str:

@@ -1,29 +1,26 @@
-"""Late rows: which queries met some, how late they were, what became of them, and a few of them to look at."""
+"""Late rows: the queries that had some, how late the rows were, what becomes of them, and samples of them."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from nicegui import ui
 
 from headwater.apps.status import QueryStatus
-from headwater.console.context import context
-from headwater.console.kit.cells import columns_of, rows_of, shown
-from headwater.console.kit.chart import BarChart, LineChart
-from headwater.console.kit.layout import block, card, empty, heading
-from headwater.console.kit.live import attempt, every
-from headwater.console.kit.sparkline import sparkline
-from headwater.console.kit.stat import Stat
+from headwater.console.context import Visit, context
+from headwater.console.kit.chart import BarChart, LineChart, sparkline
+from headwater.console.kit.layout import Stat, block, card, empty, heading, subtitle
+from headwater.console.kit.live import LivePage
 from headwater.console.kit.table import Column, Pages, Row, Table, drawn, link, mark, toned
+from headwater.console.kit.values import cells_of, columns_of, rows_of
 from headwater.console.kit.words import count, span
-from headwater.console.pages import screen
-from headwater.console.queries.late_rows import CLASSES, SHOWN_MAX, Samples, samples_of
-from headwater.console.visit import Visit
+from headwater.console.pages import path_to, screen
+from headwater.console.queries.late_rows import CLASSES, LATE_BY, SHOWN_MAX, Samples, samples_of
+from headwater.console.queries.status import delay_of, query_path
+from headwater.services.queries import is_open
 
 COLUMNS = (
     Column(name="query", label="Query"),
@@ -42,30 +39,27 @@ KEEP = (
 
 @screen("/late", title="Late rows", group="Attention", icon="running_with_errors", key="l", order=20)
 def late(visit: Visit, query: str = "") -> None:
-    page = Late(visit, query)
-    every(2.0, page.look, page.show)
+    LatePage(visit, query).start()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
-    """The queries, and what is known of the one that was picked."""
+class LateContent:
+    """The queries, and the late rows of the one that was picked."""
 
     statuses: list[QueryStatus]
     picked: QueryStatus | None
     samples: Samples
-    allowed: bool
+    is_open: bool
+    """Whether the caller may read the rows of the query that was picked."""
 
 
-class Late:
-    """The page."""
+class LatePage(LivePage[LateContent]):
+    """The page of late rows."""
 
     def __init__(self, visit: Visit, query: str) -> None:
         self._visit, self._picked = visit, query
         self._history = context().history
-        with heading(
-            "Late rows", under="Rows that came when the watermark had already passed their event time.", why="late"
-        ):
-            pass
+        heading("Late rows", under="Rows that came when the watermark had already passed their event time.", why="late")
         with block("grid tiles"):
             self._late = Stat("Behind the watermark", unit="rows", why="late")
             self._evicted = Stat("State let go", unit="rows", why="evicted")
@@ -78,140 +72,127 @@ class Late:
                 self._bars = BarChart(label="Late rows by how late they were", dark=visit.dark, height=200)
         with card("Queries", flush=True):
             self._table = Table(COLUMNS, label="Queries", none="No query runs.", on_row=self._pick)
-            self._pages = Pages(self._again)
+            self._pages = Pages(self.refresh)
         with card(flush=True):
             with block("toolbar"):
-                self._title = ui.html("<h2>Some of them</h2>", sanitize=False)
+                subtitle("Some of them")
                 self._about = ui.label("").classes("quiet small grow").props('role="status"')
             self._samples_box = block("")
         self._samples_table: Table | None = None
         self._schema: pa.Schema | None = None
 
-    def look(self) -> Looked:
+    def load(self) -> LateContent:
         self._history.wait()
-        caller = self._visit.caller
-        statuses = sorted(self._history.statuses, key=lambda one: (-one.late, one.name))
-        statuses = [one for one in statuses if not one.inputs or any(caller.sees(name) for name in one.inputs)]
-        named = [one for one in statuses if one.name == self._picked]
-        picked = named[0] if named else statuses[0] if statuses else None
-        allowed = picked is not None and all(caller.may("read", name) for name in picked.inputs)
-        samples = samples_of(context().log, picked) if picked is not None and allowed else Samples()
-        return Looked(statuses=statuses, picked=picked, samples=samples, allowed=allowed)
+        statuses = sorted(self._visit.queries(), key=lambda status: (-status.late, status.name))
+        named = (status for status in statuses if status.name == self._picked)
+        picked = next(named, statuses[0] if statuses else None)
+        may_open = picked is not None and is_open(picked, self._visit.caller)
+        samples = samples_of(context().log, picked) if picked is not None and may_open else Samples()
+        return LateContent(statuses=statuses, picked=picked, samples=samples, is_open=may_open)
 
-    def show(self, found: Looked) -> None:
-        self._show_numbers(found)
-        worst = [one for one in found.statuses if one.late][:LINES_MAX] or found.statuses[:1]
-        self._lines.set({one.name: self._fresh(one.name) for one in worst})
-        self._bars.set([name for _, name in CLASSES], {"rows": found.samples.counts})
-        name = found.picked.name if found.picked is not None else ""
-        self._table.set_rows([self._row(one, picked=one.name == name) for one in self._pages.part(found.statuses)])
-        self._show_samples(found)
-
-    def _show_numbers(self, found: Looked) -> None:
-        late = sum(one.late for one in found.statuses)
-        self._late.set(count(late), foot="dropped or set aside", tone="warn" if late else "good")
-        self._evicted.set(count(sum(one.evicted for one in found.statuses)), foot="had its time; nothing is lost")
-        median = found.samples.median_us
-        told = f"of {count(found.samples.total)} late rows of {found.picked.name}" if found.picked else ""
-        self._median.set(
-            "–" if median is None else span(median / 1e6), foot=told if median is not None else "none seen"
+    def show(self, content: LateContent) -> None:
+        self._show_numbers(content)
+        worst = [status for status in content.statuses if status.late][:LINES_MAX] or content.statuses[:1]
+        self._lines.set({status.name: self._new_rows(status.name) for status in worst})
+        self._bars.set([name for _, name in CLASSES], {"rows": content.samples.counts})
+        self._table.set_rows(
+            [self._row(status, picked=status is content.picked) for status in self._pages.part(content.statuses)]
         )
-        delays = [delay for one in found.statuses if (delay := _delay(one)) is not None]
+        self._show_samples(content)
+
+    def _show_numbers(self, content: LateContent) -> None:
+        late = sum(status.late for status in content.statuses)
+        self._late.set(count(late), foot="dropped, or kept as a side output", tone="warn" if late else "good")
+        evicted = sum(status.evicted for status in content.statuses)
+        self._evicted.set(count(evicted), foot="had its time; nothing is lost")
+        median, picked = content.samples.median_us, content.picked
+        if median is None or picked is None:
+            self._median.set("–", foot="none seen")
+        else:
+            self._median.set(span(median / 1e6), foot=f"of {count(content.samples.total)} late rows of {picked.name}")
+        delays = [delay for status in content.statuses if (delay := delay_of(status)) is not None]
         self._delay.set(
             span(max(delays)) if delays else "–", foot="the slowest query" if delays else "no watermark yet"
         )
 
-    def _fresh(self, query: str) -> list[tuple[float, float]]:
-        """How many late rows each look has found that the one before had not."""
+    def _new_rows(self, query: str) -> list[tuple[float, float]]:
+        """How many late rows came between two measurements."""
         points = self._history.series("query", query, "late")
         return [(at, max(0.0, value - before)) for (_, before), (at, value) in pairwise(points)]
 
-    def _row(self, one: QueryStatus, *, picked: bool) -> Row:
-        delay = _delay(one)
-        # Any: see `Row`.
-        cells: list[Any] = [
-            link(one.name, f"/console/queries/{quote(one.name, safe='')}"),
-            toned(count(one.late), "warn" if one.late else "quiet"),
-            drawn(sparkline([value for _, value in self._fresh(one.name)[-40:]])),
-            _fate(one),
-            count(one.evicted),
+    def _row(self, status: QueryStatus, *, picked: bool) -> Row:
+        delay = delay_of(status)
+        cells = [
+            link(status.name, query_path(status)),
+            toned(count(status.late), "warn" if status.late else "quiet"),
+            drawn(sparkline([value for _, value in self._new_rows(status.name)[-40:]])),
+            _fate(status),
+            count(status.evicted),
             "–" if delay is None else span(delay),
         ]
-        return Row(cells, key=one.name, picked=picked)
+        return Row(cells, key=status.name, picked=picked)
 
     # -- samples ------------------------------------------------------------------------------------------------------
 
-    def _show_samples(self, found: Looked) -> None:
-        self._about.set_text(_about(found))
-        schema = found.samples.rows.schema if found.samples.rows.num_rows else None
+    def _show_samples(self, content: LateContent) -> None:
+        rows = content.samples.rows
+        self._about.set_text(_about(content))
+        schema = rows.schema if rows.num_rows else None
         if schema != self._schema or self._samples_table is None:
             self._schema = schema
             self._samples_box.clear()
             with self._samples_box:
-                self._samples_table = None if schema is None else _table_for(schema)
+                self._samples_table = None if schema is None else _samples_table(schema)
                 if schema is None:
-                    _nothing(found)
+                    _nothing(content)
         if self._samples_table is not None:
-            self._samples_table.set_rows(_sample_rows(found.samples.rows))
+            late = [None if us is None else us / 1e6 for us in rows.column(LATE_BY).to_pylist()]
+            others = rows_of(rows.drop_columns([LATE_BY]))
+            self._samples_table.set_rows(
+                [
+                    Row([toned(span(seconds), "warn"), *cells_of(texts)], key=number)
+                    for number, (seconds, texts) in enumerate(zip(late, others, strict=True))
+                ]
+            )
 
     async def _pick(self, name: str) -> None:
         self._picked, self._schema, self._samples_table = name, None, None
-        await self._again()
-
-    async def _again(self) -> None:
-        found = await attempt(self.look)
-        if found is not None:
-            self.show(found)
-
-
-def _delay(one: QueryStatus) -> float | None:
-    return None if one.watermark_us is None else max(0.0, time.time() - one.watermark_us / 1e6)
+        await self.refresh()
 
 
 # Any: a cell.
-def _fate(one: QueryStatus) -> Any:
-    topic = one.aside.get("late")
+def _fate(status: QueryStatus) -> Any:
+    topic = status.side_outputs.get("late")
     if topic:
-        return link(f"kept in {topic}", f"/console/topics/{quote(topic, safe='')}")
-    if one.watermark_us is None and not one.late:
+        return link(f"kept in {topic}", path_to("topics", topic))
+    if status.watermark_us is None and not status.late:
         return toned("no watermark, so none is late", "quiet")
-    return mark("dropped", "warn") if one.late else toned("would be dropped", "quiet")
+    return mark("dropped", "warn") if status.late else toned("would be dropped", "quiet")
 
 
-def _about(found: Looked) -> str:
-    if found.picked is None:
+def _about(content: LateContent) -> str:
+    if content.picked is None:
         return ""
-    name, samples = found.picked.name, found.samples
-    if not found.allowed:
+    name, samples = content.picked.name, content.samples
+    if not content.is_open:
         return f"To see rows of {name}, one needs read rights on what it reads."
     if samples.source == "topic":
         return f"{name} keeps its late rows in {samples.topic}; the newest {SHOWN_MAX} are here."
     if samples.source == "kept":
         return f"{name} drops its late rows, and keeps a few of each batch to look at. {KEEP}"
-    return f"{name} has kept none. {KEEP if found.picked.late else ''}"
+    return f"{name} has kept none. {KEEP if content.picked.late else ''}"
 
 
-def _nothing(found: Looked) -> None:
-    if found.picked is None:
-        empty(
-            "No app runs on this log", "Late rows are met by queries.", command="headwater run app.py", icon="schedule"
-        )
-    elif found.picked.late:
+def _nothing(content: LateContent) -> None:
+    if content.picked is None:
+        hint = "Late rows are met by queries."
+        empty("No app runs on this log", hint, command="headwater run app.py", icon="schedule")
+    elif content.picked.late:
         empty("Counted, not kept", "An operator of Spark's own dropped them, and keeps none.", icon="visibility_off")
     else:
         empty("Nothing was late", "Every row came before the watermark had passed it.", icon="schedule")
 
 
-def _table_for(schema: pa.Schema) -> Table:
-    names = [name for name in schema.names if name != "late_by_us"]
-    columns = [Column(name="late", label="Late by", align="right"), *columns_of(schema.field(name) for name in names)]
-    return Table(columns, label="Late rows", none="None.")
-
-
-def _sample_rows(rows: pa.Table) -> list[Row]:
-    late = [None if us is None else us / 1e6 for us in rows.column("late_by_us").to_pylist()]
-    others = rows_of(rows.select([name for name in rows.column_names if name != "late_by_us"]))
-    return [
-        Row([toned(span(seconds), "warn"), *shown(texts)], key=number)
-        for number, (seconds, texts) in enumerate(zip(late, others, strict=True))
-    ]
+def _samples_table(schema: pa.Schema) -> Table:
+    columns = columns_of(column for column in schema if column.name != LATE_BY)
+    return Table([Column(name="late", label="Late by", align="right"), *columns], label="Late rows", none="None.")

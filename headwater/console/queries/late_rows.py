@@ -1,7 +1,7 @@
-"""Late rows: how many, how late, and some of them. They are found where operators keep them, or in the topic set aside for them.
+"""Late rows: how many, how late, and samples of them, from the state of operators or from the topic of their side output.
 
-An operator that drops late rows keeps a few of each batch in the state folder, with how late they were. One that has a
-side for them keeps all, and the topic of that side has them too. Spark's own operators only count what they drop.
+An operator that drops late rows keeps a few of each batch in the state folder, with how late they were. An operator with a
+side output for them keeps all, and so does the topic of the side output. Spark's own operators only count what they drop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,12 +22,12 @@ from headwater.errors import HeadwaterError
 if TYPE_CHECKING:
     from headwater.log import Log
 
-#: The newest samples are read, and no more than so many files and rows of them.
+#: The newest samples are read: at most so many files and rows of them.
 FILES_MAX = 200
 ROWS_MAX = 5_000
 SHOWN_MAX = 50
 LATE_BY = "late_by_us"
-#: The classes of the histogram: up to so many seconds, and what that is called.
+#: The classes of the histogram: their bounds in seconds, and their names.
 CLASSES: tuple[tuple[float, str], ...] = (
     (1, "1 s"),
     (10, "10 s"),
@@ -42,7 +41,7 @@ CLASSES: tuple[tuple[float, str], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Late rows that were found. `rows` are the newest, each with how late it was in microseconds."""
+    """Late rows of a query. `rows` are the newest, each with how late it was in microseconds."""
 
     source: str = "none"
     """`topic`, `kept` by an operator, or `none`."""
@@ -57,30 +56,27 @@ class Samples:
 
 
 def samples_of(log: Log, status: QueryStatus) -> Samples:
-    """Late rows of a query: those in its topic for them, or else those that its operators kept."""
-    topic = status.aside.get("late", "")
+    """Late rows of a query: from the topic of their side output, or else those that its operators kept."""
+    topic = status.side_outputs.get("late", "")
     if topic:
-        with contextlib.suppress(HeadwaterError):  # not made yet, or deleted
-            return _samples(_from_topic(log, topic), source="topic", topic=topic)
+        with contextlib.suppress(HeadwaterError):  # not created yet, or deleted
+            return _samples([_newest(log, topic)], source="topic", topic=topic)
         return Samples(source="topic", topic=topic)
-    tables = list(_kept(log.home / "apps" / status.app, status)) if status.app else []
+    tables = list(_kept(Home(log.home / "apps" / status.app), status)) if status.app else []
     return _samples(tables, source="kept") if tables else Samples()
 
 
-def _from_topic(log: Log, topic: str) -> list[pa.Table]:
-    """The last rows of the topic, newest first."""
+def _newest(log: Log, topic: str) -> pa.Table:
+    """The last rows of a topic, newest first."""
     starts, ends = log.start_offsets(topic), log.end_offsets(topic)
     share = ROWS_MAX // max(1, len(ends))
     begins = {number: max(starts[number], end - share) for number, end in ends.items()}
-    table = log.read(topic, start=begins, stop=ends).table()
-    shown = [name for name in table.column_names if not name.startswith("_") or name == "_appended_at"]
-    newest = table.select(shown).sort_by([("_appended_at", "descending")])
-    return [newest.drop_columns(["_appended_at"])]
+    table = log.read(topic, start=begins, stop=ends).table().sort_by([("_appended_at", "descending")])
+    return table.select([name for name in table.column_names if not name.startswith("_")])
 
 
-def _kept(folder: Path, status: QueryStatus) -> Iterator[pa.Table]:
-    """What operators have kept of late rows, newest first. Files may go while we look."""
-    home = Home(folder)
+def _kept(home: Home, status: QueryStatus) -> Iterator[pa.Table]:
+    """The late rows that operators have kept, newest first. Files may be deleted meanwhile."""
     query = home.query_id(status.name, status.version)
     if query is None:
         return
@@ -96,26 +92,18 @@ def _samples(tables: Sequence[pa.Table], *, source: str, topic: str = "") -> Sam
     if not known:
         return Samples(source=source, topic=topic)
     late = pa.chunked_array([table.column(LATE_BY).cast(pa.int64()) for table in known]).drop_null()[:ROWS_MAX]
-    rows = pa.concat_tables(_first(known, SHOWN_MAX), promote_options="permissive")
+    shown: list[pa.Table] = []
+    for table in known:
+        if sum(other.num_rows for other in shown) < SHOWN_MAX:
+            shown.append(table)
     median = pc.quantile(late, 0.5)[0].as_py() if len(late) else None
     return Samples(
         source=source,
         topic=topic,
         counts=histogram(late.to_pylist()),
-        rows=rows.slice(0, SHOWN_MAX),
+        rows=pa.concat_tables(shown, promote_options="permissive").slice(0, SHOWN_MAX),
         median_us=None if median is None else int(median),
     )
-
-
-def _first(tables: Sequence[pa.Table], count: int) -> list[pa.Table]:
-    """As many tables as hold so many rows."""
-    found, rows = [], 0
-    for table in tables:
-        if rows >= count:
-            break
-        found.append(table)
-        rows += table.num_rows
-    return found
 
 
 def histogram(late_us: Sequence[int]) -> tuple[int, ...]:
@@ -125,6 +113,6 @@ def histogram(late_us: Sequence[int]) -> tuple[int, ...]:
     (2, 0, 1, 0, 0, 0, 1)
     """
     counts = [0] * len(CLASSES)
-    for one in late_us:
-        counts[next(n for n, (bound, _) in enumerate(CLASSES) if one <= bound * 1e6)] += 1
+    for us in late_us:
+        counts[next(n for n, (bound, _) in enumerate(CLASSES) if us <= bound * 1e6)] += 1
     return tuple(counts)

@@ -1,140 +1,95 @@
-"""Queries: how each of them does, in one row."""
+"""Queries: the state, rate, lag, watermark and late rows of each, in one row."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-from urllib.parse import quote
-
 from headwater.apps.status import QueryStatus
-from headwater.console.context import context
+from headwater.console.context import Visit, context
 from headwater.console.history import series_names
-from headwater.console.kit.layout import block, card, empty, heading, search_box
-from headwater.console.kit.live import every
-from headwater.console.kit.sparkline import sparkline
-from headwater.console.kit.table import Column, Pages, Row, Table, drawn, link, mark, toned
+from headwater.console.kit.chart import sparkline
+from headwater.console.kit.list_page import ListPage
+from headwater.console.kit.table import Column, Row, drawn, link, mark, toned
 from headwater.console.kit.words import count, short, size, span
 from headwater.console.pages import screen
-from headwater.console.visit import Visit
+from headwater.console.queries.status import TONES, busy_tone, delay_of, query_path
 from headwater.services.queries import is_open, is_visible
-
-#: Colours of the states of a query.
-TONES = {
-    "running": "good",
-    "caught up": "good",
-    "starting": "info",
-    "waiting": "",
-    "restarting": "warn",
-    "failed": "bad",
-}
-COLUMNS = (
-    Column(name="name", label="Query", sortable=True),
-    Column(name="state", label="State", sortable=True),
-    Column(name="history", label="Last minutes", width="110px"),
-    Column(name="rate", label="rows/s", align="right", sortable=True),
-    Column(name="lag", label="Lag", align="right", sortable=True),
-    Column(name="batch", label="Batch", align="right", sortable=True),
-    Column(name="busy", label="Busy", align="right", sortable=True),
-    Column(name="watermark", label="Watermark delay", align="right", sortable=True),
-    Column(name="kept", label="State kept", align="right", sortable=True),
-    Column(name="late", label="Late", align="right", sortable=True),
-    Column(name="restarts", label="Restarts", align="right", sortable=True),
-)
-_ORDER: dict[str, Callable[[QueryStatus], Any]] = {
-    "name": lambda one: (one.name, one.version),
-    "state": lambda one: one.state,
-    "rate": lambda one: one.rows_per_second,
-    "lag": lambda one: one.lag_rows or 0,
-    "batch": lambda one: one.batch_ms or 0.0,
-    "busy": lambda one: one.busy,
-    "watermark": lambda one: delay_of(one) or 0.0,
-    "kept": lambda one: one.state_rows,
-    "late": lambda one: one.late,
-    "restarts": lambda one: one.restarts,
-}
-
-
-def delay_of(one: QueryStatus) -> float | None:
-    """How far the watermark is behind the clock, in seconds; None where there is none."""
-    return None if one.watermark_us is None else max(0.0, time.time() - one.watermark_us / 1e6)
-
-
-def busy_tone(one: QueryStatus) -> str:
-    """Whoever is busy all the time is in trouble only while rows wait: a query that has caught up just asks often."""
-    if not one.lag_rows:
-        return ""
-    return "bad" if one.busy >= 0.9 else "warn" if one.busy >= 0.7 else ""
-
-
-def address_of(one: QueryStatus) -> str:
-    return f"/console/queries/{quote(one.name, safe='')}" + (f"?app={quote(one.app, safe='')}" if one.app else "")
 
 
 @screen("/queries", title="Queries", group="Processing", icon="bolt", key="q", order=10)
 def queries(visit: Visit) -> None:
-    page = Queries(visit)
-    every(2.0, page.look, page.show)
+    QueryList(visit).start()
 
 
-class Queries:
-    """The list, its filter and its order."""
+class QueryList(ListPage[tuple[QueryStatus, str]]):
+    """Queries with the names of their series."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
-        self._history = context().history
-        self._sort, self._down = "name", False
-        with heading("Queries", under="What the apps on this log compute, and how well they keep up.", why="busy"):
-            self._box = search_box("Filter queries", lambda: self.show())
-        self._card = card(flush=True)
-        with self._card:
-            self._table = Table(COLUMNS, label="Queries", none="No query fits.", sort=self._sort, on_sort=self._order)
-            self._pages = Pages(self.show)
-        self._nothing = block("")
-        with self._nothing:
-            empty(
-                "No app runs on this log",
-                "Queries are shown while an app runs.",
-                icon="bolt",
-                command="headwater run app.py",
-            )
-        self._nothing.set_visibility(False)
+    title = "Queries"
+    under = "What the apps on this log compute, and how well they keep up."
+    why = "busy"
+    columns = (
+        Column(name="name", label="Query"),
+        Column(name="state", label="State"),
+        Column(name="history", label="Last minutes", width="110px"),
+        Column(name="rate", label="rows/s", align="right"),
+        Column(name="lag", label="Lag", align="right"),
+        Column(name="batch", label="Batch", align="right"),
+        Column(name="busy", label="Busy", align="right"),
+        Column(name="watermark", label="Watermark delay", align="right"),
+        Column(name="kept", label="State kept", align="right"),
+        Column(name="late", label="Late", align="right"),
+        Column(name="restarts", label="Restarts", align="right"),
+    )
+    none = "No query fits."
+    nothing = {
+        "title": "No app runs on this log",
+        "hint": "Queries are shown while an app runs.",
+        "icon": "bolt",
+        "command": "headwater run app.py",
+    }
+    sort_keys = {
+        "name": lambda item: (item[0].name, item[0].version),
+        "state": lambda item: item[0].state,
+        "rate": lambda item: item[0].rows_per_second,
+        "lag": lambda item: item[0].lag_rows or 0,
+        "batch": lambda item: item[0].batch_ms or 0.0,
+        "busy": lambda item: item[0].busy,
+        "watermark": lambda item: delay_of(item[0]) or 0.0,
+        "kept": lambda item: item[0].state_rows,
+        "late": lambda item: item[0].late,
+        "restarts": lambda item: item[0].restarts,
+    }
+    ascending = ("name", "state")
+    sort = "name"
 
-    def look(self) -> None:
-        self._history.wait()
+    def items(self) -> list[tuple[QueryStatus, str]]:
+        context().history.wait()
+        statuses = context().history.statuses
+        named = zip(statuses, series_names(statuses), strict=True)
+        return [(status, series) for status, series in named if is_visible(status, self.visit.caller)]
 
-    def show(self, _: object = None) -> None:
-        statuses = [one for one in self._history.statuses if is_visible(one, self._visit.caller)]
-        self._card.set_visibility(bool(statuses))
-        self._nothing.set_visibility(not statuses)
-        text = (self._box.value or "").lower()
-        fit = [one for one in statuses if text in one.name.lower() or text in one.app.lower()]
-        every_one = self._history.statuses
-        series = {id(one): name for one, name in zip(every_one, series_names(every_one), strict=True)}
-        found = sorted(fit, key=_ORDER[self._sort], reverse=self._down)
-        self._table.set_rows([self._row(one, series[id(one)]) for one in self._pages.part(found) if id(one) in series])
+    def text(self, item: tuple[QueryStatus, str]) -> str:
+        return f"{item[0].name}\n{item[0].app}"
 
-    def _order(self, column: str) -> None:
-        self._down = not self._down if column == self._sort else column not in ("name", "state")
-        self._sort = column
-        self._table.set_sort(column, down=self._down)
-        self.show()
-
-    def _row(self, one: QueryStatus, series: str) -> Row:
-        is_trial = series.endswith(f" v{one.version}") and series != one.name
-        under = f"version {one.version}, on trial" if is_trial else f"{one.kind} of {one.app}" if one.app else one.kind
-        delay = delay_of(one)
+    def row(self, item: tuple[QueryStatus, str]) -> Row:
+        status, series = item
+        is_trial = series.endswith(f" v{status.version}") and series != status.name
+        under = f"{status.kind} of {status.app}" if status.app else status.kind
+        if is_trial:
+            under = f"version {status.version}, on trial"
+        if status.error and is_open(status, self.visit.caller):
+            under = status.error
+        delay = delay_of(status)
+        state = toned(short(status.state_rows), "", under=size(status.state_bytes))
         cells = [
-            link(one.name, address_of(one), under=(one.error if is_open(one, self._visit.caller) else None) or under),
-            mark(one.state, TONES.get(one.state, "")),
-            drawn(sparkline(self._history.values("query", series, "rate"))),
-            short(one.rows_per_second),
-            "–" if one.lag_rows is None else short(one.lag_rows),
-            "–" if one.batch_ms is None else f"{count(one.batch_ms)} ms",
-            toned(f"{one.busy:.0%}", busy_tone(one)),
+            link(status.name, query_path(status), under=under),
+            mark(status.state, TONES.get(status.state, "")),
+            drawn(sparkline(context().history.values("query", series, "rate"))),
+            short(status.rows_per_second),
+            "–" if status.lag_rows is None else short(status.lag_rows),
+            "–" if status.batch_ms is None else f"{count(status.batch_ms)} ms",
+            toned(f"{status.busy:.0%}", busy_tone(status)),
             toned("none", "quiet") if delay is None else span(delay),
-            toned(short(one.state_rows), "", under=size(one.state_bytes)) if one.state_rows else toned("none", "quiet"),
-            toned(count(one.late), "warn" if one.late else "quiet"),
-            toned(count(one.restarts), "bad" if one.restarts else "quiet"),
+            state if status.state_rows else toned("none", "quiet"),
+            toned(count(status.late), "warn" if status.late else "quiet"),
+            toned(count(status.restarts), "bad" if status.restarts else "quiet"),
         ]
-        return Row(cells, key=f"{one.app}/{one.name}/{one.version}")
+        return Row(cells, key=f"{status.app}/{status.name}/{status.version}")

@@ -1,1 +1,1 @@
-"""Rules and stored searches, and what they match."""
+"""Tables of rules and stored searches: listed, edited, tried on past rows."""

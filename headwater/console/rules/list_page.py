@@ -1,32 +1,40 @@
-"""Rules and stored searches: what is looked for now, how often it is found and what that costs; paused, changed, removed."""
+"""Rules and stored searches: what each looks for, how often it matched and its cost; paused, resumed and removed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from html import escape
-from urllib.parse import quote
 
 from nicegui import ui
 
-from headwater.console.context import context
+from headwater.console.context import Visit, context
+from headwater.console.kit.controls import button
 from headwater.console.kit.dialog import Question
-from headwater.console.kit.layout import button, card, empty, heading, search_box, tabs
-from headwater.console.kit.live import every, read, tell
-from headwater.console.kit.table import Column, Pages, Row, Table, act, link, mark, toned
-from headwater.console.kit.words import ago, count, span
-from headwater.console.pages import screen
-from headwater.console.rules.matches import Source
-from headwater.console.rules.matches_page import Seen
-from headwater.console.rules.rule_tables import Kind, RuleTable, Stored, costs_of, remove, stored_in, tables_of, write
-from headwater.console.rules.trial import bench_of, check, told
-from headwater.console.visit import Visit
+from headwater.console.kit.layout import code, empty, heading, tabs
+from headwater.console.kit.list_page import ListPage
+from headwater.console.kit.live import attempt, notify, read
+from headwater.console.kit.table import Column, Row, act, link, mark, toned
+from headwater.console.kit.words import ago, count, counted
+from headwater.console.matches.list_page import match_counts
+from headwater.console.matches.model import MatchTopic
+from headwater.console.pages import path_to, screen
+from headwater.console.rules.rule_tables import (
+    Kind,
+    RuleTable,
+    StoredRule,
+    costs_of,
+    remove,
+    rule_path,
+    stored_in,
+    tables_of,
+    write,
+)
+from headwater.console.rules.trial import TrialInput, check, problem_of, trial_input
 from headwater.errors import HeadwaterError, NotFound
 
-NAMES = {"rules": "Rules", "searches": "Stored searches"}
-ONE = {"rules": "rule", "searches": "stored search"}
-#: What may be done to a rule: the verb, what it then is, and what that means.
-WORDS = {
+TITLES = {"rules": "Rules", "searches": "Stored searches"}
+NOUNS = {"rules": "rule", "searches": "stored search"}
+#: What may be done to a rule: the verb, the state after it, and what it means.
+ACTIONS = {
     "pause": (
         "Pause",
         "paused",
@@ -43,196 +51,155 @@ WORDS = {
 
 @screen("/rules", title="Rules", group="Processing", icon="rule", key="r", order=50)
 async def rules(visit: Visit) -> None:
-    await _table_page(visit, None)
+    tables = await read(lambda: visible_tables(visit))
+    if tables:
+        RuleList(visit, tables[0], tables).start()
+        return
+    under = "Patterns and searches that are kept in a table and may change while the stream runs."
+    heading("Rules", under=under, why="rules")
+    empty(
+        "No table of rules yet",
+        "MatchRules reads patterns from a topic with id, text and enabled; Percolate reads searches from one with id and query.",
+        icon="rule",
+    )
 
 
 @screen("/rules/{topic}", under="/rules")
 async def rules_of(visit: Visit, topic: str) -> None:
-    await _table_page(visit, topic)
-
-
-async def _table_page(visit: Visit, topic: str | None) -> None:
-    tables = [
-        one
-        for one in await read(lambda: tables_of(context().log, shared_kinds()))
-        if visit.caller.may("read", one.topic)
-    ]
-    if topic is None and not tables:
-        heading(
-            "Rules",
-            under="Patterns and searches that are kept in a table and may change while the stream runs.",
-            why="rules",
-        )
-        empty(
-            "No table of rules yet",
-            "MatchRules reads patterns from a topic with id, text and enabled; Percolate reads searches from one with id and query.",
-            icon="rule",
-        )
-        return
-    chosen = next((one for one in tables if topic in (None, one.topic)), None)
+    tables = await read(lambda: visible_tables(visit))
+    chosen = next((table for table in tables if table.topic == topic), None)
     if chosen is None:
-        raise NotFound(kind="topic", name=str(topic))
-    page = Rules(visit, chosen, tables)
-    every(2.0, page.look, page.show)
+        raise NotFound(kind="topic", name=topic)
+    RuleList(visit, chosen, tables).start()
 
 
-@dataclass(frozen=True)
-class Look:
-    stored: dict[str, Stored]
-    fit: list[Stored]
-    matches: Counter[str]
-    costs: dict[str, tuple[int, float]]
-    refused: dict[str, str]
+def visible_tables(visit: Visit) -> list[RuleTable]:
+    """The tables of rules that the caller may read."""
+    kinds: dict[str, Kind | None] = context().share("rule kinds", dict)
+    return [table for table in tables_of(context().log, kinds) if visit.caller.may("read", table.topic)]
 
 
-class Rules:
-    """One table of rules."""
+class RuleList(ListPage[StoredRule]):
+    """The rules of one table."""
+
+    why = "rules"
+    none = "No rule yet."
+    placeholder = "Filter rules"
+    classes = "whole-cells"
 
     def __init__(self, visit: Visit, table: RuleTable, tables: list[RuleTable]) -> None:
-        self._visit, self._table_of = visit, table
-        self._found = Look({}, [], Counter(), {}, {})
-        self._checked: dict[str, str] = {}
-        self._stored: dict[str, Stored] = {}
+        self._rules, self._tables = table, tables
+        #: What is wrong with each text, "" if nothing is; a text is checked once.
+        self._problems: dict[str, str] = {}
+        self._stored: dict[str, StoredRule] = {}
         self._ends: dict[int, int] = {}
+        self._matches: Counter[str] = Counter()
+        self._costs: dict[str, tuple[int, float]] = {}
+        self._target: TrialInput | None = None
         self._may_write = visit.caller.may("write", table.topic)
-        with heading(NAMES[table.kind], under=_under(table), why="rules"):
-            self._box = search_box("Filter rules", self._again)
-            if self._may_write:
-                place = f"/console/rules/{quote(table.topic, safe='')}/edit"
-                button(f"New {ONE[table.kind]}", lambda: ui.navigate.to(place), icon="add", kind="primary")
-        if len(tables) > 1:
-            tabs({one.topic: f"/console/rules/{quote(one.topic, safe='')}" for one in tables}, current=table.topic)
-        with card(flush=True, classes="whole-cells"):
-            self._table = Table(_columns(table), label=NAMES[table.kind], none="No rule yet.", on_act=self._act)
-            self._pages = Pages(self._again)
+        self.title, self.under, self.columns = TITLES[table.kind], _description(table), _columns(table)
+        super().__init__(visit)
+        if self._may_write:
+            with self.buttons:
+                path = rule_path(table.topic)
+                button(f"New {NOUNS[table.kind]}", lambda: ui.navigate.to(path), icon="add", kind="primary")
 
-    def look(self) -> Look:
-        log, table = context().log, self._table_of
+    def build_above(self) -> None:
+        if len(self._tables) > 1:
+            addresses = {table.topic: path_to("rules", table.topic) for table in self._tables}
+            tabs(addresses, current=self._rules.topic)
+
+    def items(self) -> list[StoredRule]:
+        log, table = context().log, self._rules
         ends = log.end_offsets(table.topic)
-        if ends != self._ends:  # there may be very many, and mostly they stay as they are
+        if ends != self._ends:  # there may be very many rules, and they seldom change
             self._stored, self._ends = stored_in(log, table), ends
-        stored = self._stored
-        text = (self._box.value or "").lower()
-        fit = sorted((one for one in stored.values() if text in f"{one.id} {one.text}".lower()), key=lambda one: one.id)
-        matches: Counter[str] = Counter()
         if table.matches is not None:
-            source = Source(topic=table.matches, kind=table.kind, query=table.query)
-            matches = context().share("matches", Seen).count(log, source)
-        first = self._pages.first if self._pages.first < len(fit) else 0
-        return Look(stored, fit, matches, costs_of(log, table), self._refused(fit[first : first + self._pages.size]))
+            source = MatchTopic(topic=table.matches, kind=table.kind, query=table.query)
+            self._matches = match_counts().count(log, source)
+        self._costs = costs_of(log, table)
+        self._target = None if table.events is None else trial_input(log, table, table.events)
+        return sorted(self._stored.values(), key=lambda rule: rule.id)
 
-    def _refused(self, shown: list[Stored]) -> dict[str, str]:
-        """Why rules that are shown cannot be used; each text is looked at once."""
-        log, table = context().log, self._table_of
-        if table.events is None:
-            return {}
-        bench = bench_of(log, table, table.events)
-        for one in shown:
-            if one.text not in self._checked:
-                try:
-                    check(bench, one.text)
-                    self._checked[one.text] = ""
-                except HeadwaterError as error:
-                    self._checked[one.text] = told(error)
-        return {one.id: self._checked[one.text] for one in shown if self._checked[one.text]}
+    def text(self, item: StoredRule) -> str:
+        return f"{item.id} {item.text}"
 
-    async def _again(self) -> None:
-        self.show(await read(self.look))
-
-    def show(self, found: Look) -> None:
-        self._found = found
-        self._table.set_rows([self._row(one, found) for one in self._pages.part(found.fit)])
-
-    def _row(self, one: Stored, found: Look) -> Row:
-        table = self._table_of
-        state = (
-            mark("refused", "bad") if one.id in found.refused else mark("on", "good") if one.enabled else mark("paused")
-        )
-        why = found.refused.get(one.id)
+    def row(self, item: StoredRule) -> Row:
+        table, problem, text = self._rules, self._problem(item.text), " ".join(item.text.split())
+        state = mark("on", "good") if item.enabled else mark("paused")
         cells = [
-            link(one.id, f"/console/rules/{quote(table.topic, safe='')}/edit?id={quote(one.id, safe='')}"),
-            state,
-            toned(why, "bad", under=" ".join(one.text.split())) if why else " ".join(one.text.split()),
-            str(one.version),
-            count(found.matches[one.id]),
+            link(item.id, rule_path(table.topic, item.id)),
+            mark("refused", "bad") if problem else state,
+            toned(problem, "bad", under=text) if problem else text,
+            str(item.version),
+            count(self._matches[item.id]),
         ]
         if table.kind == "searches":
-            tried, seconds = found.costs.get(one.id, (0, 0.0))
-            cells.append(
-                {"text": f"{seconds * 1000:,.1f} ms" if tried else "–", "under": f"{count(tried)} documents"}
-                if tried
-                else "–"
-            )
-        cells.append(ago(one.appended_us))
+            tried, seconds = self._costs.get(item.id, (0, 0.0))
+            cost = {"text": f"{seconds * 1000:,.1f} ms", "under": f"{count(tried)} documents"}
+            cells.append(cost if tried else "–")
+        cells.append(ago(item.appended_us))
         if self._may_write:
-            pausing = act("Pause", "pause") if one.enabled else act("Resume", "resume")
-            cells += [pausing] if table.can_pause else []
+            pause = act("Pause", "pause") if item.enabled else act("Resume", "resume")
+            cells += [pause] if table.can_pause else []
             cells += [act("Remove", "remove", tone="bad")] if table.compact else []
-        return Row(cells, key=one.id)
+        return Row(cells, key=item.id)
 
-    # -- changes ------------------------------------------------------------------------------------------------------
+    def _problem(self, text: str) -> str:
+        if self._target is None:
+            return ""
+        if text not in self._problems:
+            try:
+                check(self._target, text)
+                self._problems[text] = ""
+            except HeadwaterError as error:
+                self._problems[text] = problem_of(error)
+        return self._problems[text]
 
-    async def _act(self, action: str, rule_id: str) -> None:
-        one = self._found.stored.get(rule_id)
-        if one is None or action not in WORDS:
+    async def act(self, action: str, key: str) -> None:
+        rule = self._stored.get(key)
+        if rule is None or action not in ACTIONS:
             return
-        verb, done, meaning = WORDS[action]
-        question = Question(f"{verb} {one.id}?", yes=verb, danger=action == "remove")
-        with question:
-            ui.html(f'<pre class="code">{escape(one.text)}</pre>', sanitize=False)
-            found = self._found.matches[one.id]
-            ui.label(f"{meaning} It has matched {count(found)} {'time' if found == 1 else 'times'} so far.")
+        verb, done, meaning = ACTIONS[action]
+        with Question(f"{verb} {rule.id}?", yes=verb, danger=action == "remove") as question:
+            code(rule.text)
+            ui.label(f"{meaning} It has matched {counted(self._matches[rule.id], 'time')} so far.")
         if not await question.answered():
             return
-        table, caller = self._table_of, self._visit.caller
-        try:
-            caller.require("write", table.topic)
-            version = await read(lambda: changed(table, action, one))
-        except HeadwaterError as error:
-            tell(str(error), good=False)
-            return
-        context().note(caller, f"rule.{action}", f"{table.topic}/{one.id}")
-        tell(f"{one.id} is {done}, from the next batch on (version {version}).")
-        await self._again()
+        version = await attempt(lambda: self._change(action, rule))
+        if version is not None:
+            notify(f"{rule.id} is {done}, from the next batch on (version {version}).")
+            await self.refresh()
 
-
-def shared_kinds() -> dict[str, Kind | None]:
-    """Which topics are known to hold rules, by their columns; shared by all visitors."""
-    kinds: dict[str, Kind | None] = context().share("rule kinds", dict)
-    return kinds
-
-
-def changed(table: RuleTable, action: str, one: Stored) -> int:
-    """Write a change of a rule, and say its version."""
-    if action == "remove":
-        return remove(context().log, table, one)
-    return write(context().log, table, one.id, one.text, enabled=action == "resume", known=one)
+    def _change(self, action: str, rule: StoredRule) -> int:
+        """Write a change of a rule, and return its version."""
+        log, table, caller = context().log, self._rules, self.visit.caller
+        caller.require("write", table.topic)
+        if action == "remove":
+            version = remove(log, table, rule)
+        else:
+            version = write(log, table, rule.id, rule.text, enabled=action == "resume", known=rule)
+        context().audit_change(caller, f"rule.{action}", f"{table.topic}/{rule.id}")
+        return version
 
 
 def _columns(table: RuleTable) -> list[Column]:
-    cost = [Column(name="cost", label="Cost", align="right")] if table.kind == "searches" else []
     return [
         Column(name="id", label="Rule"),
         Column(name="state", label="State"),
         Column(name="text", label="Looks for", clip=True, mono=True),
         Column(name="version", label="Version", align="right"),
         Column(name="matches", label="Matches", align="right"),
-        *cost,
+        *([Column(name="cost", label="Cost", align="right")] if table.kind == "searches" else []),
         Column(name="changed", label="Changed", align="right"),
         *([Column(name="pause", label=" ", align="right")] if table.can_pause else []),
         *([Column(name="remove", label=" ", align="right")] if table.compact else []),
     ]
 
 
-def _under(table: RuleTable) -> str:
-    looked = f" It looks at `{table.events}`." if table.events else ""
-    used = (
-        f"Read by the query `{table.query}`, as they are when a batch begins."
-        if table.query
-        else "No app has used them yet."
-    )
-    return f"The rows of the topic `{table.topic}`. {used}{looked}"
-
-
-def shown_seconds(seconds: float) -> str:
-    return span(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+def _description(table: RuleTable) -> str:
+    used = "No app has used them yet."
+    if table.query:
+        used = f"Read by the query `{table.query}`, as they are when a batch begins."
+    events = f" It looks at `{table.events}`." if table.events else ""
+    return f"The rows of the topic `{table.topic}`. {used}{events}"

@@ -1,14 +1,15 @@
-"""Tables of rules and of stored searches: where they are, what they hold and cost, and how that is changed."""
+"""Tables of rules and of stored searches: the topics that hold them, their rows, their cost, and changes to them."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
+from urllib.parse import quote
 
 from headwater.apps.home import Home
-from headwater.console.rules.matches import Source, noted
+from headwater.console.matches.model import MatchTopic, recorded_finders
+from headwater.console.pages import path_to
 from headwater.engine.finder import Finder
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log import Log
@@ -18,9 +19,14 @@ Kind = Literal["rules", "searches"]
 TEXTS: dict[Kind, str] = {"rules": "text", "searches": "query"}
 
 
+def rule_path(topic: str, rule_id: str = "") -> str:
+    """The address at which a rule of a table is edited, or a new one."""
+    return path_to("rules", topic, "edit") + (f"?id={quote(rule_id, safe='')}" if rule_id else "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuleTable:
-    """A topic whose rows are rules, and who looks by them at what."""
+    """A topic whose rows are rules, with the query that uses them and its topics."""
 
     topic: str
     kind: Kind
@@ -42,8 +48,8 @@ class RuleTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A rule as its table has it; `version` is the offset of its row. Any: its row."""
+class StoredRule:
+    """The newest row of a rule; `version` is its offset. Any: its values."""
 
     id: str
     text: str
@@ -54,19 +60,21 @@ class Stored:
 
 
 def tables_of(log: Log, known: dict[str, Kind | None] | None = None) -> list[RuleTable]:
-    """All tables of rules: those that apps have written down, and those that are known by their columns.
+    """All tables of rules: those that apps have recorded, and those that are recognised by their columns.
 
-    With `known`, each topic is looked at once: there may be ten thousand.
+    With `known`, the schema of each topic is read once: there may be ten thousand.
     """
     known = {} if known is None else known
-    found: dict[str, RuleTable] = {}
+    tables: dict[str, RuleTable] = {}
     topics = set(log.topics())
-    for app, query, body in noted(log):
+    for app, query, body in recorded_finders(log):
         for each in body["finders"]:
             finder = Finder.from_json(each)
             if finder.rules is not None and finder.rules in topics and finder.kind != "pattern":
-                source = Source(topic=str(body["topic"]), kind=finder.kind, reads=tuple(body["reads"]), finder=finder)
-                found[finder.rules] = replace(
+                source = MatchTopic(
+                    topic=str(body["topic"]), kind=finder.kind, reads=tuple(body["reads"]), finder=finder
+                )
+                tables[finder.rules] = replace(
                     _table(log, finder.rules, finder.kind),
                     query=query,
                     app=app,
@@ -74,14 +82,16 @@ def tables_of(log: Log, known: dict[str, Kind | None] | None = None) -> list[Rul
                     events=source.events_topic(log),
                     finder=finder,
                 )
-    for name in topics - found.keys():
+    for name in topics - tables.keys():
         with contextlib.suppress(HeadwaterError):
             if name not in known:
                 topic = log.topic(name)
-                known[name] = _kind(set(topic.schema.names)) if topic.key == ("id",) else None
+                columns = set(topic.schema.names) if topic.key == ("id",) else set()
+                is_rules, is_searches = {"id", "text", "enabled"} <= columns, {"id", "query"} <= columns
+                known[name] = "rules" if is_rules else "searches" if is_searches else None
             if (kind := known[name]) is not None:
-                found[name] = _table(log, name, kind)
-    return sorted(found.values(), key=lambda one: one.topic)
+                tables[name] = _table(log, name, kind)
+    return sorted(tables.values(), key=lambda table: table.topic)
 
 
 def _table(log: Log, name: str, kind: Kind) -> RuleTable:
@@ -89,22 +99,18 @@ def _table(log: Log, name: str, kind: Kind) -> RuleTable:
     return RuleTable(topic=name, kind=kind, columns=tuple(topic.schema.names), compact=topic.compact)
 
 
-def _kind(names: set[str]) -> Kind | None:
-    return "rules" if {"id", "text", "enabled"} <= names else "searches" if {"id", "query"} <= names else None
-
-
-def stored_in(log: Log, table: RuleTable) -> dict[str, Stored]:
-    """The newest row of each rule; those that were removed are not there."""
+def stored_in(log: Log, table: RuleTable) -> dict[str, StoredRule]:
+    """The newest row of each rule, without those that were removed."""
     columns = [*table.columns, "_offset", "_appended_at", "_tombstone"]
-    found: dict[str, Stored] = {}
+    rules: dict[str, StoredRule] = {}
     for row in log.read(table.topic, columns=columns).table().to_pylist(maps_as_pydicts="strict"):
         key, text = row["id"], row[table.text_column]
         if key is None:
             continue
-        found.pop(key, None)
+        rules.pop(key, None)
         if not row.pop("_tombstone") and text is not None:
             offset, appended = row.pop("_offset"), row.pop("_appended_at")
-            found[key] = Stored(
+            rules[key] = StoredRule(
                 id=key,
                 text=text,
                 enabled=row.get("enabled") is not False,
@@ -112,24 +118,24 @@ def stored_in(log: Log, table: RuleTable) -> dict[str, Stored]:
                 appended_us=round(appended.timestamp() * 1e6),
                 row=row,
             )
-    return found
+    return rules
 
 
 def costs_of(log: Log, table: RuleTable) -> dict[str, tuple[int, float]]:
-    """Of stored searches: how many documents were tried with each, and the seconds that took."""
+    """Of stored searches: how many documents were matched against each, and the seconds that took."""
     if table.kind != "searches" or table.finder is None:
         return {}
     from headwater.operators.percolate import costs
 
     state = Home(log.home / "apps" / table.app).state
-    return {one.query_id: (one.candidates, one.seconds) for one in costs(state, table.finder.operator)}
+    return {cost.query_id: (cost.candidates, cost.seconds) for cost in costs(state, table.finder.operator)}
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool, known: Stored | None) -> int:
-    """Put a rule into its table, and say its version. Refused if somebody has changed it since it was `known`."""
+def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool, known: StoredRule | None) -> int:
+    """Append a rule to its table, and return its version. Refused if the rule was changed since `known` was read."""
     if not rule_id.strip():
         raise ArgumentInvalid(name="id", value=rule_id, expected="a name for the rule")
     row = {**({} if known is None else known.row), "id": rule_id, table.text_column: text}
@@ -138,13 +144,13 @@ def write(log: Log, table: RuleTable, rule_id: str, text: str, *, enabled: bool,
     return _append(log, table, row, known)
 
 
-def remove(log: Log, table: RuleTable, known: Stored) -> int:
-    """Take a rule out of its table."""
+def remove(log: Log, table: RuleTable, known: StoredRule) -> int:
+    """Remove a rule from its table, and return the version of its tombstone."""
     return _append(log, table, {"id": known.id, "_tombstone": True}, known)
 
 
-def _append(log: Log, table: RuleTable, row: dict[str, Any], known: Stored | None) -> int:
-    expected = -1 if known is None else known.version
-    conditional = partial(log.append, table.topic, [row], expected_key_offset=expected)
-    appended = conditional() if log.topic(table.topic).key else log.append(table.topic, [row])
+def _append(log: Log, table: RuleTable, row: dict[str, Any], known: StoredRule | None) -> int:
+    version = -1 if known is None else known.version
+    expected = version if log.topic(table.topic).key else None
+    appended = log.append(table.topic, [row], expected_key_offset=expected)
     return max(appended.offsets_next.values()) - 1

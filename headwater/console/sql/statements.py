@@ -1,4 +1,4 @@
-"""Statements that visitors ask: bounded in rows and time, ended when nobody waits any more, and shown where they are wrong."""
+"""SQL statements of a page: bounded in rows and time, stopped when the page is closed, with the place of a mistake."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headwater.console.kit.live import read
-from headwater.console.threads import STATEMENTS
+from headwater.console.kit.live import STATEMENTS, read
 from headwater.errors import HeadwaterError
 from headwater.services.sql import Sql
 from headwater.views.errors import StatementInvalid
@@ -22,13 +21,13 @@ SECONDS_MAX = 60.0
 _LINE = re.compile(r"LINE (\d+): (.*)\n( *)(\^+)")
 _QUOTED = re.compile(r'"([^"\n]+)"|with name (\w+) does|\'([^\'\n]+)\'')
 
-#: Those that run now.
+#: The statements that run now.
 _running: set[Statement] = set()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a statement has found."""
+    """The rows that a statement returns."""
 
     table: pa.Table
     seconds: float
@@ -36,25 +35,25 @@ class Answer:
     """Whether there are more rows than were asked for."""
 
 
-class Leaving(Protocol):
-    """A page, as NiceGUI knows it."""
+class ClosablePage(Protocol):
+    """A page, as far as its end is concerned: a client of NiceGUI."""
 
     # Any: what NiceGUI takes as a handler.
     def on_delete(self, handler: Callable[..., Any]) -> None: ...
 
 
 class Statement:
-    """One statement while it runs. `stop` ends it, from any thread; after `seconds_max` it ends by itself."""
+    """One statement. `stop` interrupts it, from any thread; after `seconds_max` it is interrupted by itself."""
 
     def __init__(self, text: str, *, sql: Sql, rows_max: int = ROWS_MAX, seconds_max: float = SECONDS_MAX) -> None:
         self.text, self._sql, self._rows_max, self._seconds_max = text, sql, rows_max, seconds_max
         self._end: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self.stopped = ""
-        """Why it was ended, where it was."""
+        """Why it was stopped, if it was."""
 
     def run(self) -> Answer:
-        if self.stopped:  # while it waited for its place
+        if self.stopped:  # while it waited for a thread
             raise StatementInvalid(statement=self.text, why=self.stopped)
         timer = threading.Timer(self._seconds_max, self.stop, [f"It took longer than {self._seconds_max:.0f} s."])
         timer.daemon = True
@@ -82,59 +81,60 @@ class Statement:
             self._end = end
 
 
-class Asker:
-    """What one page asks: one statement at a time, which ends when the page is closed."""
+class StatementRunner:
+    """Runs the statements of one page, one at a time; closing the page stops the one that runs."""
 
-    def __init__(self, sql: Sql, client: Leaving) -> None:
+    def __init__(self, sql: Sql, client: ClosablePage) -> None:
         self._sql = sql
-        self._asked: Statement | None = None
+        self._statement: Statement | None = None
         self.stopped = ""
-        self.is_gone = False
+        """Why the last statement was stopped, if it was."""
+        self.is_closed = False
         """Whether the page was closed."""
-        client.on_delete(self._leave)
+        client.on_delete(self._close)
 
     @property
     def is_busy(self) -> bool:
-        return self._asked is not None
+        return self._statement is not None
 
     async def ask(self, text: str) -> Answer:
-        """The answer; where it was ended before, `stopped` says why."""
-        asked = self._asked = Statement(text, sql=self._sql)
+        """Run a statement; if it was stopped, `stopped` says why."""
+        statement = self._statement = Statement(text, sql=self._sql)
         try:
-            return await read(asked.run, pool=STATEMENTS)
+            return await read(statement.run, pool=STATEMENTS)
         finally:
-            self._asked, self.stopped = None, asked.stopped
+            self._statement, self.stopped = None, statement.stopped
 
     def stop(self) -> None:
-        if self._asked is not None:
-            self._asked.stop()
+        if self._statement is not None:
+            self._statement.stop()
 
-    def _leave(self) -> None:
-        self.is_gone = True
-        if self._asked is not None:
-            self._asked.stop("The page was closed.")
+    def _close(self) -> None:
+        self.is_closed = True
+        if self._statement is not None:
+            self._statement.stop("The page was closed.")
 
 
 def stop_all() -> None:
-    """End whatever runs: the server goes down."""
-    for one in list(_running):
-        one.stop("The server goes down.")
+    """Stop all statements: the server goes down."""
+    for statement in list(_running):
+        statement.stop("The server goes down.")
 
 
-def told(error: HeadwaterError) -> str:
-    """What is wrong with a statement, without the statement: the visitor has that before their eyes."""
+def problem_of(error: HeadwaterError) -> str:
+    """What is wrong with a statement, without the statement: the user sees that."""
     return f"{error.why[:1].upper()}{error.why[1:]}." if isinstance(error, StatementInvalid) else str(error)
 
 
 def spot(text: str, error: HeadwaterError) -> tuple[int, int] | None:
-    """Where a statement is wrong, from the first letter to behind the last; None where nobody knows.
+    """The range of characters in which a statement is wrong; None where the error does not say.
 
     >>> spot("SELECT cardd FROM spend", StatementInvalid(statement="", why='Referenced column "cardd" not found'))
     (7, 12)
     """
     cause = str(error.__cause__ or "")
-    if found := _LINE.search(cause):
-        return _of_line(text, int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: "), len(found[4]))
+    if line := _LINE.search(cause):
+        return _of_line(text, int(line[1]), line[2], len(line[3]) - len(f"LINE {line[1]}: "), len(line[4]))
     why = error.why if isinstance(error, StatementInvalid) else str(error)
     for named in _QUOTED.finditer(cause or why):
         word = next(part for part in named.groups() if part)
@@ -145,11 +145,11 @@ def spot(text: str, error: HeadwaterError) -> tuple[int, int] | None:
 
 
 def _of_line(text: str, number: int, drawn: str, column: int, width: int) -> tuple[int, int] | None:
-    """A place in one line, of which DuckDB may have drawn only a part."""
+    """A range in one line of the statement, of which DuckDB may quote only a part."""
     lines = text.split("\n")
     if not 1 <= number <= len(lines):
         return None
-    line, begin = lines[number - 1], sum(len(one) + 1 for one in lines[: number - 1])
+    line, begin = lines[number - 1], sum(len(before) + 1 for before in lines[: number - 1])
     if drawn.startswith("..."):
         column -= 3
         part = drawn.strip(".")

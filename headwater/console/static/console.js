@@ -1,4 +1,4 @@
-// What every page does: the theme, the keys, and telling the server whether anybody looks.
+// What every page does: the theme, the keys, and the notifications of the browser.
 (() => {
   const name = "headwater_theme";
   const cookie = () => (document.cookie.match(/(?:^|; )headwater_theme=(light|dark)/) || [])[1];

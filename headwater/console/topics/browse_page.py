@@ -1,4 +1,4 @@
-"""Browse: a topic's rows from its newest, its oldest, an offset or a time on; each one whole beside the list."""
+"""Browse: a topic's rows from the newest, the oldest, an offset or a time on; a panel shows one of them whole."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 from fastapi import Query
 from nicegui import ui
 
-from headwater.console.kit.layout import block, button, card, select
-from headwater.console.kit.live import attempt, every
-from headwater.console.kit.words import count
+from headwater.console.context import Visit
+from headwater.console.kit.controls import button, select
+from headwater.console.kit.layout import block, card
+from headwater.console.kit.live import LivePage, attempt
+from headwater.console.kit.words import count, counted, offset_number
 from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head, topic_path
-from headwater.console.topics.row_list import RowList
-from headwater.console.topics.row_panel import Beside
-from headwater.console.visit import Visit
+from headwater.console.topics.row_list import RowBrowser
 from headwater.errors import ArgumentInvalid
 from headwater.log.errors import partition_not_found
 from headwater.log.port import Offsets, Topic
@@ -24,7 +24,7 @@ from headwater.log.remote.wire import offsets_to_text
 from headwater.services.rows import RowPage
 
 ROWS = 50
-BEGINNINGS = {"newest": "Newest", "oldest": "Oldest", "offset": "From an offset", "time": "From a time"}
+STARTS = {"newest": "Newest", "oldest": "Oldest", "offset": "From an offset", "time": "From a time"}
 PLACES = {"offset": "Offset, such as 1200", "time": "Time in UTC, such as 2026-11-15 23:30"}
 
 
@@ -33,42 +33,38 @@ async def browse(
     visit: Visit, name: str, begin: str = Query("newest", alias="from"), at: str = "", partition: str = ""
 ) -> None:
     topic, buttons = await topic_head(visit, name, "Browse")
-    page = Browse(visit, topic, Beginning.parse(topic, begin, at, partition))
+    page = BrowsePage(visit, topic, StartPosition.parse(topic, begin, at, partition))
     with buttons:
-        button("Refresh", page.first, icon="refresh")
-    await page.first()
-    every(2.0, page.look, page.tell_newer)
+        button("Refresh", page.open_first, icon="refresh")
+    await page.open_first()
+    page.start()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """Where a visitor wants to begin."""
+class StartPosition:
+    """The first row to show, as the address says it."""
 
     kind: str
     at: str = ""
     partition: int | None = None
 
     @staticmethod
-    def parse(topic: Topic, kind: str, at: str, partition: str) -> Beginning:
-        """What an address says; refused where it cannot be meant."""
-        if kind not in BEGINNINGS:
+    def parse(topic: Topic, kind: str, at: str, partition: str) -> StartPosition:
+        if kind not in STARTS:
             raise ArgumentInvalid(name="from", value=kind, expected="newest, oldest, offset or time")
         number = int(partition) if partition.isdecimal() and partition.isascii() else None
         if partition and (number is None or number >= topic.partitions):
             raise partition_not_found(topic=topic.name, partition=number or -1, partitions=topic.partitions)
-        return Beginning(kind=kind, at=at.strip(), partition=number)
+        return StartPosition(kind=kind, at=at.strip(), partition=number)
 
     @property
     def is_backwards(self) -> bool:
         return self.kind == "newest"
 
-    def start(self) -> str:
-        """The place as the service takes it: the first row to show, or the one behind the last."""
+    def text(self) -> str:
+        """The position as the service of rows takes it."""
         if self.kind == "offset":
-            digits = self.at.replace(",", "").replace(" ", "")
-            if not digits.isdecimal() or not digits.isascii() or len(digits) > 18:
-                raise ArgumentInvalid(name="offset", value=self.at, expected="a whole number, such as 1200")
-            return digits
+            return str(offset_number(self.at))
         if self.kind == "time":
             try:
                 moment = datetime.fromisoformat(self.at)
@@ -79,59 +75,45 @@ class Beginning:
         return "end" if self.kind == "newest" else "start"
 
 
-class Browse:
-    """The list, and where it goes on."""
+class BrowsePage(LivePage[int]):
+    """Pages of rows; it loads how many rows have come since the first page was opened."""
 
-    def __init__(self, visit: Visit, topic: Topic, beginning: Beginning) -> None:
-        self._rows, self._topic, self._beginning = visit.services.rows, topic, beginning
+    def __init__(self, visit: Visit, topic: Topic, start: StartPosition) -> None:
+        self._rows, self._topic, self._start = visit.services.rows, topic, start
+        #: The positions of the pages before this one, and of this one.
         self._before: list[str] = []
         self._here = ""
         self._page: RowPage | None = None
-        #: Where the topic ended when the first page was read.
+        #: Where the topic ended when the first page was opened.
         self._end: Offsets = {}
         with card(flush=True):
-            self._controls()
-            with block("with-beside"):
-                self._box = block("grow")
-                self._beside = Beside(visit, topic)
-            with self._box:
-                self._list = RowList(
-                    topic,
-                    label=f"Rows of {topic.name}",
-                    none="No rows here.",
-                    on_pick=self._beside.show,
-                    on_close=self._beside.close,
-                    fit=True,
-                )
-            self._beside.serves(self._list)
-            self._pager()
+            self._build_toolbar()
+            self._browser = RowBrowser(visit, topic, label=f"Rows of {topic.name}", none="No rows here.", fit=True)
+            with block("pager"):
+                self._summary = ui.label("").props('role="status"')
+                block("grow")
+                self._back = button("Back", self._go_back, icon="chevron_left", kind="ghost")
+                forward = "Older" if start.is_backwards else "Newer"
+                self._forward = button(forward, self._go_on, icon="chevron_right", kind="ghost")
 
-    def _controls(self) -> None:
-        one = self._beginning
+    def _build_toolbar(self) -> None:
+        start, partitions = self._start, self._topic.partitions
         with block("toolbar"):
-            self._kind = select(BEGINNINGS, value=one.kind, label="Begin at", on_change=self._kind_changed)
-            self._at = ui.input(value=one.at, placeholder=PLACES.get(one.kind, "")).classes("field")
+            self._kind = select(STARTS, value=start.kind, label="Begin at", on_change=self._choose_kind)
+            self._at = ui.input(value=start.at, placeholder=PLACES.get(start.kind, "")).classes("field")
             self._at.props('outlined dense aria-label="Place"').on("keydown.enter", self._go)
-            self._at.style("width: 260px").set_visibility(one.kind in PLACES)
-            parts = {"": "All partitions", **{str(n): f"Partition {n}" for n in range(self._topic.partitions)}}
-            chosen = "" if one.partition is None else str(one.partition)
-            if self._topic.partitions > 1:
-                self._partition = select(parts, value=chosen, label="Partition", on_change=self._go)
+            self._at.style("width: 260px").set_visibility(start.kind in PLACES)
+            options = {"": "All partitions", **{str(n): f"Partition {n}" for n in range(partitions)}}
+            chosen = "" if start.partition is None else str(start.partition)
+            if partitions > 1:
+                self._partition = select(options, value=chosen, label="Partition", on_change=self._go)
             self._show = button("Show", self._go)
-            self._show.set_visibility(one.kind in PLACES)
+            self._show.set_visibility(start.kind in PLACES)
             block("grow")
-            self._newer = button("", self.first, icon="arrow_upward")
+            self._newer = button("", self.open_first, icon="arrow_upward")
             self._newer.classes(remove="icon").set_visibility(False)
 
-    def _pager(self) -> None:
-        with block("pager"):
-            self._told = ui.label("").props('role="status"')
-            block("grow")
-            older = "Older" if self._beginning.is_backwards else "Newer"
-            self._back = button("Back", self._go_back, icon="chevron_left", kind="ghost")
-            self._on = button(older, self._go_on, icon="chevron_right", kind="ghost")
-
-    def _kind_changed(self) -> None:
+    def _choose_kind(self) -> None:
         kind = self._kind.value
         self._at.set_visibility(kind in PLACES)
         self._show.set_visibility(kind in PLACES)
@@ -148,15 +130,15 @@ class Browse:
             words["partition"] = self._partition.value
         ui.navigate.to(f"{topic_path(self._topic.name, 'Browse')}?{urlencode(words)}")
 
-    async def first(self) -> None:
-        """The first page, as it is now."""
+    async def open_first(self) -> None:
+        """Open the first page, as it is now."""
         self._before = []
         end = await attempt(lambda: self._rows.follow(self._topic.name))
-        start = await attempt(self._beginning.start)
-        if end is not None and start is not None:
+        position = await attempt(self._start.text)
+        if end is not None and position is not None:
             self._end = end.next
             self._newer.set_visibility(False)
-            await self._open(start)
+            await self._open(position)
 
     async def _go_on(self) -> None:
         if self._page is not None:
@@ -167,35 +149,29 @@ class Browse:
         if self._before:
             await self._open(self._before.pop())
 
-    async def _open(self, start: str) -> None:
-        one = self._beginning
+    async def _open(self, position: str) -> None:
+        start, name = self._start, self._topic.name
         page = await attempt(
             lambda: self._rows.page(
-                self._topic.name, start=start, backwards=one.is_backwards, partition=one.partition, limit=ROWS
+                name, start=position, backwards=start.is_backwards, partition=start.partition, limit=ROWS
             )
         )
         if page is None:
             return
-        self._here, self._page = start, page
-        self._list.set_rows(page.rows)
-        self._told.set_text(_told(page, backwards=one.is_backwards))
+        self._here, self._page = position, page
+        self._browser.list.set_rows(page.rows)
+        order, end = ("newest first", "oldest") if start.is_backwards else ("oldest first", "newest")
+        last = f", that is the {end}" if page.is_last else ""
+        self._summary.set_text(f"{counted(len(page.rows), 'row')}, {order}{last}" if page.rows else "No rows here.")
         self._back.set_enabled(bool(self._before))
-        self._on.set_enabled(not page.is_last)
+        self._forward.set_enabled(not page.is_last)
 
-    def look(self) -> int:
+    def load(self) -> int:
         if not self._end:
             return 0
         return self._rows.follow(self._topic.name, after=offsets_to_text(self._end), limit=0).waiting
 
-    def tell_newer(self, came: int) -> None:
-        """Rows that have come since do not push away what is read; they are counted."""
-        self._newer.set_visibility(came > 0 and self._beginning.is_backwards)
-        self._newer.set_text(f"{count(came)} newer")
-
-
-def _told(page: RowPage, *, backwards: bool) -> str:
-    if not page.rows:
-        return "No rows here."
-    order = "newest first" if backwards else "oldest first"
-    end = "" if not page.is_last else ", that is the oldest" if backwards else ", that is the newest"
-    return f"{count(len(page.rows))} row{'s' if len(page.rows) != 1 else ''}, {order}{end}"
+    def show(self, content: int) -> None:
+        """Count the rows that have come since; they do not push away what is read."""
+        self._newer.set_visibility(content > 0 and self._start.is_backwards)
+        self._newer.set_text(f"{count(content)} newer")

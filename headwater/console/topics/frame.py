@@ -1,49 +1,52 @@
-"""What all pages of one topic have in common: its name, what it is, and the tabs."""
+"""What all pages of a topic share: their addresses, the heading, and the tabs."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from nicegui import ui
 
+from headwater.console.context import Visit
 from headwater.console.kit.layout import heading, tabs
 from headwater.console.kit.live import read
 from headwater.console.kit.words import counted
-from headwater.console.visit import Visit
+from headwater.console.pages import path_to
 from headwater.log.port import Topic
 
-PAGES = {"Overview": "", "Browse": "/browse", "Live tail": "/tail", "Search": "/search", "Produce": "/produce"}
+PAGES = {"Overview": "", "Browse": "browse", "Live tail": "tail", "Search": "search", "Produce": "produce"}
 
 
-def topic_path(name: str, page: str = "") -> str:
+def topic_path(topic: str, page: str = "Overview") -> str:
     """The address of a page of a topic."""
-    return f"/console/topics/{quote(name, safe='')}{PAGES.get(page, page)}"
+    return path_to("topics", topic, *([PAGES[page]] if PAGES[page] else []))
+
+
+def row_path(topic: str, partition: int, offset: int) -> str:
+    """The address of one row."""
+    return path_to("topics", topic, partition, offset)
 
 
 async def topic_head(visit: Visit, name: str, page: str) -> tuple[Topic, ui.element]:
-    """The head of a page of a topic; gives the topic, and the place for the page's buttons."""
+    """The heading of a page of a topic; returns the topic, and the place for the page's buttons."""
     topic = await read(lambda: visit.services.topics.get(name))
     if page != "Overview":
         visit.caller.require("write" if page == "Produce" else "read", name)
-    buttons = heading(name, under=about(topic))
+    buttons = heading(name, under=_description(topic))
     topic_tabs(visit, name, page)
     return topic, buttons
 
 
-def topic_tabs(visit: Visit, name: str, page: str) -> None:
-    """The pages of a topic that the visitor may open."""
-    shown = [one for one in PAGES if one != "Produce" or visit.caller.may("write", name)]
-    tabs({one: topic_path(name, one) for one in shown}, current=page)
+def topic_tabs(visit: Visit, name: str, current: str) -> None:
+    """The pages of a topic that the caller may open."""
+    shown = [page for page in PAGES if page != "Produce" or visit.caller.may("write", name)]
+    tabs({page: topic_path(name, page) for page in shown}, current=current)
 
 
-def about(topic: Topic) -> str:
-    """What a topic is, in one line."""
+def _description(topic: Topic) -> str:
     words = [counted(topic.partitions, "partition")]
     words.append("bytes without a schema" if topic.schemaless else counted(len(topic.schema.names), "column"))
     if topic.key:
         words.append(f"keyed by {', '.join(f'`{name}`' for name in topic.key)}")
     if topic.time:
-        words.append(f"event time in `{topic.time}`")
+        words.append(f"event time in `{topic.time_column}`")
     if topic.compact:
         words.append("compacted: of each key the last row stays")
     return " · ".join(words)

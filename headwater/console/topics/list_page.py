@@ -1,117 +1,174 @@
-"""Topics: how many rows, how fast, who reads them and how far behind. Pages of fifty, also of ten thousand."""
+"""Topics: how many rows, how fast they grow, the groups that read them and their lag. A dialog creates a topic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-from urllib.parse import quote
+import shlex
+from html import escape
 
-from headwater.console.context import context
-from headwater.console.history import TopicNow
-from headwater.console.kit.layout import button, card, heading, search_box
-from headwater.console.kit.live import every
-from headwater.console.kit.sparkline import sparkline
-from headwater.console.kit.table import Column, Pages, Row, Table, drawn, link
+from nicegui import ui
+
+from headwater.console.context import Visit, context
+from headwater.console.history import TopicStatus
+from headwater.console.kit.chart import sparkline
+from headwater.console.kit.controls import button, text_box
+from headwater.console.kit.layout import block, html, note, subtitle
+from headwater.console.kit.list_page import ListPage
+from headwater.console.kit.live import read
+from headwater.console.kit.table import Column, Row, drawn, link
 from headwater.console.kit.words import ago, count, short, size
-from headwater.console.pages import screen
-from headwater.console.topics.create import CreateTopic
-from headwater.console.visit import Visit
+from headwater.console.pages import path_to, screen
+from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log.port import Lag
+from headwater.schema import parse_schema
+from headwater.services.topics import TopicSettings
 
-COLUMNS = (
-    Column(name="name", label="Topic", sortable=True),
-    Column(name="partitions", label="Partitions", align="right", sortable=True),
-    Column(name="rows", label="Rows", align="right", sortable=True),
-    Column(name="bytes", label="Size", align="right", sortable=True),
-    Column(name="history", label="Last minutes", width="110px"),
-    Column(name="rate", label="rows/s", align="right", sortable=True),
-    Column(name="readers", label="Groups, and how many rows behind"),
-    Column(name="appended", label="Last row", align="right", sortable=True),
-)
-_ORDER: dict[str, Callable[[TopicNow], Any]] = {
-    "name": lambda one: one.name,
-    "partitions": lambda one: one.partitions,
-    "rows": lambda one: one.rows,
-    "bytes": lambda one: one.bytes,
-    "rate": lambda one: one.rate,
-    "appended": lambda one: one.appended_at_us or 0,
-}
-READERS_MAX = 3
+GROUPS_MAX = 3
 
 
 @screen("/topics", title="Topics", group="Data", icon="view_stream", key="t", order=10)
 def topics(visit: Visit) -> None:
-    page = Topics(visit)
-    every(2.0, page.look, page.show)
+    TopicList(visit).start()
 
 
-class Topics:
-    """The list, its filter and its order."""
+class TopicList(ListPage[TopicStatus]):
+    """The list of topics; internal ones only if the filter begins with `__`."""
+
+    title = "Topics"
+    under = "Logs of rows, kept and read by many. Lag is that of each group in its topic."
+    why = "lag"
+    columns = (
+        Column(name="name", label="Topic"),
+        Column(name="partitions", label="Partitions", align="right"),
+        Column(name="rows", label="Rows", align="right"),
+        Column(name="bytes", label="Size", align="right"),
+        Column(name="history", label="Last minutes", width="110px"),
+        Column(name="rate", label="rows/s", align="right"),
+        Column(name="readers", label="Groups, and how many rows behind"),
+        Column(name="appended", label="Last row", align="right"),
+    )
+    none = "No topic fits. `headwater topic create` makes one."
+    sort_keys = {
+        "name": lambda topic: topic.name,
+        "partitions": lambda topic: topic.partitions,
+        "rows": lambda topic: topic.rows,
+        "bytes": lambda topic: topic.bytes,
+        "rate": lambda topic: topic.rate,
+        "appended": lambda topic: topic.appended_at_us or 0,
+    }
+    sort = "name"
+
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(visit)
+        self._lags: dict[str, dict[str, list[Lag]]] = {}
+        if any(scope.action == "admin" for scope in visit.caller.scopes):
+            with self.buttons:
+                button("New topic", CreateTopicDialog(visit).open, icon="add", kind="primary")
+
+    def items(self) -> list[TopicStatus]:
+        context().history.wait()
+        self._lags = {}
+        for lag in self.visit.lags():
+            self._lags.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
+        with_internal = str(self.filter.value or "").startswith("__")
+        return [topic for topic in self.visit.topics() if with_internal or not topic.name.startswith("__")]
+
+    def row(self, item: TopicStatus) -> Row:
+        cells = [
+            link(item.name, path_to("topics", item.name)),
+            count(item.partitions),
+            count(item.rows),
+            size(item.bytes),
+            drawn(sparkline(context().history.values("topic", item.name, "rate"))),
+            short(item.rate),
+            _groups(self._lags.get(item.name, {})),
+            ago(item.appended_at_us),
+        ]
+        return Row(cells, key=item.name)
+
+
+def _groups(lags: dict[str, list[Lag]]) -> str:
+    """Groups with their lag, the largest first; one that never committed has none."""
+    totals = {group: sum(lag.rows for lag in partitions) for group, partitions in lags.items()}
+    largest = sorted(totals, key=lambda group: -totals[group])
+    texts = [
+        f"{group} {'no commit' if all(lag.committed is None for lag in lags[group]) else short(totals[group])}"
+        for group in largest[:GROUPS_MAX]
+    ]
+    return ", ".join(texts) + (f" and {len(largest) - GROUPS_MAX} more" if len(largest) > GROUPS_MAX else "")
+
+
+class CreateTopicDialog:
+    """A form for a new topic, with the command that does the same. It stays open until the topic is created or cancelled."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._history = context().history
-        self._sort, self._down = "name", False
-        with heading(
-            "Topics", under="Logs of rows, kept and read by many. Lag is that of each group in its topic.", why="lag"
-        ):
-            self._box = search_box("Filter topics", lambda: self.show())
-            if any(scope.action == "admin" for scope in visit.caller.scopes):
-                button("New topic", CreateTopic(visit).open, icon="add", kind="primary")
-        with card(flush=True):
-            self._table = Table(
-                COLUMNS,
-                label="Topics",
-                none="No topic fits. `headwater topic create` makes one.",
-                sort=self._sort,
-                on_sort=self._order,
+        with ui.dialog().props('aria-label="New topic"') as self._dialog, block("card stack"):
+            subtitle("New topic")
+            with block("grid tiles"):
+                self._name = text_box("Name", placeholder="orders")
+                self._partitions = text_box("Partitions", value="1")
+            self._schema = text_box(
+                "Columns", placeholder="customer string, amount double, at timestamp", lines=3, code=True
             )
-            self._pages = Pages(self.show)
+            with block("grid tiles"):
+                self._key = text_box("Key columns", placeholder="customer: its rows stay in order")
+                self._time = text_box("Event time column", placeholder="at")
+                self._keep = text_box("Keep for", placeholder="7 days; empty is for ever")
+            for box in (self._name, self._partitions, self._schema, self._key, self._time, self._keep):
+                box.on_value_change(self._show_command)
+            self._compact = ui.checkbox("Compact: of each key, keep the last row", on_change=self._show_command)
+            self._command = html("")
+            self._problem = block("").props('role="alert"')
+            with block("row-flex end"):
+                button("Cancel", self._dialog.close, kind="ghost")
+                button("Create", self._create, kind="primary")
 
-    def look(self) -> None:
-        self._history.wait()
+    def open(self) -> None:
+        self._visit.caller.require_somewhere("admin")
+        self._show_command()
+        self._dialog.open()
 
-    def show(self, _: object = None) -> None:
-        readers: dict[str, dict[str, list[Lag]]] = {}
-        for lag in self._visit.lags():
-            readers.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
-        self._table.set_rows([self._row(one, readers.get(one.name, {})) for one in self._pages.part(self._found())])
+    def _show_command(self) -> None:
+        """Show the command that does the same. A problem that was shown may be corrected by now."""
+        self._problem.clear()
+        words = ["headwater", "topic", "create", _text(self._name) or "NAME"]
+        options = {
+            "--schema": _text(self._schema),
+            "--key": _text(self._key),
+            "--time": _text(self._time),
+            "--partitions": "" if _text(self._partitions) == "1" else _text(self._partitions),
+            "--retention": _text(self._keep),
+        }
+        for option, value in options.items():
+            words += [option, value] if value else []
+        words += ["--compact"] if self._compact.value else []
+        command = escape(shlex.join(words))
+        self._command.set_content(f'<pre class="code" aria-label="The same in a terminal">{command}</pre>')
 
-    def _found(self) -> list[TopicNow]:
-        text = (self._box.value or "").lower()
-        fit = [
-            one
-            for one in self._visit.topics()
-            if text in one.name.lower() and (text.startswith("__") or not one.name.startswith("__"))
-        ]
-        return sorted(fit, key=_ORDER[self._sort], reverse=self._down)
+    async def _create(self) -> None:
+        self._problem.clear()
+        try:
+            await read(self._create_now)
+        except HeadwaterError as error:
+            with self._problem:
+                note(str(error), "bad")
+            return
+        ui.navigate.to(path_to("topics", _text(self._name)))
 
-    def _order(self, column: str) -> None:
-        self._down = not self._down if column == self._sort else column != "name"
-        self._sort = column
-        self._table.set_sort(column, down=self._down)
-        self.show()
-
-    def _row(self, one: TopicNow, readers: dict[str, list[Lag]]) -> Row:
-        values = self._history.values("topic", one.name, "rate")
-        cells = [
-            link(one.name, f"/console/topics/{quote(one.name, safe='')}"),
-            count(one.partitions),
-            count(one.rows),
-            size(one.bytes),
-            drawn(sparkline(values)),
-            short(one.rate),
-            _told(readers),
-            ago(one.appended_at_us),
-        ]
-        return Row(cells, key=one.name)
+    def _create_now(self) -> None:
+        partitions, columns = _text(self._partitions), _text(self._schema)
+        if not partitions.isascii() or not partitions.isdecimal():
+            raise ArgumentInvalid(name="partitions", value=partitions, expected="a whole number, from 1 on")
+        settings = TopicSettings(
+            partitions=int(partitions),
+            key=[part.strip() for part in _text(self._key).split(",") if part.strip()] or None,
+            time=_text(self._time) or None,
+            retention=_text(self._keep) or None,
+            compact=bool(self._compact.value),
+        )
+        schema = parse_schema(columns) if columns else None
+        self._visit.services.topics.create(_text(self._name), schema, settings)
 
 
-def _told(readers: dict[str, list[Lag]]) -> str:
-    """Groups with their lag, the worst first; one that never committed says so."""
-    worst = sorted(readers.items(), key=lambda item: -sum(lag.rows for lag in item[1]))
-    told = [
-        f"{group} {'no commit' if all(lag.committed is None for lag in lags) else short(sum(lag.rows for lag in lags))}"
-        for group, lags in worst[:READERS_MAX]
-    ]
-    return ", ".join(told) + (f" and {len(worst) - READERS_MAX} more" if len(worst) > READERS_MAX else "")
+def _text(box: ui.input | ui.textarea) -> str:
+    return str(box.value or "").strip()

@@ -1,4 +1,4 @@
-"""Produce: rows written by hand, begun from the schema or from a row that is there, checked before they are appended."""
+"""Produce: rows written by hand, from a template or from an existing row, checked before they are appended."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import orjson
 import pyarrow as pa
 from nicegui import ui
 
+from headwater.console.context import Visit
+from headwater.console.kit.controls import button, select, text_box
 from headwater.console.kit.dialog import Question
-from headwater.console.kit.layout import block, button, card, select, text_box
-from headwater.console.kit.live import attempt, read, tell
-from headwater.console.kit.pretty import pretty
-from headwater.console.kit.words import count
+from headwater.console.kit.layout import block, card, code, html
+from headwater.console.kit.live import attempt, notify, read
+from headwater.console.kit.values import pretty
+from headwater.console.kit.words import counted
 from headwater.console.pages import screen
-from headwater.console.topics.frame import topic_head
-from headwater.console.topics.row_list import place_of, row_path
-from headwater.console.visit import Visit
+from headwater.console.topics.frame import row_path, topic_head
+from headwater.console.topics.row_list import place_of
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log.port import Topic
 from headwater.schema import format_schema
-from headwater.services.row_text import Row
-from headwater.services.rows import Draft, Produced
+from headwater.services.rows import Draft
 
-PREVIEW_LETTERS_MAX = 1_200
+PREVIEW_CHARACTERS_MAX = 1_200
 
 
 @screen("/topics/{name}/produce", under="/topics")
 async def produce(visit: Visit, name: str, row: str = "") -> None:
-    """`row` is the place of a row to begin from, such as 0/1200."""
+    """`row` is the place of a row to start from, such as 0/1200."""
     topic, _ = await topic_head(visit, name, "Produce")
-    page = Produce(visit, topic)
+    page = ProducePage(visit, topic)
     partition, slash, offset = row.partition("/")
     if slash and partition.isdecimal() and offset.isdecimal():
-        await page.begin_like(*place_of(row))
+        await page.fill_from(*place_of(row))
 
 
-class Produce:
+class ProducePage:
     """The form."""
 
     def __init__(self, visit: Visit, topic: Topic) -> None:
         self._visit, self._topic = visit, topic
         with block("split"):
             with card("Rows" if not topic.schemaless else "One row"):
-                self._form()
+                self._build_form()
             with card("What fits"):
-                self._help()
+                self._build_help()
         self._fill_from_schema()
 
-    def _form(self) -> None:
+    def _build_form(self) -> None:
         topic = self._topic
         with block("row-flex"):
             if not topic.schemaless:
@@ -67,22 +67,22 @@ class Produce:
                 **{n: f"Partition {n}" for n in range(topic.partitions)},
             }
             self._partition = select(parts, value=-1, label="Partition", named=True)
-        self._told = block("").props('role="alert"')
+        self._result = block("").props('role="alert"')
         with block("row-flex"):
-            button("Append", self._ask, icon="add", kind="primary")
+            button("Append", self._append, icon="add", kind="primary")
 
-    def _help(self) -> None:
+    def _build_help(self) -> None:
         topic = self._topic
         if topic.schemaless:
             ui.label("This topic has no schema: a key and a value, any text. An empty key is none.").classes("quiet")
             return
         columns = format_schema(topic.schema).replace(", ", ",\n")
-        ui.html(f'<pre class="code" tabindex="0" aria-label="Schema">{escape(columns)}</pre>', sanitize=False)
+        code(columns, label="Schema")
         ui.label(
             "Columns may be left out where null is allowed. Times are ISO 8601. Whole numbers keep all digits."
         ).classes("quiet small")
 
-    # -- beginnings ---------------------------------------------------------------------------------------------------
+    # -- templates ----------------------------------------------------------------------------------------------------
 
     def _fill_from_schema(self) -> None:
         if not self._topic.schemaless:
@@ -93,19 +93,18 @@ class Produce:
         if page is None:
             return
         if not page.rows:
-            tell("This topic has no rows yet.", good=False)
+            notify("This topic has no rows yet.", good=False)
             return
-        await self.begin_like(page.rows[0].partition, page.rows[0].offset)
+        await self.fill_from(page.rows[0].partition, page.rows[0].offset)
 
-    async def begin_like(self, partition: int, offset: int) -> None:
-        """Begin with the row at a place."""
+    async def fill_from(self, partition: int, offset: int) -> None:
+        """Fill the form from an existing row."""
         if not self._visit.caller.may("read", self._topic.name):
             return
-        found = await attempt(lambda: self._visit.services.rows.row(self._topic.name, partition, offset))
-        if found is not None and found.row is not None:
-            self._fill(found.row)
-
-    def _fill(self, row: Row) -> None:
+        result = await attempt(lambda: self._visit.services.rows.row(self._topic.name, partition, offset))
+        if result is None or result.row is None:
+            return
+        row = result.row
         value = row.value or ""
         self._key.set_value(row.key or "" if self._topic.schemaless else "")
         self._value.set_value(pretty(value) if row.form == "json" else value)
@@ -113,25 +112,31 @@ class Produce:
 
     # -- the append ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> None:
-        """Check, show what would be appended, and append it if the visitor says so."""
-        self._told.clear()
+    async def _append(self) -> None:
+        """Check the rows, ask for confirmation, and append them."""
+        self._result.clear()
+        name, service = self._topic.name, self._visit.services.rows
         try:
             draft = self._draft()
-            checked = await read(lambda: self._visit.services.rows.produce(self._topic.name, draft, dry_run=True))
+            checked = await read(lambda: service.produce(name, draft, dry_run=True))
+            rows = counted(checked.count, "row")
+            if not await self._is_confirmed(rows):
+                return
+            produced = await read(lambda: service.produce(name, draft))
         except HeadwaterError as error:
-            self._tell(escape(str(error)), "bad")
+            self._show_result(escape(str(error)), "bad")
             return
-        rows = f"{count(checked.count)} row{'s' if checked.count != 1 else ''}"
-        question = Question(f"Append {rows} to {self._topic.name}?", yes=f"Append {rows}")
-        with question:
-            ui.label("A log keeps what it is given: a row cannot be taken back.").classes("quiet")
-            preview = (self._value.value or "")[:PREVIEW_LETTERS_MAX]
-            ui.html(
-                f'<pre class="code" tabindex="0" aria-label="What is appended">{escape(preview)}</pre>', sanitize=False
-            )
-        if await question.answered():
-            await self._append(draft, rows)
+        links = [
+            f'<a href="{row_path(name, number, start)}">partition {number}, offset {start}</a>'
+            for number, (start, _) in sorted(produced.ranges.items())
+        ]
+        self._show_result(f"Appended {rows}: {', '.join(links)}.", "good")
+
+    async def _is_confirmed(self, rows: str) -> bool:
+        with Question(f"Append {rows} to {self._topic.name}?", yes=f"Append {rows}") as question:
+            ui.label("A log is append-only: a row that was appended cannot be removed.").classes("quiet")
+            code((self._value.value or "")[:PREVIEW_CHARACTERS_MAX], label="What is appended")
+        return await question.answered()
 
     def _draft(self) -> Draft:
         return Draft(
@@ -141,24 +146,9 @@ class Produce:
             partition=None if self._partition.value == -1 else int(self._partition.value),
         )
 
-    async def _append(self, draft: Draft, rows: str) -> None:
-        name = self._topic.name
-        try:
-            done: Produced = await read(lambda: self._visit.services.rows.produce(name, draft))
-        except HeadwaterError as error:
-            self._tell(escape(str(error)), "bad")
-            return
-        links = [
-            f'<a href="{row_path(name, number, start)}">partition {number}, offset {start}</a>'
-            for number, (start, _) in sorted(done.ranges.items())
-        ]
-        self._tell(f"Appended {rows}: {', '.join(links)}.", "good")
-
-    def _tell(self, html: str, tone: str) -> None:
-        """Our own HTML; what comes from elsewhere is escaped before."""
-        self._told.clear()
-        with self._told:
-            ui.html(f'<div class="note {tone}"><div class="grow wrap-anywhere">{html}</div></div>', sanitize=False)
+    def _show_result(self, markup: str, tone: str) -> None:
+        with self._result:
+            html(f'<div class="note {tone}"><div class="grow wrap-anywhere">{markup}</div></div>')
 
 
 def headers_in(text: str) -> dict[str, str]:
@@ -167,19 +157,19 @@ def headers_in(text: str) -> dict[str, str]:
     >>> headers_in("trace: 4f2a\\n\\nsource:web")
     {'trace': '4f2a', 'source': 'web'}
     """
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
         if not line.strip():
             continue
         if not colon or not name.strip():
             raise ArgumentInvalid(name="headers", value=line, expected="one header a line, such as trace: 4f2a")
-        found[name.strip()] = value.strip()
-    return found
+        headers[name.strip()] = value.strip()
+    return headers
 
 
 def template_of(schema: pa.Schema, *, now: datetime) -> str:
-    """A row with a value of the right kind in each column.
+    """A row with a value of the right type in each column.
 
     >>> from datetime import UTC
     >>> print(template_of(pa.schema([("id", pa.int64()), ("name", pa.string())]), now=datetime(2026, 1, 1, tzinfo=UTC)))
@@ -188,7 +178,7 @@ def template_of(schema: pa.Schema, *, now: datetime) -> str:
       "name": ""
     }
     """
-    row = {one.name: _example(one.type, now) for one in schema}
+    row = {column.name: _example(column.type, now) for column in schema}
     return pretty(orjson.dumps(row).decode())
 
 

@@ -1,31 +1,32 @@
-"""A list of rows of a topic, one line each; only what is in sight is in the page."""
+"""A list of rows of a topic, one line each, and a panel beside it with the row that was picked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from urllib.parse import quote
 
+from nicegui import ui
 from nicegui.element import Element
 
-from headwater.console.kit.words import moment
+from headwater.console.context import Visit
+from headwater.console.kit.controls import button
+from headwater.console.kit.layout import block, html
+from headwater.console.kit.live import attempt
+from headwater.console.kit.words import clipped, moment
+from headwater.console.topics.frame import row_path
+from headwater.console.topics.row_page import RowView
 from headwater.log.port import Topic
 from headwater.services.row_text import Row
 
-#: A line shows so much of a value; all of it stands on the row's own page.
-LINE_LETTERS_MAX = 320
-KEY_LETTERS_MAX = 120
-#: How much of a value stands before what was sought in it.
-BEFORE_LETTERS = 16
-
-
-def row_path(topic: str, partition: int, offset: int) -> str:
-    """The address of one row."""
-    return f"/console/topics/{quote(topic, safe='')}/{partition}/{offset}"
+#: A line shows so much of a value; the row's own page shows all of it.
+LINE_CHARACTERS_MAX = 320
+KEY_CHARACTERS_MAX = 120
+#: How much of a value stands before the text that was searched for.
+BEFORE_CHARACTERS = 16
 
 
 class RowList(Element, component="rows.js"):
-    """The list on the page. With `fit` it is as high as its rows; otherwise it scrolls within `height`."""
+    """The list; only lines in sight are in the page. With `fit` it is as high as its rows, else it scrolls in `height`."""
 
     def __init__(
         self,
@@ -33,11 +34,11 @@ class RowList(Element, component="rows.js"):
         *,
         label: str,
         none: str,
-        # Any: showing a row may have to be waited for.
-        on_pick: Callable[[int, int], Any] | None = None,
-        on_close: Callable[[], Any] | None = None,
-        fit: bool = False,
-        height: str = "max(320px, calc(100vh - 330px))",
+        # Any: NiceGUI takes plain and asynchronous functions.
+        on_pick: Callable[[int, int], Any],
+        on_close: Callable[[], Any],
+        fit: bool,
+        height: str,
     ) -> None:
         super().__init__()
         self._topic = topic
@@ -47,32 +48,30 @@ class RowList(Element, component="rows.js"):
             label=label,
             none=none,
             keyed=bool(topic.key) or topic.schemaless,
-            timed=topic.time is not None,
+            timed=topic.time_column is not None,
             numbered=topic.partitions > 1,
             fit=fit,
             height=height,
             mark="",
         )
-        if on_pick is not None:
-            self.on("pick", lambda event: on_pick(*place_of(str(event.args))))
-        if on_close is not None:
-            self.on("close", lambda _: on_close())
+        self.on("pick", lambda event: on_pick(*place_of(str(event.args))))
+        self.on("close", lambda _: on_close())
 
     def set_rows(self, rows: Iterable[Row], *, mark: str = "") -> None:
-        """Show these rows and no others."""
-        lines = [self._line(one, mark) for one in rows]
+        """Show these rows and no others, with a text marked in them."""
+        lines = [self._line(row, mark) for row in rows]
         if (lines, mark) != (self._props["rows"], self._props["mark"]):
             self._props.update(rows=lines, mark=mark, turn=self._props["turn"] + 1)
             self.update()
 
     def set_none(self, text: str) -> None:
-        """What stands where there are no rows."""
+        """What the list shows if it has no rows."""
         self._props["none"] = text
         self.update()
 
     async def push(self, rows: Sequence[Row], *, most: int, gap: str = "") -> int | None:
-        """Put rows on top, the newest first, and wait until the browser has them. Says how many it keeps, if it is there."""
-        lines: list[dict[str, Any]] = [self._line(one) for one in reversed(rows)]
+        """Put rows on top, the newest first, and wait until the browser has them; return how many rows it keeps."""
+        lines: list[dict[str, Any]] = [self._line(row) for row in reversed(rows)]
         if gap:
             lines.append({"i": f"gap before {rows[0].partition}/{rows[0].offset}", "gap": gap})
         kept = await self.run_method("push", lines, most, timeout=20)
@@ -84,21 +83,82 @@ class RowList(Element, component="rows.js"):
     def unpick(self) -> None:
         self.run_method("unpick")
 
-    def _line(self, one: Row, mark: str = "") -> dict[str, Any]:
+    def _line(self, row: Row, mark: str = "") -> dict[str, Any]:
         return {
-            "i": f"{one.partition}/{one.offset}",
-            "p": str(one.partition),
-            "o": str(one.offset),
-            "href": row_path(self._topic.name, one.partition, one.offset),
-            "at": moment(one.appended_us),
-            "ev": moment(one.event_us),
-            "key": clipped(one.key or "", KEY_LETTERS_MAX),
-            "value": around(one.value or "", mark) if one.value is not None else "null",
-            "form": one.form,
-            "t": one.is_tombstone,
-            "h": str(len(one.headers)) if one.headers else "",
-            "ht": "\n".join(f"{name}: {clipped(value, KEY_LETTERS_MAX)}" for name, value in one.headers),
+            "i": f"{row.partition}/{row.offset}",
+            "p": str(row.partition),
+            "o": str(row.offset),
+            "href": row_path(self._topic.name, row.partition, row.offset),
+            "at": moment(row.appended_us),
+            "ev": moment(row.event_us),
+            "key": clipped(row.key or "", KEY_CHARACTERS_MAX),
+            "value": around(row.value, mark) if row.value is not None else "null",
+            "form": row.form,
+            "t": row.is_tombstone,
+            "h": str(len(row.headers)) if row.headers else "",
+            "ht": "\n".join(f"{name}: {clipped(value, KEY_CHARACTERS_MAX)}" for name, value in row.headers),
         }
+
+
+class RowBrowser:
+    """A list of rows, and a panel beside it that shows the row that was picked."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        topic: Topic,
+        *,
+        label: str,
+        none: str,
+        fit: bool = False,
+        height: str = "max(320px, calc(100vh - 330px))",
+    ) -> None:
+        self._rows, self._topic = visit.services.rows, topic
+        self._place = (0, 0)
+        with block("with-beside"):
+            with block("grow"):
+                self.list = RowList(
+                    topic, label=label, none=none, on_pick=self._pick, on_close=self.close, fit=fit, height=height
+                )
+            self._panel = ui.element("aside").classes("card beside").props('aria-label="Row" tabindex="-1"')
+        with self._panel:
+            with block("row-flex nowrap-row"):
+                self._title = html("").classes("grow")
+                button("", lambda: self._step(forwards=False), icon="expand_less", kind="ghost", label="The row before")
+                button("", lambda: self._step(forwards=True), icon="expand_more", kind="ghost", label="The row after")
+                button("", self.close, icon="close", kind="ghost", label="Close")
+            self._problem = ui.label("").classes("quiet")
+            self._view = RowView()
+        self._panel.set_visibility(False)
+        self._panel.on("keydown.escape", self.close)
+
+    def close(self) -> None:
+        """Close the panel."""
+        self._panel.set_visibility(False)
+        self.list.unpick()
+
+    async def _pick(self, partition: int, offset: int) -> None:
+        self._place = (partition, offset)
+        result = await attempt(lambda: self._rows.row(self._topic.name, partition, offset))
+        row = None if result is None else result.row
+        path = row_path(self._topic.name, partition, offset)
+        self._title.set_content(
+            f'<h2><a href="{path}" title="The address of this row">Partition {partition}, offset {offset}</a></h2>'
+        )
+        self._problem.set_text("" if row else "This row is no longer there: it was deleted or compacted away.")
+        self._problem.set_visibility(row is None)
+        if row is None:
+            self._view.hide()
+        else:
+            self._view.show(row)
+        self._panel.set_visibility(True)
+
+    async def _step(self, *, forwards: bool) -> None:
+        partition, offset = self._place
+        result = await attempt(lambda: self._rows.row(self._topic.name, partition, offset))
+        other = None if result is None else result.after if forwards else result.before
+        if other is not None:
+            await self._pick(partition, other)
 
 
 def place_of(text: str) -> tuple[int, int]:
@@ -111,25 +171,13 @@ def place_of(text: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def clipped(text: str, letters: int) -> str:
-    """A text, cut where it is long.
-
-    >>> clipped("abc", 3), clipped("abcd", 3)
-    ('abc', 'ab…')
-    """
-    return text if len(text) <= letters else text[: letters - 1] + "…"
-
-
 def around(text: str, mark: str) -> str:
-    """The part of a value that a line shows: its beginning, or what stands around the text that was sought.
+    """The part of a value that a line shows: its beginning, or the part around the text that was searched for.
 
     A line may be narrow, so that only a little stands before it.
 
     >>> around('{"order": 73314510714175488, "customer": "grace"}', "grace")
     '…8, "customer": "grace"}'
     """
-    found = text.lower().find(mark.lower()) if mark else -1
-    begin = found - BEFORE_LETTERS
-    if begin <= 0:
-        return clipped(text, LINE_LETTERS_MAX)
-    return "…" + clipped(text[begin:], LINE_LETTERS_MAX)
+    start = text.lower().find(mark.lower()) - BEFORE_CHARACTERS if mark else 0
+    return clipped(text, LINE_CHARACTERS_MAX) if start <= 0 else "…" + clipped(text[start:], LINE_CHARACTERS_MAX)

@@ -73,7 +73,7 @@ export default {
     headed() { return this.list.some((row) => row.h); },
     shown() { return this.fit ? this.list : this.list.slice(this.first, this.first + Math.ceil(this.tall / HEIGHT) + 2 * AROUND); },
   },
-  // By its number: props come anew, though the same, whenever something around the list changes.
+  // By its number: Vue sends props again, though they are the same, whenever something around the list changes.
   watch: { turn() { this.list = Object.freeze(this.rows); this.picked = ""; } },
   created() { this.list = Object.freeze(this.rows ?? []); },
   mounted() {
@@ -99,7 +99,7 @@ export default {
       const box = this.$refs.scroll;
       if (!this.fit && (place < box.scrollTop || place > box.scrollTop + this.tall - 3 * HEIGHT)) box.scrollTop = place - this.tall / 2;
     },
-    // The newest rows come first. Whoever has scrolled down keeps what is in sight. Says how many rows are kept.
+    // The newest rows come first. A list that is scrolled down keeps its position. Returns how many rows are kept.
     push(added, most) {
       const box = this.$refs.scroll;
       const reading = box.scrollTop > HEIGHT;

@@ -1,13 +1,17 @@
-"""What rows flow through, of all apps together: topics, queries, views, sinks, and groups that read by themselves."""
+"""The graph of all apps together: topics, queries, views, sinks and groups of other programs; and its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote
 
 from headwater.apps.status import Graph, QueryStatus
+from headwater.console.history import History, TopicStatus, lag_by
+from headwater.console.kit.graph import NodeNumbers
+from headwater.console.kit.words import short, span
+from headwater.console.pages import path_to
+from headwater.console.queries.status import by_node, delay_of
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Lag
 
@@ -15,32 +19,43 @@ Kind = Literal["topic", "query", "view", "sink", "group"]
 Edge = tuple[str, str]
 #: Groups are drawn up to this number; a log may have thousands.
 GROUPS_MAX = 60
-ROOT = "/console"
+#: The pages of the kinds; a sink leads to its query.
+PAGES = {"topic": "topics", "query": "queries", "view": "views", "group": "groups", "sink": "queries"}
+#: What the node of a dead-letter topic says of it.
+DEAD_LETTERS = "dead letters"
+#: How the states of a query are drawn: dashed, pulsing, lit, or in the colour of a warning.
+LOOKS = {
+    "waiting": "off",
+    "stopped": "off",
+    "starting": "starting",
+    "running": "on",
+    "caught up": "on",
+    "restarting": "warn",
+    "failed": "bad",
+}
+#: The busiest query is marked from this share of the time on; below it there is no bottleneck.
+BUSY_MIN = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Station:
-    """A node of the drawing. Ids say the kind too, for a query may be called like its topic."""
+    """A node of the graph. Its id has the kind too, for a query may have the name of its topic."""
 
     id: str
     kind: Kind
     name: str
     app: str = ""
     under: str = ""
-    """What is known of it that does not change: the columns of a topic, the guarantee of a sink."""
+    """What does not change: the columns of a topic, the guarantee of a sink."""
 
     @property
     def href(self) -> str:
-        """The page of this thing; a sink has none of its own and leads to its query."""
-        place = {"topic": "topics", "query": "queries", "view": "views", "group": "groups", "sink": "queries"}[
-            self.kind
-        ]
-        name = self.name.partition(" → ")[0] if self.kind == "sink" else self.name
-        return f"{ROOT}/{place}/{quote(name, safe='')}"
+        """The address of its page."""
+        return path_to(PAGES[self.kind], self.name.partition(" → ")[0] if self.kind == "sink" else self.name)
 
     @property
     def title(self) -> str:
-        """What it is called in the drawing: a sink by its kind and the last part of its path."""
+        """Its name in the drawing: of a sink, the kind and the last part of its path."""
         if self.kind != "sink":
             return self.name
         kind, colon, place = (self.name.partition(" → ")[2] or self.name).partition(":")
@@ -49,11 +64,11 @@ class Station:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Stations by id, and who hands rows to whom. `asides` are the edges of late and rejected rows."""
+    """Stations by id, and the edges between them. `side_outputs` are the edges of late and rejected rows."""
 
     stations: Mapping[str, Station]
     edges: tuple[Edge, ...]
-    asides: frozenset[Edge] = frozenset()
+    side_outputs: frozenset[Edge] = frozenset()
 
     def before(self, id: str) -> list[str]:
         return [first for first, second in self.edges if second == id]
@@ -62,13 +77,13 @@ class Flow:
         return [second for first, second in self.edges if first == id]
 
     def only(self, ids: Iterable[str]) -> Flow:
-        """The part with these stations, and what connects them."""
+        """The part with these stations, and the edges between them."""
         kept = set(ids)
         edges = tuple(edge for edge in self.edges if edge[0] in kept and edge[1] in kept)
         return Flow(
-            stations={id: one for id, one in self.stations.items() if id in kept},
+            stations={id: station for id, station in self.stations.items() if id in kept},
             edges=edges,
-            asides=self.asides & set(edges),
+            side_outputs=self.side_outputs & set(edges),
         )
 
 
@@ -80,32 +95,32 @@ def flow_of(
     topics: Iterable[str] = (),
     sees: Callable[[str], bool] = lambda _: True,
 ) -> Flow:
-    """One drawing of all apps. Topics that a caller may not see are left out; so are those that nobody reads or writes,
-    unless there is nothing else to show."""
+    """The graph of all apps. It leaves out topics that the caller may not see, and topics without a reader or a writer unless
+    there is nothing else to show."""
     stations: dict[str, Station] = {}
     edges: dict[Edge, None] = {}
-    asides: set[Edge] = set()
+    side_outputs: set[Edge] = set()
     for graph in graphs:
-        _add_app(graph, stations, edges, asides)
+        _add_app(graph, stations, edges, side_outputs)
     known = set(topics)
-    _add_dead_letters(statuses, known, stations, edges, asides)
+    _add_dead_letters(statuses, known, stations, edges, side_outputs)
     _add_groups(lags, stations, edges)
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
-    flow = Flow(stations=stations, edges=tuple(edges), asides=frozenset(asides))
+    flow = Flow(stations=stations, edges=tuple(edges), side_outputs=frozenset(side_outputs))
     return flow.only(_visible(flow, sees))
 
 
 def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
     """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
-    kept = {id for id, one in flow.stations.items() if one.kind in ("topic", "view") and sees(one.name)}
+    kept = {id for id, station in flow.stations.items() if station.kind in ("topic", "view") and sees(station.name)}
     beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
     kept |= {id for id in beside if flow.stations[id].kind in ("query", "group")}
     return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
-def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], asides: set[Edge]) -> None:
+def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], side_outputs: set[Edge]) -> None:
     ids: dict[str, str] = {}
     for node in graph.nodes:
         name = node.name.removesuffix("()") if node.kind == "query" else node.name
@@ -122,7 +137,7 @@ def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None]
         edges[edge] = None
         is_own = edge[1].startswith("sink:") or second == first.removesuffix("()")
         if edge[0].startswith("query:") and not is_own:
-            asides.add(edge)
+            side_outputs.add(edge)
 
 
 def _add_dead_letters(
@@ -130,17 +145,17 @@ def _add_dead_letters(
     topics: set[str],
     stations: dict[str, Station],
     edges: dict[Edge, None],
-    asides: set[Edge],
+    side_outputs: set[Edge],
 ) -> None:
-    """A query's rejected rows go to the dead letters of its input, or to its own where it has several."""
-    for one in statuses:
-        letters = (one.inputs[0] if len(one.inputs) == 1 else one.name) + SUFFIX
-        query = f"query:{one.app}/{one.name}"
-        if (one.rejected or one.dead_letters) and letters in topics and query in stations:
-            id = f"topic:{letters}"
-            stations.setdefault(id, Station(id=id, kind="topic", name=letters, under="dead letters"))
+    """A query's rejected rows go to the dead-letter topic of its input, or to its own if it has several inputs."""
+    for status in statuses:
+        name = (status.inputs[0] if len(status.inputs) == 1 else status.name) + SUFFIX
+        query = f"query:{status.app}/{status.name}"
+        if (status.rejected or status.dead_letters) and name in topics and query in stations:
+            id = f"topic:{name}"
+            stations.setdefault(id, Station(id=id, kind="topic", name=name, under=DEAD_LETTERS))
             edges[(query, id)] = None
-            asides.add((query, id))
+            side_outputs.add((query, id))
 
 
 def _add_groups(lags: Sequence[Lag], stations: dict[str, Station], edges: dict[Edge, None]) -> None:
@@ -154,13 +169,118 @@ def _add_groups(lags: Sequence[Lag], stations: dict[str, Station], edges: dict[E
 
 
 def around(flow: Flow, id: str, *, hops: int) -> Flow:
-    """The stations that rows reach from one, or reach it from, in so many steps; and what feeds or reads those beside it."""
+    """The part within so many steps around a station, along the edges or against them."""
     near: dict[str, list[str]] = {}
     for first, second in flow.edges:
         near.setdefault(first, []).append(second)
         near.setdefault(second, []).append(first)
-    kept, edge_of_kept = {id}, {id}
+    kept, outermost = {id}, {id}
     for _ in range(hops):
-        edge_of_kept = {other for one in edge_of_kept for other in near.get(one, ())} - kept
-        kept |= edge_of_kept
+        outermost = {other for station in outermost for other in near.get(station, ())} - kept
+        kept |= outermost
     return flow.only(kept & set(flow.stations))
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNumbers:
+    """Numbers by the id of a node, and rows a second by edge, in the order of the edges."""
+
+    nodes: Mapping[str, NodeNumbers]
+    rates: Sequence[float]
+
+
+def numbers_of(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
+    """The numbers of the part that is shown."""
+    statuses = {id: status for id, (status, _) in by_node(history.statuses).items()}
+    topics = history.topics
+    rates = rates_of(whole, statuses, topics)
+    written: dict[str, float] = {}
+    for (_, second), rate in rates.items():
+        written[second] = written.get(second, 0.0) + rate
+    busy = {id: status.busy for id, status in statuses.items() if status.busy >= BUSY_MIN}
+    busiest = max(busy, key=lambda id: busy[id], default=None)
+    lags = lag_by(history.lags, "group")
+    nodes: dict[str, NodeNumbers] = {}
+    for id, station in shown.stations.items():
+        rate = written.get(id, 0.0)
+        if station.kind == "query":
+            nodes[id] = _query(statuses.get(id), out=_written(id, whole, rates), busiest=id == busiest)
+        elif station.kind == "group":
+            lag = lags.get(station.name, 0)
+            state = "warn" if lag > 10_000 else ""
+            nodes[id] = NodeNumbers(rate=rate, first="reads by itself", second=f"{short(lag)} behind", state=state)
+        elif station.kind == "sink":
+            nodes[id] = NodeNumbers(rate=rate, first=f"{short(rate)} rows/s", second=station.under)
+        else:
+            nodes[id] = _topic(topics.get(station.name), station)
+    return GraphNumbers(nodes=nodes, rates=[rates[edge] for edge in shown.edges])
+
+
+def rates_of(flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[str, TopicStatus]) -> dict[Edge, float]:
+    """Rows a second on each edge: what a query reads, divided among its inputs by their rates; what is written to topics."""
+    inputs: dict[str, list[str]] = {}
+    for first, second in flow.edges:
+        inputs.setdefault(second, []).append(flow.stations[first].name)
+
+    def rate(first: Station, second: Station) -> float:
+        if second.kind == "query":
+            return _read(statuses.get(second.id), first.name, inputs[second.id], topics)
+        if first.kind == "query" and second.kind == "sink":
+            status = statuses.get(first.id)
+            return 0.0 if status is None else status.rows_per_second
+        name = second.name if first.kind == "query" else first.name
+        return topics[name].rate if name in topics else 0.0
+
+    return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}
+
+
+def _read(status: QueryStatus | None, name: str, inputs: Sequence[str], topics: Mapping[str, TopicStatus]) -> float:
+    if status is None or not status.rows_per_second:
+        return 0.0
+    total = sum(topics[topic].rate for topic in inputs if topic in topics)
+    own = topics[name].rate if name in topics else 0.0
+    return status.rows_per_second * (own / total if total else 1 / len(inputs))
+
+
+def _written(id: str, flow: Flow, rates: Mapping[Edge, float]) -> float:
+    """What a query writes into topics; sinks get the same rows, and count only if there is no topic."""
+    out = {second: rate for (first, second), rate in rates.items() if first == id}
+    topics = [rate for second, rate in out.items() if flow.stations[second].kind != "sink"]
+    return sum(topics) if topics else max(out.values(), default=0.0)
+
+
+def _topic(status: TopicStatus | None, station: Station) -> NodeNumbers:
+    if status is None:
+        return NodeNumbers(first="not there yet", state="off")
+    unit = DEAD_LETTERS if station.under == DEAD_LETTERS else "rows"
+    return NodeNumbers(rate=status.rate, first=f"{short(status.rate)} rows/s", second=f"{short(status.rows)} {unit}")
+
+
+def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumbers:
+    if status is None:
+        return NodeNumbers(first="does not run", state="off")
+    look = LOOKS.get(status.state, "")
+    if look in ("off", "starting", "bad") and status.batch is None:
+        return NodeNumbers(first=status.state, second="", state=look)
+    facts: list[tuple[str, str, str]] = []
+    if status.state_rows:
+        facts.append(("state", short(status.state_rows), ""))
+    if status.late:
+        facts.append(("late", short(status.late), "warn"))
+    if (delay := delay_of(status)) is not None:
+        facts.append(
+            ("watermark", f"-{' '.join(span(delay).split()[:2])}", "")
+        )  # its largest unit: there is little room
+    return NodeNumbers(
+        rate=status.rows_per_second,
+        first=f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state,
+        second=f"{status.busy:.0%} busy",
+        state=look,
+        busy=status.busy,
+        busiest=busiest,
+        waits=bool(status.lag_rows),
+        facts=facts,
+    )

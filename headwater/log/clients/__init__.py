@@ -3,8 +3,8 @@
 from headwater.log.clients.client_set import ClientSet
 from headwater.log.clients.consumer import Consumer, NearExpiry
 from headwater.log.clients.groups import GroupInfo, Groups, MemberInfo, SeekStep
-from headwater.log.clients.limits import Limit
 from headwater.log.clients.producer import Failure, Producer, ProducerStats
+from headwater.log.clients.producer_buffer import Limit
 
 __all__ = [
     "ClientSet",

@@ -1,21 +1,17 @@
-"""The producers and consumers that a log has made: they end with it."""
+"""The producers and consumers of a log, which are closed with it."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headwater.log.clients.consumer import Consumer
 from headwater.log.clients.producer import Producer
-from headwater.log.port import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
-
-if TYPE_CHECKING:
-    from headwater.log.port import Log
+from headwater.log.port import ConsumerConfig, ConsumerSettings, Log, ProducerConfig, ProducerSettings
 
 
 class ClientSet:
-    """Makes producers and consumers of a log, and closes those that are still in use."""
+    """Creates producers and consumers of a log, and closes those that still exist."""
 
     def __init__(self) -> None:
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Reading topics continuously, alone or as a member of a group that shares their partitions."""
+"""The consumer: reads topics continuously, alone or as a member of a group that shares their partitions."""
 
 from __future__ import annotations
 
@@ -11,37 +11,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, NotFound
-from headwater.log.clients.groups import Membership, Sign, by_topic
-from headwater.log.clients.positions import lag_of, resolve
+from headwater.log.clients.groups import Membership, Sign, by_topic, lag_of, resolve
 from headwater.log.errors import MemberFenced, OffsetExpired, ReadOnly
-from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Offsets, Place, Start
+from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Log, Offsets, Place, Start
 from headwater.log.topic_rules import check_name
 
-if TYPE_CHECKING:
-    from headwater.log.port import Log
-
-#: How long a wait sleeps at most before it looks again: a killed writer sends no signal.
-LOOK_AGAIN_SECONDS_MAX = 1.0
-#: A dying process closes its files a moment before its locks go: look again this soon after, so often.
-DEATH_LOOKS = (0.0, 0.001, 0.005, 0.02, 0.1)
-#: From this part of its life on, the oldest segment counts as about to be deleted.
+#: The longest wait between two checks: a killed writer sends no signal.
+CHECK_SECONDS_MAX = 1.0
+#: A dying process closes its files just before its locks are released: pauses before the checks of its members.
+MEMBER_CHECK_PAUSES = (0.0, 0.001, 0.005, 0.02, 0.1)
+#: The fraction of its retention from which on the oldest segment counts as near its expiry.
 NEAR_EXPIRY = 0.8
 _WILDCARDS = frozenset("*?[")
 
 
 class NearExpiry(UserWarning):
-    """A reader's next row will soon be deleted by retention: speed the reader up, or keep rows for longer."""
+    """Retention will soon delete a reader's next row: speed the reader up, or raise the retention."""
 
 
 class Consumer:
-    """Reads topics from where its group left off, and waits for more. Made by `Log.consumer`.
+    """Reads topics from the committed offsets of its group, and waits for more rows. Created by `Log.consumer`.
 
-    Rows of a partition come in offset order; partitions take turns. At least once: with `auto_commit` a poll commits
-    what the poll before it handed out, so that a process that dies between two polls sees its last rows again.
-    A consumer belongs to one thread at a time; it says by itself that it lives, for `poll_seconds_max` after a poll.
+    Rows of a partition come in offset order; partitions are read in turn. Delivery is at least once: with `auto_commit`
+    a poll commits the rows of the poll before it, so a process that dies between two polls gets its last rows again.
+    A consumer is used by one thread at a time. A background thread sends heartbeats, for `poll_seconds_max` after a poll.
     """
 
     def __init__(self, log: Log, topics: str | Sequence[str], group: str | None, config: ConsumerConfig) -> None:
@@ -66,7 +62,7 @@ class Consumer:
         self._commit_at_us = 0
         self._near_at_us = 0
         self._warned: set[tuple[Place, int]] = set()
-        self._looks: deque[float] = deque()
+        self._member_checks: deque[float] = deque()
         self._closed = False
         self._check(group, config.member)
         self._watch = log.watch()
@@ -86,9 +82,9 @@ class Consumer:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def poll(self, *, seconds: float | None = 1.0) -> list[Batch]:
-        """The next rows of the partitions assigned here, waiting up to `seconds` for them; None waits for ever.
+        """The next rows of the assigned partitions; wait up to `seconds` for them, or without limit (None).
 
-        At most `rows_max` rows come at once. Punctuations come in order as batches without rows.
+        At most `rows_max` rows are returned. Punctuations are batches without rows, in order.
         """
         batches = self._next(seconds)
         self._ready.clear()
@@ -100,7 +96,7 @@ class Consumer:
         return self.batches()
 
     def batches(self, *, seconds: float | None = None) -> Iterator[Batch]:
-        """Batches one by one, for ever or until none came for so many seconds."""
+        """Batches one by one, without end or until none came for so many seconds."""
         while not self._closed:
             if not self._next(seconds):
                 return
@@ -109,7 +105,7 @@ class Consumer:
             yield batch
 
     def rows(self, *, seconds: float | None = None) -> Iterator[dict[str, Any]]:
-        """Rows one by one, for ever or until none came for so many seconds. A commit counts the rows handed out."""
+        """Rows one by one, without end or until none came for so many seconds. A commit includes the rows yielded."""
         while not self._closed:
             if not self._next(seconds):
                 return
@@ -122,7 +118,7 @@ class Consumer:
             for row in batch.rows():
                 done += 1
                 if done < batch.data.num_rows:
-                    # Where compaction left gaps, a batch counts as handed out with its last row only.
+                    # After compaction, offsets have gaps: the position moves with the last row of the batch only.
                     self._hand_out(batch, batch.offset + done if dense else batch.offset)
                 else:
                     self._hand_out(batch, batch.offset_next)
@@ -130,13 +126,13 @@ class Consumer:
             if not batch.data.num_rows:
                 self._hand_out(batch, batch.offset_next)
         finally:
-            # Who stops in the middle finds the rest at the next call, unless a seek has been made since.
+            # A caller that stops early gets the rest at its next call, unless it seeks in between.
             position = batch.offset + done if dense else batch.offset
             if done < batch.data.num_rows and self._positions.get(Place(batch.topic, batch.partition)) == position:
                 self._ready.appendleft(replace(batch, offset=position, data=batch.data.slice(done)))
 
     def _next(self, seconds: float | None) -> list[Batch]:
-        """What is ready to be handed out, in order; fetched and waited for where there is nothing."""
+        """The batches to return next, in order; fetch them, or wait for them, if there are none."""
         self._check_open()
         self._polled = time.monotonic()
         deadline = None if seconds is None else self._polled + seconds
@@ -148,7 +144,7 @@ class Consumer:
                 self._fetch()
             if self._ready:
                 return list(self._ready)
-            left = LOOK_AGAIN_SECONDS_MAX if deadline is None else deadline - time.monotonic()
+            left = CHECK_SECONDS_MAX if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return []
             self._wait(left)
@@ -158,7 +154,7 @@ class Consumer:
         places = sorted(self._cursors)
         if not places:
             return
-        # Each partition may fill its share, then the first ones may use what the others left; who is first rotates.
+        # Each partition may fill its share, then those with more rows may use the rest; the first one rotates.
         self._turn = (self._turn + 1) % len(places)
         left = self._rows_max
         share = max(1, left // len(places))
@@ -176,13 +172,13 @@ class Consumer:
             self._pass_gaps()
 
     def _raise_expired(self) -> None:
-        """Say that rows were lost, after what was read from other partitions has been handed out."""
+        """Raise that rows have expired, after the rows of other partitions were returned."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def _pass_gaps(self) -> None:
-        """Count offsets as read that compaction has left without rows."""
+        """Move positions behind offsets whose rows compaction has removed."""
         for place, cursor in self._cursors.items():
             self._positions[place] = max(self._positions[place], cursor.offset)
 
@@ -205,10 +201,10 @@ class Consumer:
             self._positions[place] = max(offset_next, self._positions[place])
 
     def _wait(self, left: float) -> None:
-        seconds = min(left, LOOK_AGAIN_SECONDS_MAX)
-        if self._looks:
-            seconds = min(seconds, self._looks.popleft())
-        self._log.settle()
+        seconds = min(left, CHECK_SECONDS_MAX)
+        if self._member_checks:
+            seconds = min(seconds, self._member_checks.popleft())
+        self._log.resolve_transactions()
         self._notice(self._watch.wait(seconds=seconds, cursors=self._cursors))
 
     def _notice(self, signs: set[Sign]) -> None:
@@ -217,28 +213,28 @@ class Consumer:
         if self._membership is not None and signs & {"topics", "state"}:
             self._membership.notice()
         if "members" in signs:
-            self._looks = deque(DEATH_LOOKS)
+            self._member_checks = deque(MEMBER_CHECK_PAUSES)
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> dict[str, list[int]]:
-        """The partitions that this consumer reads now."""
+        """The partitions that are assigned to this consumer."""
         return by_topic(self._positions)
 
     @property
     def positions(self) -> dict[str, Offsets]:
-        """The offset after the last row handed out, in each partition that this consumer reads."""
+        """The offset behind the last row returned, in each assigned partition."""
         return _by_topic(self._positions)
 
     def commit(self, offsets: Mapping[str, Mapping[int, int]] | Batch | None = None) -> None:
-        """Record how far the group has come: up to what was handed out, up to a batch, or up to given offsets.
+        """Commit offsets for the group: up to the rows returned, up to a batch, or the given ones.
 
-        Raises `MemberFenced`, and records nothing, if one of the partitions has gone to another member.
+        Raise `MemberFenced`, and commit nothing, if one of the partitions is assigned to another member.
         """
         self._check_open()
         if self._membership is None or self.group is None:
-            raise ArgumentInvalid(name="group", value=None, expected="a group when the consumer is made, to commit for")
+            raise ArgumentInvalid(name="group", value=None, expected="a group when the consumer is created")
         self._commit(self._to_commit(offsets))
 
     def _to_commit(self, offsets: Mapping[str, Mapping[int, int]] | Batch | None) -> dict[Place, int]:
@@ -273,14 +269,14 @@ class Consumer:
             self._commit_at_us = now_us + self._auto_commit_us
 
     def _commit_own(self) -> None:
-        """Commit what was handed out and is still ours; what went to others is read again by them."""
+        """Commit the rows returned, without partitions that a rebalance has assigned to other members."""
         try:
             self._commit(self._to_commit(None))
         except MemberFenced:
             self._commit(self._to_commit(None))
 
     def seek(self, topic: str, to: Start) -> None:
-        """Go on from other offsets in the partitions of a topic that are assigned here; the next commit records it."""
+        """Continue from other offsets in the assigned partitions of a topic; the next commit includes them."""
         self._check_open()
         self._refresh()
         own = {place.partition for place in self._positions if place.topic == topic}
@@ -293,12 +289,12 @@ class Consumer:
             self._place(Place(topic, number), offsets[number])
 
     def replay(self, *, since: datetime | Literal["earliest"] = "earliest") -> None:
-        """Read everything again from a time on, in all topics."""
+        """Read all topics again from a time on."""
         for topic in self.assignment:
             self.seek(topic, since)
 
     def lag(self) -> list[Lag]:
-        """How far this consumer is behind, in each partition that it reads."""
+        """The lag of this consumer in each assigned partition."""
         self._check_open()
         owners = {} if self._membership is None else dict.fromkeys(self._positions, self._membership.id)
         return [
@@ -316,7 +312,7 @@ class Consumer:
         return None if self._membership is None else self._membership.id
 
     def close(self, *, commit: bool = True) -> None:
-        """Leave the group. With `auto_commit`, what was handed out is committed first, unless told not to."""
+        """Leave the group. With `auto_commit`, commit the rows returned first, unless `commit=False`."""
         if self._closed:
             return
         try:
@@ -336,7 +332,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error nobody knows whether the last rows were dealt with: they come again.
+        # After an error it is not known whether the last rows were processed: they are delivered again.
         self.close(commit=kind is None)
 
     def _check(self, group: str | None, member: str | None) -> None:
@@ -379,9 +375,9 @@ class Consumer:
                 self._place(Place(topic, number), offsets[number])
 
     def _begin(self, topics: set[str]) -> None:
-        """Fix where the group begins in topics new to it, for all partitions at once.
+        """Commit the first offsets in topics that are new to the group, for all partitions at once.
 
-        Were it left to each member's first read, a row appended before that read could be skipped by "latest".
+        Otherwise a row that is appended before a member's first read could be skipped by "latest".
         """
         if self._start == "earliest" or self.group is None:
             return
@@ -391,11 +387,11 @@ class Consumer:
             self._log.commit_offsets(self.group, topic, fresh)
 
     def _refresh(self) -> None:
-        """Follow the group, new partitions and new topics."""
+        """Follow changes of the group, new partitions and new topics."""
         if self._membership is None:
             self._adopt({Place(topic, n) for topic, count in self._partitions(False).items() for n in range(count)})
         else:
-            self._membership.refresh(look=bool(self._looks))
+            self._membership.refresh(check_members=bool(self._member_checks))
             self._adopt(self._membership.owned)
             if self._membership.releasing:
                 self._release(self._membership)
@@ -411,13 +407,13 @@ class Consumer:
         self._adopt(membership.owned)
 
     def _adopt(self, owned: set[Place]) -> None:
-        """Begin to read what came, stop reading what went."""
+        """Start to read newly assigned partitions, and stop reading revoked ones."""
         for place in self._cursors.keys() - owned:
             del self._cursors[place], self._positions[place]
             self._committed.pop(place, None)
             self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
         for place in list(self._cursors):
-            if self._cursors[place].deleted:  # and a topic was made anew under the same name
+            if self._cursors[place].deleted:  # and there is a new topic of the same name
                 self._watch.forget_rows(place.topic)
                 self._place(place, 0)
         fresh = owned - self._cursors.keys()
@@ -434,16 +430,16 @@ class Consumer:
         self._ready = deque(batch for batch in self._ready if Place(batch.topic, batch.partition) != place)
         self._watch.add_rows(place.topic)
 
-    def _partitions(self, anew: bool) -> dict[str, int]:
-        """The topics that this consumer wants, with their numbers of partitions; `anew` also lists the topics."""
-        if self._catalogue is None or anew:
+    def _partitions(self, list_topics: bool) -> dict[str, int]:
+        """The subscribed topics and their numbers of partitions; patterns are matched again with `list_topics`."""
+        if self._catalogue is None or list_topics:
             self._catalogue = sorted({topic for name in self._names for topic in self._named(name)})
         try:
             return {name: self._log.partitions_of(name) for name in self._catalogue}
         except NotFound:
             if not any(_is_pattern(name) for name in self._names):
                 raise
-            return self._partitions(True)  # one that matched has been deleted
+            return self._partitions(True)  # a matching topic has been deleted
 
     def _named(self, name: str) -> list[str]:
         if _is_pattern(name):
@@ -487,7 +483,7 @@ def _by_topic(offsets: Mapping[Place, int]) -> dict[str, Offsets]:
 
 
 def _beats(consumer: weakref.ref[Consumer], ended: threading.Event, seconds: float) -> Callable[[], None]:
-    """A heart that stops with its consumer, also when that is only forgotten and never closed."""
+    """Send heartbeats until the consumer is closed or garbage-collected."""
 
     def run() -> None:
         while not ended.wait(seconds):

@@ -1,20 +1,22 @@
-"""Consumer groups as every kind of log shows them, and a consumer's part in one."""
+"""Consumer groups: their protocols, members and lag, for every kind of log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
-from headwater.log.port import Cursor, Lag, Place, Start
+from headwater.errors import ArgumentInvalid
+from headwater.log.port import Cursor, Lag, Log, Offsets, Place, Start
 
-#: What a watch has seen: new rows, topics made or deleted, a change of the group, or one of its members gone.
+#: What a watch reports: new rows, topics created or deleted, a change of the group's state, or a member that ended.
 Sign = Literal["rows", "topics", "state", "members"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemberInfo:
-    """A member of a group as others see it."""
+    """A member of a group."""
 
     id: str
     pid: int
@@ -29,7 +31,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """A group with its members and, for each partition, how far it has come."""
+    """A group with its members and its lag in each partition."""
 
     group: str
     generation: int
@@ -44,7 +46,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class SeekStep:
-    """What a seek does in one partition.
+    """The effect of a seek in one partition.
 
     >>> SeekStep(group="billing", topic="orders", partition=0, current=100, new=40).rows
     60
@@ -59,7 +61,7 @@ class SeekStep:
 
     @property
     def rows(self) -> int:
-        """How many rows will be read again; less than 0 where rows will be passed over."""
+        """How many rows will be read again; negative if rows will be skipped."""
         return max(self.current or 0, self.offset_start) - self.new
 
 
@@ -75,7 +77,7 @@ class Groups(Protocol):
 
 
 class Membership(Protocol):
-    """One consumer's part in its group: the partitions that it owns, and those that it must release."""
+    """The membership of one consumer in its group: the partitions that it owns, and those that it must release."""
 
     id: str
     static: bool
@@ -83,7 +85,7 @@ class Membership(Protocol):
     releasing: set[Place]
 
     def join(self, begin: Callable[[set[str]], None]) -> None: ...
-    def refresh(self, *, look: bool = False) -> None: ...
+    def refresh(self, *, check_members: bool = False) -> None: ...
     def notice(self) -> None: ...
     def release(self, places: set[Place]) -> None: ...
     def commit(self, offsets: Mapping[Place, int] | Iterable[Place], record: Callable[[], None]) -> None: ...
@@ -109,3 +111,61 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
     for place in sorted(places):
         found.setdefault(place.topic, []).append(place.partition)
     return found
+
+
+# -- positions and lag ------------------------------------------------------------------------------------------------
+
+
+def resolve(log: Log, topic: str, to: Start) -> Offsets:
+    """The offsets of a position, by partition."""
+    if to == "latest":
+        return log.end_offsets(topic)
+    starts = log.start_offsets(topic)
+    if to == "earliest":
+        return starts
+    if isinstance(to, datetime):
+        return log.offset_at(topic, to)
+    if isinstance(to, Mapping):
+        return {**starts, **to}
+    if isinstance(to, int) and not isinstance(to, bool):
+        return dict.fromkeys(starts, to)
+    expected = "'earliest', 'latest', an offset, a time or {partition: offset}"
+    raise ArgumentInvalid(name="start", value=to, expected=expected)
+
+
+def lag_of(
+    log: Log, group: str, topic: str, positions: Offsets, *, owners: Mapping[Place, str] | None = None
+) -> list[Lag]:
+    """The lag of a group, or of a reader at `positions`, in each partition of a topic."""
+    starts, ends = log.start_offsets(topic), log.end_offsets(topic)
+    lags = []
+    for number, end in sorted(ends.items()):
+        committed = positions.get(number)
+        first = max(committed or 0, starts[number])
+        seconds, expires = 0.0, None
+        if first < end:
+            seconds = max(0.0, (log.clock.now_us() - _appended_us(log, topic, number, first, end)) / 1e6)
+            expires = log.expiry(topic, number, first).seconds
+        lags.append(
+            Lag(
+                group=group,
+                topic=topic,
+                partition=number,
+                committed=committed,
+                offset_start=starts[number],
+                offset_next=end,
+                seconds=seconds,
+                member=(owners or {}).get(Place(topic, number)),
+                expires_in_seconds=expires,
+            )
+        )
+    return lags
+
+
+def _appended_us(log: Log, topic: str, number: int, offset: int, end: int) -> int:
+    reader = log.read(
+        topic, start={number: offset}, stop={number: end}, partitions=[number], columns=["_appended_at"], limit=1
+    )
+    for batch in reader:
+        return int(batch.column(0).cast("int64")[0].as_py())
+    return log.clock.now_us()  # compaction has removed all rows behind this offset

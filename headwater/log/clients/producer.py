@@ -1,11 +1,11 @@
-"""Sending rows without waiting for each: they are collected, encoded and synced in the background.
+"""The producer: collects rows, and encodes, appends and syncs them in the background.
 
-Two threads make a pipeline. The shipper takes everything that was collected and appends it without waiting for the
-disk; the syncer makes it durable, for all that was written by then at once. So while one batch is being synced, the
-next is encoded, and the one after that collected.
+Two threads form a pipeline. The sender appends all collected rows without waiting for the disk; the syncer makes
+everything durable that was written by then. So while one batch is being synced, the next is encoded, and the one after
+that collected.
 
 Invariants: rows of one topic and partition keep their order; a row is counted exactly once as sent, dropped or failed;
-an error of the background reaches the caller at the next `send`, `flush` or `close`.
+an error of a background thread is raised by the next `send`, `flush` or `close`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, HeadwaterError, RowInvalid, UsageError
-from headwater.log.clients.chunks import Chunk, Lane, fits, pieces, row_size, without
-from headwater.log.clients.limits import GroupDistance
+from headwater.log.clients.producer_buffer import Chunk, GroupDistance, Lane, fits, pieces, row_size, without
 from headwater.log.errors import ProducerOverloaded
-from headwater.log.port import ProducerConfig, Rows
-
-if TYPE_CHECKING:
-    from headwater.log.port import Log
+from headwater.log.port import Log, ProducerConfig, Rows
 
 Lack = Literal["group", "disk"]
 
 FAILURES_KEPT_MAX = 1_000
-#: So many bad rows are picked out of a batch one by one; with more, the batch fails as a whole.
+#: So many bad rows are removed from a batch one by one; with more, the whole batch fails.
 BAD_ROWS_MAX = 16
-#: The size of every so manyth row is estimated, and stands for those that follow.
+#: The size of one in so many rows is estimated, and used for the next ones.
 SAMPLE_EVERY = 32
-LOOK_AGAIN_SECONDS_MAX = 0.25
-DROP_LOOK_SECONDS = 0.01
+CHECK_SECONDS_MAX = 0.25
+DROP_CHECK_SECONDS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerStats:
-    """What has become of the rows so far, in rows; `waiting` ones are collected or on their way to the disk."""
+    """Counts of rows by outcome; `waiting` rows are collected or not yet durable."""
 
     sent: int = 0
     batches: int = 0
@@ -56,7 +52,7 @@ class ProducerStats:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Rows that could not be appended, with all that is needed to send them again."""
+    """Rows that could not be appended, with the arguments to send them again."""
 
     topic: str
     partition: int | None
@@ -67,11 +63,11 @@ class Failure:
 
 
 class Producer:
-    """Collects rows and appends them in batches, in the background. Made by `Log.producer`.
+    """Collects rows and appends them in batches, in the background. Created by `Log.producer`.
 
-    A named producer is idempotent: each batch has a number that only grows, a batch sent again with its number is not
-    doubled, and whoever opens the name next fences this one off. It stops at the first failure that is not the rows'
-    own fault, because a later batch would make the failed one look like a duplicate.
+    A named producer is idempotent: each batch has a growing sequence, a batch that is sent again with its sequence is
+    not appended twice, and the next producer of the same name fences this one. It stops at the first error that is not
+    caused by the rows themselves, because after a later batch the failed one would count as a duplicate.
     Do not change a row after sending it: it is encoded later.
     """
 
@@ -90,7 +86,7 @@ class Producer:
         if limit is not None and limit.rows is not None:
             self._batch_rows_max = min(self._batch_rows_max, limit.rows)  # so that no batch alone exceeds the limit
         if topic is not None:
-            log.topic(topic)  # a name that is wrong is said now, not by the first batch
+            log.topic(topic)  # a wrong name raises now, not with the first batch
         self.epoch = None if name is None else log.open_producer(name)
         self._sequences: dict[str, int] = {}
         self._distances: dict[str, GroupDistance] = {}
@@ -110,11 +106,11 @@ class Producer:
         self._bytes = 0
         self._sent = self._batches = self._duplicates = self._dropped = self._failed = 0
         self._failures: deque[Failure] = deque(maxlen=FAILURES_KEPT_MAX)
-        self._unsaid: list[Failure] = []
+        self._unraised: list[Failure] = []
         self._halted: HeadwaterError | None = None
         self._closing = False
         self._closed = False
-        self._shipped = False
+        self._all_sent = False
         _open_producers.add(self)
 
     def __repr__(self) -> str:
@@ -132,32 +128,18 @@ class Producer:
         headers: Mapping[str, Any] | None = None,
         sequence: int | None = None,
     ) -> None:
-        """Take rows, to be appended soon. `flush` waits until all are durable.
+        """Collect rows to be appended soon. `flush` waits until all are durable.
 
-        One row, or many in any shape that `Log.append` takes. `key` goes with a bare value, for topics without a
-        schema. With a `sequence` (named producers) the rows are one batch of that number, and a batch that was
-        appended before, also by an earlier process, is not doubled.
+        One row, or many in any form that `Log.append` takes. `key` belongs to a bare value, for topics without a
+        schema. With a `sequence` (named producers) the rows are one batch with that sequence; a batch that was appended
+        before, also by an earlier process, is not appended again.
         """
-        name = topic if topic is not None else self._topic
-        if name is None:
-            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is made")
+        name = self._topic_of(topic)
         if sequence is not None and self.name is None:
             raise ArgumentInvalid(name="sequence", value=sequence, expected="a producer with a name")
         if key is not None:
             rows = [{"key": key, "value": rows}]
-        if type(rows) is dict:
-            if headers is not None or sequence is not None or not self._add(name, partition, rows):
-                self._put(
-                    Chunk(
-                        topic=name,
-                        partition=partition,
-                        rows=[rows],
-                        count=1,
-                        size=row_size(rows),
-                        headers=None if headers is None else [headers],
-                        sequence=sequence,
-                    )
-                )
+        if type(rows) is dict and headers is None and sequence is None and self._add(name, partition, rows):
             return
         rows_max = None if sequence is not None else self._batch_rows_max
         for piece, count, size in pieces(rows, rows_max=rows_max, bytes_max=self._batch_bytes_max):
@@ -174,7 +156,7 @@ class Producer:
             )
 
     def flush(self, *, seconds: float | None = None) -> None:
-        """Wait until every row sent so far is durable, or has failed; then say what failed."""
+        """Wait until every row sent so far is durable or has failed; raise the failures."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._lock:
             goal = self._accepted
@@ -188,27 +170,30 @@ class Producer:
                     self._done.wait(left)
             finally:
                 self._flushing -= 1
-            self._say_failures()
+            self._raise_failures()
 
     def punctuate(self, time: datetime | int, *, topic: str | None = None, partition: int | None = None) -> None:
-        """Flush, then promise that no row earlier than `time` follows from this producer."""
-        name = topic if topic is not None else self._topic
-        if name is None:
-            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is made")
+        """Flush, then append a punctuation: no row earlier than `time` follows from this producer."""
+        name = self._topic_of(topic)
         self.flush()
         self._log.punctuate(name, time, producer=self.name, partition=partition)
 
     def sequence_next(self, topic: str | None = None) -> int:
-        """The number that the next batch of a named producer gets, if the caller gives none."""
-        name = topic if topic is not None else self._topic
-        if self.name is None or name is None:
-            raise ArgumentInvalid(name="name", value=self.name, expected="a producer with a name, and a topic")
+        """The sequence of the next batch of a named producer, unless the caller gives one."""
+        if self.name is None:
+            raise ArgumentInvalid(name="name", value=self.name, expected="a producer with a name")
         with self._lock:
-            return self._sequence(name)
+            return self._sequence(self._topic_of(topic))
+
+    def _topic_of(self, topic: str | None) -> str:
+        name = topic if topic is not None else self._topic
+        if name is None:
+            raise ArgumentInvalid(name="topic", value=None, expected="a topic, here or when the producer is created")
+        return name
 
     @property
     def stats(self) -> ProducerStats:
-        """What has become of the rows so far."""
+        """Counts of rows by outcome."""
         with self._lock:
             return ProducerStats(
                 sent=self._sent,
@@ -222,12 +207,12 @@ class Producer:
 
     @property
     def failures(self) -> list[Failure]:
-        """The rows that could not be appended, oldest first; only the last thousand batches of them are kept."""
+        """The rows that could not be appended, oldest first; the last thousand batches are kept."""
         with self._lock:
             return list(self._failures)
 
     def close(self) -> None:
-        """Flush, and end the background work. What failed is said here at the latest."""
+        """Flush, end the background threads, and raise failures that were not raised before."""
         with self._lock:
             if self._closed:
                 return
@@ -239,7 +224,7 @@ class Producer:
         with self._lock:
             self._closed = True
             _open_producers.discard(self)
-            self._say_failures(again=False)
+            self._raise_failures(again=False)
 
     def __enter__(self) -> Self:
         return self
@@ -252,15 +237,15 @@ class Producer:
         except HeadwaterError as failed:
             if error is None:
                 raise
-            error.add_note(f"The producer had failed, too: {failed}")
+            error.add_note(f"The producer has failed, too: {failed}")
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
     def _add(self, topic: str, partition: int | None, row: dict[str, Any]) -> bool:
-        """Add a row to a batch that is being collected and has room; the quick way for single rows."""
+        """Add a row to an open chunk with room; the fast path for single rows."""
         with self._lock:
             lane = self._lanes.get((topic, partition))
-            if lane is None or not lane.chunks or self._limit is not None or self._closing or self._unsaid:
+            if lane is None or not lane.chunks or self._limit is not None or self._closing or self._unraised:
                 return False
             last = lane.chunks[-1]
             lane.until_sample -= 1
@@ -298,7 +283,7 @@ class Producer:
                 return
             now = time.monotonic()
             waited_since = now if waited_since is None else waited_since
-            seconds = self._check_patience(chunk, lack, waited=now - waited_since)
+            seconds = self._pause_seconds(chunk, lack, waited=now - waited_since)
             self._wait_for_room(chunk.topic, lack, seconds=seconds)
 
     def _collect(self, chunk: Chunk) -> None:
@@ -331,7 +316,7 @@ class Producer:
     # -- overload -----------------------------------------------------------------------------------------------------
 
     def _lack(self, chunk: Chunk) -> Lack | None:
-        """What there is no room in: the group's distance, or what may wait for the disk. Holds the lock."""
+        """The limit that the chunk would exceed: the distance to the group, or the bytes that wait for the disk."""
         if self._bytes and self._bytes + chunk.size > self._buffer_bytes_max:
             return "disk"
         if (
@@ -354,26 +339,26 @@ class Producer:
                 rows_ahead=rows + distance.rows, bytes_ahead=size + distance.bytes, rows=chunk.count, bytes=chunk.size
             ):
                 return True
-            distance.refresh_if_old(DROP_LOOK_SECONDS if self._overload == "drop" else 0.0)
+            distance.refresh_if_old(DROP_CHECK_SECONDS if self._overload == "drop" else 0.0)
             rows, size = rows + distance.rows, size + distance.bytes
         return limit.allows(rows_ahead=rows, bytes_ahead=size, rows=chunk.count, bytes=chunk.size)
 
-    def _check_patience(self, chunk: Chunk, lack: Lack, *, waited: float) -> float:
-        """How long to sleep before looking again; raises when the caller would not wait any longer."""
+    def _pause_seconds(self, chunk: Chunk, lack: Lack, *, waited: float) -> float:
+        """The pause before the next check; raise after `wait_seconds_max`."""
         if self._wait_seconds_max is None:
-            return LOOK_AGAIN_SECONDS_MAX
+            return CHECK_SECONDS_MAX
         if waited >= self._wait_seconds_max:
             full = f"{self._buffer_bytes_max} bytes waiting"
             limit = full if self._limit is None or (lack == "disk" and self._limit.group) else str(self._limit)
             raise ProducerOverloaded(topic=chunk.topic, limit=limit, waited=waited)
-        return min(LOOK_AGAIN_SECONDS_MAX, self._wait_seconds_max - waited)
+        return min(CHECK_SECONDS_MAX, self._wait_seconds_max - waited)
 
     def _wait_for_room(self, topic: str, lack: Lack, *, seconds: float) -> None:
         if lack == "group" and self._limit is not None and self._limit.group is not None:
             self._distance(topic, self._limit.group).wait(seconds=seconds)
             return
         with self._lock:
-            self._flushing += 1  # somebody waits: no lingering
+            self._flushing += 1  # a caller waits: do not linger
             self._work.notify()
             try:
                 self._done.wait(seconds)
@@ -392,24 +377,24 @@ class Producer:
             distance = self._distances[topic] = GroupDistance(self._log, topic, group)
         return distance
 
-    # -- shipping, in the background ----------------------------------------------------------------------------------
+    # -- the background threads ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        for target, name in ((self._ship, "headwater-ship"), (self._make_durable, "headwater-sync")):
+        for target, name in ((self._send_all, "headwater-send"), (self._make_durable, "headwater-sync")):
             thread = threading.Thread(target=target, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _ship(self) -> None:
+    def _send_all(self) -> None:
         while (chunks := self._take()) is not None:
             for chunk in chunks:
                 self._append(chunk)
         with self._lock:
-            self._shipped = True
+            self._all_sent = True
             self._sync.notify_all()
 
     def _take(self) -> list[Chunk] | None:
-        """Everything collected, once it has lingered, is enough, or somebody waits for it; None at the end."""
+        """All collected chunks, after the linger time, when a batch is full, or when a caller waits; None at the end."""
         with self._lock:
             while True:
                 if not self._collected:
@@ -432,7 +417,8 @@ class Producer:
         bad_rows = 0
         while chunk.count:
             try:
-                self._check_halted()
+                if self._halted is not None:
+                    raise self._halted
                 if self._overload == "buffer":
                     self._wait_for_group(chunk)
                 chunk.appended = self._log.append(
@@ -452,7 +438,7 @@ class Producer:
             except HeadwaterError as error:
                 self._fail([chunk], error)
                 return
-            except Exception as error:  # a row of a shape that the encoder does not know; never lost in silence
+            except Exception as error:  # a row that the encoder does not support
                 self._fail([chunk], _wrapped(chunk, error))
                 return
 
@@ -466,7 +452,7 @@ class Producer:
             self._sequences[chunk.topic] = max(self._sequence(chunk.topic), chunk.sequence + 1)
         topic = self._log.topic(chunk.topic)
         if chunk.partition is None and not topic.key and topic.partitions > 1:
-            # Taking turns would send a retried batch to a partition that does not know it.
+            # Round robin would send a retried batch to another partition.
             details["partition"] = chunk.sequence % topic.partitions
         return {**details, "producer": self.name, "epoch": self.epoch, "sequence": chunk.sequence}
 
@@ -477,20 +463,20 @@ class Producer:
 
     def _wait_for_group(self, chunk: Chunk) -> None:
         limit = self._limit
-        # At the end the rest is appended whatever the limit: what was taken in is never lost.
+        # On close, the rest is appended regardless of the limit: collected rows are never lost.
         while limit is not None and not self._closing:
             with self._lock:
                 own = sum(each.count for each in self._written)
                 own_bytes = sum(each.size for each in self._written)
                 if self._allows(chunk, own=own, own_bytes=own_bytes):
                     return
-            self._wait_for_room(chunk.topic, "group" if limit.group else "disk", seconds=LOOK_AGAIN_SECONDS_MAX)
+            self._wait_for_room(chunk.topic, "group" if limit.group else "disk", seconds=CHECK_SECONDS_MAX)
 
     def _make_durable(self) -> None:
         while True:
             with self._lock:
                 while not self._written:
-                    if self._shipped:
+                    if self._all_sent:
                         return
                     self._sync.wait()
                 chunks = list(self._written)
@@ -541,30 +527,26 @@ class Producer:
                     error=error,
                 )
                 self._failures.append(failure)
-                self._unsaid.append(failure)
+                self._unraised.append(failure)
             if self.name is not None and not isinstance(error, UsageError):
                 self._halted = error
             self._done.notify_all()
 
-    def _say_failures(self, *, again: bool = True) -> None:
-        """Raise what went wrong in the background, once; a producer that had to stop says so at every call."""
-        if self._unsaid:
-            error, count = self._unsaid[0].error, len(self._unsaid)
-            self._unsaid.clear()
+    def _raise_failures(self, *, again: bool = True) -> None:
+        """Raise failures of the background threads once; a producer that had to stop raises at every call."""
+        if self._unraised:
+            error, count = self._unraised[0].error, len(self._unraised)
+            self._unraised.clear()
             error.add_note(f"{count} batch(es) of this producer failed; their rows are in `Producer.failures`.")
             raise error
         if again and self._halted is not None:
             raise self._halted
 
-    def _check_halted(self) -> None:
-        if self._halted is not None:
-            raise self._halted
-
     def _check_usable(self) -> None:
         if self._closing:
             raise Closed(what="producer")
-        if self._unsaid or self._halted is not None:
-            self._say_failures()
+        if self._unraised or self._halted is not None:
+            self._raise_failures()
 
 
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -572,7 +554,7 @@ _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # The threads of a process that ends are stopped where they are; rows that they still hold would be lost.
+    # At exit the interpreter stops daemon threads, and rows that they hold would be lost.
     for producer in list(_open_producers):
         producer.close()
 

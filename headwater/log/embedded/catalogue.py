@@ -1,4 +1,4 @@
-"""The catalogue of topics: one folder each. Topics are made, changed, listed and deleted here."""
+"""The catalogue of topics: create, alter, list and delete them. Each topic is a folder."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import shutil
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from headwater.clock import Clock
 from headwater.config import Config
 from headwater.errors import Closed, NotFound, StorageError, did_you_mean
-from headwater.filelock import SECONDS_MAX, FileLock, wait_for_lock
-from headwater.log.embedded.faults import reach
+from headwater.faults import reach
+from headwater.filelock import FileLock, wait_for_lock
 from headwater.log.embedded.files import (
     FILES_EACH,
     files_max,
@@ -30,7 +26,7 @@ from headwater.log.embedded.files import (
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.embedded.topic import Recent, TopicHandle, dump_topic, load_topic
 from headwater.log.errors import FileCorrupt, ReadOnly, TopicExists
@@ -42,26 +38,9 @@ from headwater.schema import evolve, parse_schema
 class Catalogue:
     """All topics of a log."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        log_id: str,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        read_only: bool,
-        archive: Path,
-        open_partitions_max: int,
-        lock_seconds_max: float = SECONDS_MAX,
-    ) -> None:
-        self._lock_seconds_max = lock_seconds_max
-        self._root = root
-        self._folder = root / "topics"
-        self._log_id = log_id
-        self._clock = clock
-        self._is_committed = is_committed
-        self._read_only = read_only
-        self._archive = archive
+    def __init__(self, context: LogContext, *, open_partitions_max: int) -> None:
+        self._context = context
+        self._folder = context.root / "topics"
         self._handles: weakref.WeakValueDictionary[str, TopicHandle] = weakref.WeakValueDictionary()
         open_max = min(open_partitions_max, max(1, files_max() // FILES_EACH))
         self._recent_handles: Recent[TopicHandle] = Recent(open_max)
@@ -83,7 +62,7 @@ class Catalogue:
         return handle
 
     def has(self, name: str) -> bool:
-        """Whether there is such a topic; unlike `names` it costs the same however many there are."""
+        """Whether the topic exists; unlike `names`, the cost does not depend on the number of topics."""
         return (self._folder / name).exists()
 
     def names(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
@@ -100,21 +79,20 @@ class Catalogue:
         )
 
     def declare(self, name: str, schema: Any, *, exist_ok: bool, settings: TopicSettings, config: Config) -> Topic:
-        """Make a topic from what users write, or return the one that exists and is the same."""
+        """Create a topic from the user's settings, or return the existing one if it is the same."""
         check_name("topic", name)
         if schema is None and settings.get("key") is None:
             settings["key"] = "key"
         columns = parse_schema(schema)
-        given = TopicConfig.of(settings, config)
-        check_columns(name, columns, key=given.key, time=given.time)
         wanted = Topic(
             name=name,
             id=uuid.uuid4().hex,
             schema=columns,
             schemaless=schema is None,
-            created_us=self._clock.now_us(),
-            **vars(given),
+            created_us=self._context.clock.now_us(),
+            **vars(TopicConfig.of(settings, config)),
         )
+        check_columns(name, columns, key=wanted.key, time=wanted.time_column)
         if not self.has(name):
             try:
                 return self.create(wanted).topic
@@ -122,25 +100,25 @@ class Catalogue:
                 pass
         found = self.get(name).current()
         if not exist_ok:
-            raise TopicExists(topic=name, why="made earlier")
+            raise TopicExists(topic=name, why="created earlier")
         if not found.schema.equals(wanted.schema) or found.key != wanted.key or found.partitions != wanted.partitions:
             raise TopicExists(topic=name, why="with another schema, key or number of partitions")
         return found
 
     def ensure(self, topic: Topic) -> None:
-        """Make a topic unless it exists."""
+        """Create a topic unless it exists."""
         if not self.has(topic.name):
             with contextlib.suppress(TopicExists):
                 self.create(topic)
 
     def create(self, topic: Topic) -> TopicHandle:
-        """Make the topic under a hidden name, then rename: it is there whole, or not at all."""
+        """Create the folder under a hidden name, then rename it: a topic exists completely or not at all."""
         check_name("topic", topic.name, internal=True)
         self._writable()
         folder = self._folder / f".new-{uuid.uuid4().hex}"
         try:
             make_folders(folder)
-            # Whatever its rows are promised, a topic itself survives a power cut: half of one could not be opened.
+            # A topic survives a power cut whatever its durability: half of one could not be opened.
             replace_file(folder / "topic.json", dump_topic(topic, {1: topic.schema}), durable=True)
             if topic.durability != "memory":
                 StateFile.make(folder / "state", partitions=topic.partitions)
@@ -153,52 +131,39 @@ class Catalogue:
             if isinstance(error, StorageError):
                 raise
             if (self._folder / topic.name).exists():
-                raise TopicExists(topic=topic.name, why="made by somebody else just now") from error
+                raise TopicExists(topic=topic.name, why="created by another process just now") from error
             raise storage_error(error, self._folder / topic.name) from error
         reach("topic.published")
         return self.get(topic.name)
 
     def alter(self, name: str, *, schema: Any, force: bool, changes: TopicChanges) -> Topic:
+        """Replace `topic.json`; every process reads it at its next call."""
         settings = parsed_settings(changes)
-
-        def change(old: Topic, schemas: dict[int, pa.Schema]) -> tuple[Topic, dict[int, pa.Schema]]:
-            new = replace(old, **settings)
-            check_alter(old, new)
-            if schema is None:
-                return new, schemas
-            parsed = parse_schema(schema)
-            if evolve(name, old.schema, parsed, force=force):
-                check_columns(name, parsed, key=old.key, time=old.time)
-                check_key_types(name, old.key, old.schema, parsed)
-                return with_schema(new, schemas, parsed)
-            return new, schemas
-
-        return self._alter(name, change)
-
-    def _alter(
-        self, name: str, change: Callable[[Topic, dict[int, pa.Schema]], tuple[Topic, dict[int, pa.Schema]]]
-    ) -> Topic:
-        """Replace `topic.json` by what `change` makes of it; every process sees it at its next call."""
+        parsed = None if schema is None else parse_schema(schema)
         self._writable()
         handle = self.get(name)
-        lock = FileLock(handle.folder / "topic.lock", seconds_max=self._lock_seconds_max)
-        try:
-            with lock:
-                handle.reload()
-                topic, schemas = change(handle.topic, dict(handle.schemas))
-                if topic.partitions > handle.topic.partitions:
-                    handle.state.grow(topic.partitions)
-                with storage_errors(handle.folder):
-                    replace_file(handle.folder / "topic.json", dump_topic(topic, schemas), durable=True)
-                handle.state.set_counters(handle.state.counters()[0] + 1, 0)
-        finally:
-            lock.close()
+        with FileLock(handle.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
+            handle.reload()
+            old, schemas = handle.topic, dict(handle.schemas)
+            new = replace(old, **settings)
+            check_alter(old, new)
+            if parsed is not None and evolve(name, old.schema, parsed, force=force):
+                check_columns(name, parsed, key=old.key, time=old.time_column)
+                check_key_types(name, old.key, old.schema, parsed)
+                version = max(schemas) + 1
+                schemas[version] = parsed
+                new = replace(new, schema=parsed, schema_version=version)
+            if new.partitions > old.partitions:
+                handle.state.grow(new.partitions)
+            with storage_errors(handle.folder):
+                replace_file(handle.folder / "topic.json", dump_topic(new, schemas), durable=True)
+            handle.state.set_counters(handle.state.counters()[0] + 1, 0)
         return handle.current()
 
     def delete(self, name: str) -> None:
-        """Mark first, so that writers elsewhere stop; then rename, so that the name is free; then remove.
+        """Mark the topic as deleted, so that writers stop; rename its folder, so that the name is free; remove it.
 
-        Killed in between, the mark stands, and whoever opens the topic next finishes what was begun.
+        After a crash in between, the mark stays, and the next process that opens the topic finishes the deletion.
         """
         self._writable()
         handle = self.get(name)
@@ -218,24 +183,24 @@ class Catalogue:
         shutil.rmtree(grave, ignore_errors=True)
 
     def _bury(self, folder: Path, topic_id: str) -> Path:
-        """Take a deleted topic's name away, unless somebody was quicker; a topic made anew under that name stays.
+        """Rename a deleted topic's folder so that its name can be reused; do nothing if another process already did.
 
-        A name becomes free only here, one at a time: so what was looked at is what is renamed.
+        The lock of the parent folder ensures that no new topic of that name is renamed instead.
         """
         grave = self._folder / f".deleted-{uuid.uuid4().hex}"
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            wait_for_lock(descriptor, self._folder, seconds_max=self._lock_seconds_max)
+            wait_for_lock(descriptor, self._folder, seconds_max=self._context.lock_seconds_max)
             if _id_of(folder) == topic_id:
                 os.rename(folder, grave)
         finally:
             os.close(descriptor)
-        # Durable before the first file goes: a power cut must not bring back a topic without its rows.
+        # Durable before the first file is removed: a power cut must not restore a topic without its rows.
         sync_folder(self._folder)
         return grave
 
     def leftovers(self) -> list[Path]:
-        """Folders of topics that were half made or half deleted when a process died."""
+        """Folders of topics whose creation or deletion was not finished because the process died."""
         return sorted(self._folder.glob(".new-*")) + sorted(self._folder.glob(".deleted-*"))
 
     def close(self) -> None:
@@ -248,7 +213,7 @@ class Catalogue:
             self._recent_partitions.clear()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files, whoever still refers to them."""
+        """In a forked child: close the inherited files, even if other objects still refer to them."""
         for handle in list(self._handles.values()):
             handle.abandon()
 
@@ -262,34 +227,21 @@ class Catalogue:
                 raise FileCorrupt(path=str(folder / "topic.json"), why="it is gone, but rows of the topic are there")
             raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
         try:
-            handle = self._handle_of(folder)
-        except FileNotFoundError:  # it was deleted while we looked, and perhaps made anew
+            handle = TopicHandle(folder, self._context, recent=self._recent_partitions)
+        except FileNotFoundError:  # it was deleted in the meantime, and perhaps created again
             if not (folder / "topic.json").exists():
                 raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names())) from None
-            handle = self._handle_of(folder)
-        if handle.deleted:  # marked by a process that died, or that is about to rename it
+            handle = TopicHandle(folder, self._context, recent=self._recent_partitions)
+        if handle.deleted:  # by a process that died, or is about to rename it
             handle.close()
-            if not self._read_only:
+            if not self._context.read_only:
                 shutil.rmtree(self._bury(folder, handle.topic.id), ignore_errors=True)
             raise NotFound(kind="topic", name=name, near=did_you_mean(name, self.names()))
         return handle
 
-    def _handle_of(self, folder: Path) -> TopicHandle:
-        return TopicHandle(
-            folder,
-            recent=self._recent_partitions,
-            archive=self._archive,
-            clock=self._clock,
-            is_committed=self._is_committed,
-            root=self._root,
-            log_id=self._log_id,
-            read_only=self._read_only,
-            lock_seconds_max=self._lock_seconds_max,
-        )
-
     def _writable(self) -> None:
-        if self._read_only:
-            raise ReadOnly(path=str(self._root))
+        if self._context.read_only:
+            raise ReadOnly(path=str(self._context.root))
 
 
 def _id_of(folder: Path) -> str | None:
@@ -300,9 +252,9 @@ def _id_of(folder: Path) -> str | None:
 
 
 def _has_lost_its_description(folder: Path) -> bool:
-    """Whether there are rows of a topic without its `topic.json`, and nobody is just deleting it."""
+    """Whether a folder has rows but no `topic.json`, and is not being deleted."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not used again
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # so that its inode is not reused
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
@@ -314,9 +266,3 @@ def _has_lost_its_description(folder: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def with_schema(topic: Topic, schemas: dict[int, pa.Schema], schema: pa.Schema) -> tuple[Topic, dict[int, pa.Schema]]:
-    """The topic under its next schema version."""
-    version = max(schemas) + 1
-    return replace(topic, schema=schema, schema_version=version), {**schemas, version: schema}

@@ -1,18 +1,16 @@
 """The commit log: one record for each committed transaction, in `transactions/commits.log`.
 
-Its end decides what was committed, so that a torn end must be told from damage. Three things tell them apart:
+Its end decides which transactions are committed, so a torn end must be distinguished from damage:
 
-- each record has a checksum, and a serial that is one more than that of the record before it: what was taken out, or
-  was overwritten, leaves a gap;
-- the *witness* in `transactions/state` is the serial of the last record that is known to be durable. It is stored
-  after the record was synced, so that it may be behind the file (its process died between the two, or the power went),
-  but never ahead of it;
-- bytes behind the last whole record are a torn end only if no whole record follows them and the witness does not tell
-  of more.
+- each record has a checksum, and a serial that is one more than that of the record before it: a record that was removed
+  or overwritten leaves a gap;
+- the *witness* in `transactions/state` is the serial of the last record that is known to be durable. It is stored after
+  the record was synced, so it may be behind the file (after a crash between the two, or a power cut), but never ahead;
+- bytes behind the last whole record are a torn end only if no whole record follows them and the witness is not higher.
 
 `transactions/commits.copy` has the same bytes, written after the record was synced and never synced itself: repair
-takes from it what the log has lost. While the log is damaged, the records that are still whole count, everything that
-would have to be known from the others raises `CommitLogCorrupt`, and nothing is written.
+restores lost records from it. While the log is damaged, whole records stay valid, every question that needs another one
+raises `CommitLogCorrupt`, and nothing is written.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ from typing import Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from headwater.log.embedded.faults import reach
+from headwater.faults import reach
 from headwater.log.embedded.files import OpenFile, make_folders, open_file, replace_file, storage_errors, sync_folder
 from headwater.log.embedded.state import boot_mark
 from headwater.log.errors import CommitLogCorrupt
 
 MAGIC = b"HWTX"
-#: A transaction's number is a serial shifted by so many bits, with random ones below.
+#: A transaction's number is a serial shifted by so many bits, and random bits.
 SERIAL_SHIFT = 31
 INTENT, STARTED, FINISHED = 8, 16, 24
 _RECORD = struct.Struct("<4sIII")
@@ -44,20 +42,20 @@ _COUNTERS = struct.Struct("<IIQQQ")
 _WITNESS = struct.Struct("<IQ")
 _WITNESS_AT = _COUNTERS.size
 _STATE_BYTES = _WITNESS_AT + _WITNESS.size
-_LOOKS = 3
+_READS_MAX = 3
 
 Record = dict[str, Any]  # Any: the values of a JSON object, each read in one place below
 
 
 class Damage(NamedTuple):
-    """Where the commit log is not as it was written."""
+    """The first place at which the commit log is damaged."""
 
     position: int
     why: str
 
 
 class Whole(NamedTuple):
-    """A record that matches its checksum, and its place in the file."""
+    """A record that matches its checksum, and its position in the file."""
 
     position: int
     size: int
@@ -65,22 +63,22 @@ class Whole(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """The records of a commit log that was damaged, and where they are from."""
+    """The records of a rebuilt commit log, and where they come from."""
 
     records: list[Record]
     kept: int
     from_copy: int
     from_partitions: int
-    #: Serials of commits of which no record is left, as first and last of each range.
+    #: Ranges of serials without a record, as first and last serial.
     lost: list[tuple[int, int]]
 
 
 class CommitState:
-    """The file `transactions/state`: how far the commit under way has come, and the witness of the last one."""
+    """The file `transactions/state`: the progress of the current commit, and the witness of the last one."""
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
-        # New, or cut short by a power cut: zeros say that it is from another boot. It never shrinks, others may map it.
+        # New, or cut short by a power cut: zeros mean another boot. It never shrinks, since other processes may map it.
         if os.fstat(self._file.descriptor).st_size < _STATE_BYTES and not read_only:
             os.ftruncate(self._file.descriptor, _STATE_BYTES)
         whole = os.fstat(self._file.descriptor).st_size >= _COUNTERS.size
@@ -104,7 +102,7 @@ class CommitState:
         os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
 
     def witness(self) -> int | None:
-        """The serial of the last commit that is known to be durable; None where that was never stored, or is torn."""
+        """The serial of the last commit that is known to be durable; None if it was never stored, or is torn."""
         data = self._map[_WITNESS_AT:_STATE_BYTES]
         if len(data) < _WITNESS.size:
             return None
@@ -120,7 +118,7 @@ class CommitState:
 
 
 class CommitLog:
-    """The records of all commits, and what they say. Whoever writes holds the lock of the transactions."""
+    """The records of all commits, and the state that follows from them. Writers hold the transaction lock."""
 
     def __init__(self, folder: Path, state: CommitState, *, read_only: bool) -> None:
         self.path = folder / "commits.log"
@@ -145,25 +143,25 @@ class CommitLog:
         self.prepared: dict[str, Record] = {}
         self.newest: Record | None = None
         self.recent: list[Record] = []
-        #: Records that a replaced file must have behind its first one, and how many of them have been read.
+        #: How many old records a shortened file has behind its first one, and how many of them have been read.
         self._kept = (0, 0)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Read the records that others have appended, and see whether any is missing."""
+        """Read the records that other processes have appended, and detect missing ones."""
         with self._reading:
-            for look in range(_LOOKS):
-                # The witness first: what it tells of was durable, so that it must be in a file that is read later.
+            for attempt in range(_READS_MAX):
+                # The witness first: its record was durable before, so the file that is read afterwards must have it.
                 self._read_on(self._state.witness())
                 if self.damage is None:
                     return
-                # A record that is being written may look damaged to a reader; at the next look it is whole.
-                if look < _LOOKS - 1:
+                # A record that is being written may look damaged; the next read finds it whole.
+                if attempt < _READS_MAX - 1:
                     time.sleep(0.001)
 
     def check(self) -> None:
-        """Raise where the commit log is damaged."""
+        """Raise if the commit log is damaged."""
         if self.damage is not None:
             raise CommitLogCorrupt(path=str(self.path), position=self.damage.position, why=self.damage.why)
 
@@ -172,12 +170,12 @@ class CommitLog:
             stat = os.stat(self.path)
         except FileNotFoundError:
             count = max(witness or 0, self.serial)
-            # The copy is made after the name of the log is durable.
+            # The copy is created after the name of the log is durable.
             gone = count > 0 or self.copy.exists()
             self.damage = Damage(0, f"the file is gone, with {count or 'some'} commits") if gone else None
             return
         if stat.st_ino != self._inode or stat.st_size < self.position or self.damage is not None:
-            # Replaced or mended, or the last record was taken back when its sync failed.
+            # It was replaced or repaired, or the last record was cut after a failed sync.
             self._forget()
             self._inode, self.damage = stat.st_ino, None
         if stat.st_size > self.position:
@@ -207,7 +205,7 @@ class CommitLog:
             self.damage = Damage(self.position, f"it ends with commit {self.serial}, but {witness} is durable")
 
     def _learn(self, record: Record) -> str:
-        """Take in what a record says; returns what is wrong with its place, if anything is."""
+        """Apply a record; return what is wrong with its serial, or an empty string."""
         if "horizon" in record:
             self.horizon = self.serial = record["horizon"]
             self._kept = (record.get("kept", 0), 0)
@@ -240,19 +238,19 @@ class CommitLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        """Add the record that makes a transaction true, and make it durable. The caller has just caught up."""
+        """Append a commit record durably. The caller has just caught up."""
         self.check()
         record["serial"] = self.serial + 1
         data = framed(record)
         with storage_errors(self.path):
             descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT)
             try:
-                # A record torn by a dead process lies behind the last whole one: it was never committed.
+                # A torn record behind the last whole one is of a process that died before its commit.
                 self._cut_torn_end(descriptor)
                 os.pwrite(descriptor, data, self.position)
                 reach("commit.recording")
                 os.fdatasync(descriptor)
-                if self._durable_to == 0:  # whoever made the file may have died before its name was durable
+                if self._durable_to == 0:  # the process that created the file may have died before it synced the folder
                     sync_folder(self._folder)
                 self._durable_to = start = self.position
             except BaseException:
@@ -266,17 +264,17 @@ class CommitLog:
         self._extend_copy(data, start)
         reach("commit.copied")
         self.bear_witness()
-        if not self._witnessed:  # once in each process: a power cut must not take the file of the witness
+        if not self._witnessed:  # once in each process: a power cut must not lose the file of the witness
             self._state.sync()
             self._witnessed = True
 
     def bear_witness(self) -> None:
-        """Store how far the log must reach at least. The caller holds the lock, and everything read is durable."""
+        """Store the witness. The caller holds the transaction lock, and all records that were read are durable."""
         if self._state.witness() != self.serial and self.serial:
             self._state.set_witness(self.serial)
 
     def make_durable(self) -> None:
-        """Sync the records that others wrote: whoever wrote the last one may have died before it did."""
+        """Sync the records of other processes: the writer of the last one may have died before it synced."""
         if self._read_only or self._durable_to >= self.position:
             return
         file = OpenFile(self.path, os.O_RDWR)
@@ -286,7 +284,7 @@ class CommitLog:
         self._durable_to = position
 
     def replace(self, records: Iterable[Record]) -> None:
-        """Put other records in the place of all; after a crash either are there."""
+        """Replace all records atomically."""
         data = b"".join(framed(record) for record in records)
         replace_file(self.path, data, durable=True)
         with contextlib.suppress(OSError):
@@ -295,7 +293,7 @@ class CommitLog:
         self.bear_witness()
 
     def renew_copy(self) -> None:
-        """Write the copy anew where it differs: it is never synced, so that a power cut may leave anything there."""
+        """Replace the copy if it differs: it is never synced, so a power cut may leave anything in it."""
         if self.copy.exists() and self.copy_differs():
             with contextlib.suppress(OSError):
                 replace_file(self.copy, _bytes_of(self.path)[: self.position], durable=False)
@@ -306,7 +304,7 @@ class CommitLog:
             os.ftruncate(descriptor, self.position)
 
     def _extend_copy(self, data: bytes, position: int) -> None:
-        # The transaction is committed: a copy that cannot be written now is written whole with the next one.
+        # The transaction is committed already. If the copy cannot be written, the next commit writes all of it.
         with contextlib.suppress(OSError):
             file = OpenFile(self.copy, os.O_RDWR | os.O_CREAT)
             if os.fstat(file.descriptor).st_size != position:
@@ -315,7 +313,7 @@ class CommitLog:
             os.pwrite(file.descriptor, data, position)
 
     def set_aside(self, position: int = 0, *, why: str) -> Path | None:
-        """Copy the bytes from `position` on to the quarantine; None where there are none that mean anything."""
+        """Copy the bytes from `position` on to the quarantine; return None if there are none, or only zeros."""
         try:
             data = self.path.read_bytes()[position:]
         except FileNotFoundError:
@@ -330,15 +328,14 @@ class CommitLog:
     # -- repair -------------------------------------------------------------------------------------------------------
 
     def copy_differs(self) -> bool:
-        """Whether the copy is there and says something else than the log: one that is merely shorter is extended."""
+        """Whether the copy exists and is not a prefix of the log; a shorter copy is extended by the next commit."""
         copied = _bytes_of(self.copy)
         return copied != _bytes_of(self.path)[: len(copied)]
 
     def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]]) -> Rebuilt:
-        """The records to write instead of those that are there.
+        """The records of a rebuilt commit log.
 
-        `proven` are the numbers of transactions that readers see, each with its parts: they were committed, whatever
-        the log says.
+        `proven` are visible transactions by number, each with its parts: they were committed, whatever the log says.
         """
         here = [whole.record for whole in whole_records(_bytes_of(self.path))]
         copied = [whole.record for whole in whole_records(_bytes_of(self.copy))]
@@ -386,7 +383,7 @@ def _first(entry: tuple[int, Record]) -> int:
 
 
 def _gaps(present: Mapping[int, object], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges of numbers from `start` to `end` that are not there.
+    """The ranges of numbers from `start` to `end` that are missing.
 
     >>> list(_gaps({2: "", 5: ""}, 1, 6))
     [(1, 1), (3, 4), (6, 6)]
@@ -406,13 +403,13 @@ def _proven_record(number: int, parts: Sequence[Sequence[Any]]) -> Record:
 
 
 def _serial_of(record: Record) -> int:
-    # Records of earlier releases have their serial in the number alone.
+    # Records of earlier releases have their serial only in the number.
     serial: int = record.get("serial", record["number"] >> SERIAL_SHIFT)
     return serial
 
 
 def whole_records(data: bytes) -> Iterator[Whole]:
-    """The records that match their checksums, also behind others that do not."""
+    """The records that match their checksums, also those behind damaged ones."""
     at = 0
     while at < len(data):
         found = unframed(data, at)
@@ -434,7 +431,7 @@ def framed(record: Record) -> bytes:
 
 
 def unframed(data: bytes, at: int) -> tuple[Record, int] | None:
-    """The record that begins at `at` and its size; None where it is not as it was written."""
+    """The record that begins at `at`, and its size; None if it does not match its checksum."""
     if at + _RECORD.size > len(data):
         return None
     magic, crc, size, zero = _RECORD.unpack_from(data, at)

@@ -1,27 +1,29 @@
-"""Transactions: appends to many partitions that readers see all at once or never.
+"""Transactions: appends to many partitions that become visible all at once or never.
 
-Rows of an open transaction are kept off the partitions, in memory or, once *prepared*, in a file of their own: an open
-or prepared transaction never holds up a reader or a writer. To commit, a process
+Rows of an open transaction are in memory or, once *prepared*, in a file of their own: an open or prepared transaction
+blocks no reader and no writer. To commit, a process
 
-1. takes the append locks of all partitions concerned and writes the frames, marked with the transaction's number,
-   behind their tails, where nobody reads yet;
+1. takes the append locks of all its partitions and writes the frames, marked with the transaction's number, behind
+   their tails, where no reader reads yet;
 2. syncs them, and takes the sync locks of these partitions;
-3. takes the lock of the transactions, appends one record to the commit log (`commit_log.py`) and syncs it: **this is
-   the commit**;
+3. takes the transaction lock, appends one record to the commit log (`commit_log.py`) and syncs it: **this is the
+   commit**;
 4. moves the tails.
 
-One process at a time is in 3 and 4; a transaction that is slow, or stopped, in 1 or 2 holds up none of other partitions.
+One process at a time is in 3 and 4. A transaction that is slow, or stopped, in 1 or 2 blocks only its own partitions.
 
-Three counters in `transactions/state` tell everybody how far it has come: *intent* grows before 3, *started* before 4
-and *finished* after it. While the first and the last differ and nobody holds the lock, a process has died in between.
+Three counters in `transactions/state` are the progress of the current commit: *intent* grows before 3, *started* before
+4 and *finished* after it. If the first and the last differ while no process holds the lock, a process has died in
+between.
 
-Killed before 3, the frames lie behind *written* without a record and the next writer cuts them. Killed after 3, whoever
-comes next finds the record and moves the tails. Since the append locks are held all the while, marked frames are always
-the last of their partition until they are settled.
+If a process is killed before 3, its frames are behind *written* without a record, and the next writer cuts them. If it
+is killed after 3, the transaction is in doubt: the next process that finds the record resolves it by moving the tails.
+Since the append locks are held all the time, marked frames are the last of their partition until that is done.
 
-Whoever holds the lock of the transactions never waits for an append lock, which a commit that waits for the former may
-hold: to finish what a dead process began it tries, and where a partition is busy it lets go and comes again. A commit
-that finds such work when it has the lock takes its frames back, finishes the work and begins anew.
+A process that holds the transaction lock never waits for an append lock, which a commit that waits for the transaction
+lock may hold. To resolve a transaction it tries to take the append locks, and if a partition is in use it releases the
+transaction lock and retries. A commit that finds a transaction in doubt cuts its own frames, resolves that transaction
+and starts again.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.clock import Clock
 from headwater.errors import HeadwaterError, Locked, NotFound
-from headwater.filelock import SECONDS_MAX, FileLock
+from headwater.faults import reach
+from headwater.filelock import FileLock
+from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commit_log import (
     FINISHED,
     INTENT,
@@ -52,17 +55,16 @@ from headwater.log.embedded.commit_log import (
     framed,
     unframed,
 )
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.files import make_folder, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import walk
 from headwater.log.embedded.state import Tail
 from headwater.log.errors import FrameCorrupt, ProducerFenced, TransactionFinished
 from headwater.log.port import Appended, Offsets
 
-#: Between two looks at what another process has to finish.
+#: The longest pause between two checks of a commit of another process.
 PAUSE_SECONDS_MAX = 0.01
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
 SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
@@ -77,35 +79,24 @@ class Part(NamedTuple):
 
 
 class Commits:
-    """The record of every commit, and the commit itself."""
+    """Commits transactions, and resolves those of dead processes."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        clock: Clock,
-        partition: Callable[[str, int], Partition],
-        every_partition: Callable[[], list[Partition]],
-        registry: Registry,
-        read_only: bool,
-        lock_seconds_max: float = SECONDS_MAX,
-    ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._partition = partition
-        self._every_partition = every_partition
+    def __init__(self, context: LogContext, catalogue: Catalogue, registry: Registry) -> None:
+        self._folder = folder = context.root / "transactions"
+        self._clock = context.clock
+        self._catalogue = catalogue
         self._registry = registry
-        self._read_only = read_only
-        self._lock_seconds_max = lock_seconds_max
-        self._lock = FileLock(folder / "lock", seconds_max=lock_seconds_max)
+        self._read_only = context.read_only
+        self._lock_seconds_max = context.lock_seconds_max
+        self._lock = FileLock(folder / "lock", seconds_max=context.lock_seconds_max)
         self._shorten_from = 0
-        self._state = CommitState(folder / "state", read_only=read_only)
-        self._records = CommitLog(folder, self._state, read_only=read_only)
+        self._state = CommitState(folder / "state", read_only=context.read_only)
+        self._records = CommitLog(folder, self._state, read_only=context.read_only)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def is_committed(self, number: int) -> bool:
-        """Whether frames marked `number` may be kept. Older than the oldest record, they have long been settled."""
+        """Whether the transaction `number` is committed. All transactions before the oldest record are."""
         if number >> SERIAL_SHIFT <= self._records.horizon:
             return True
         if number not in self._records.numbers:
@@ -115,11 +106,11 @@ class Commits:
             self._announce()
             return True
         if number >> SERIAL_SHIFT > self._records.horizon:
-            self._records.check()  # its record may be one of those that are lost
+            self._records.check()  # its record may be among the lost ones
         return number >> SERIAL_SHIFT <= self._records.horizon
 
     def last_sequence(self, producer: str) -> int:
-        """The number of the last transaction that `producer` committed, -1 where there is none."""
+        """The sequence of the last transaction that `producer` committed, -1 for none."""
         if self._read_only:
             self._records.catch_up()
             self._records.check()
@@ -130,42 +121,42 @@ class Commits:
         return -1 if record is None else int(record["sequence"])
 
     def last_metadata(self, producer: str) -> dict[str, Any] | None:
-        """What the last transaction of `producer` says about itself."""
+        """The metadata of the last transaction that `producer` committed."""
         self.last_sequence(producer)
         record = self._records.last.get(producer)
         return None if record is None else record.get("metadata")
 
-    def snapshot(self, look: Callable[[], Offsets]) -> Offsets:
-        """The result of `look` at a moment when no transaction is half visible."""
+    def snapshot(self, read: Callable[[], Offsets]) -> Offsets:
+        """The result of `read` at a moment when no transaction is partly visible."""
         if self._read_only:
-            return look()
+            return read()
         began, changed = time.monotonic(), (-1, -1, -1)
         while True:
             before = intent, started, finished = self._state.counters()
             if before != changed:
                 began, changed = time.monotonic(), before
-            if not intent == started == finished and self.settle():
+            if not intent == started == finished and self.resolve():
                 continue
             if started == finished:
-                found = look()
+                offsets = read()
                 if self._state.counters() == before:
-                    return found
+                    return offsets
                 continue
-            # A commit is about to move its tails, which takes microseconds, unless its process has been stopped.
+            # Another process is moving the tails, which takes microseconds unless the process has been stopped.
             waited = time.monotonic() - began
             if waited >= self._lock_seconds_max:
                 raise self._busy(waited)
             time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
 
     def pending(self) -> bool:
-        """Whether a commit is under way; if its process died, `settle` finishes it."""
+        """Whether a commit is in progress; if its process died, `resolve` finishes it."""
         intent, started, finished = self._state.counters()
         return not intent == started == finished
 
-    def settle(self) -> bool:
+    def resolve(self) -> bool:
         """Finish the commit of a process that died, if there is one.
 
-        False while its process is alive, or one of its partitions is in use.
+        Return False while the process is alive or one of its partitions is in use.
         """
         if self._read_only or not self._lock.try_acquire():
             return False
@@ -190,7 +181,7 @@ class Commits:
     ) -> dict[str, Appended]:
         """Make all parts visible at once; a transaction whose sequence was committed before changes nothing.
 
-        One without parts is recorded only where it has metadata to keep. With a `source`, the file must still be there:
+        A transaction without parts is recorded only if it has metadata. With a `source`, the file must still exist:
         another process may have rolled the transaction back.
         """
         record: Record = {
@@ -204,17 +195,17 @@ class Commits:
             record["metadata"] = metadata
 
         def outcome() -> dict[str, Appended] | None:
-            """What is decided already; asked under the lock of the transactions."""
+            """The result, if it is known without writing. The caller holds the transaction lock."""
             earlier = self._earlier(name, producer, sequence, prepared)
             if earlier is not None:
                 return _appended(earlier, duplicate=True)
             if source is not None and not source.exists():
                 raise NotFound(kind="prepared transaction", name=name)
-            if not prepared:  # that was asked when it was prepared; what is prepared can always be committed
+            if not prepared:  # checked by `prepare`; a prepared transaction can always be committed
                 self._check_epoch(producer, epoch)
             return {} if not parts and metadata is None else None
 
-        ordered = sorted(parts, key=lambda part: (part.topic, part.partition))  # so that no two block each other
+        ordered = sorted(parts, key=lambda part: (part.topic, part.partition))  # one order of locks: no deadlock
         while True:
             with self._finished():
                 decided = outcome()
@@ -227,15 +218,18 @@ class Commits:
     def _commit(
         self, parts: Sequence[Part], record: Record, outcome: Callable[[], dict[str, Appended] | None]
     ) -> dict[str, Appended] | None:
-        """Write, record and show; None where the commit of a dead process has to be finished first."""
+        """Write, record and publish; None if the commit of a dead process must be finished first."""
         tails: list[tuple[Partition, Tail, Tail]] = []
         number = 0
         with ExitStack() as locks:
             for part in parts:
-                self._take(locks, part.topic, part.partition)
+                partition = self._partition(part.topic, part.partition)
+                partition.make()
+                locks.enter_context(partition.append_lock)
+                partition.check_alive()
             try:
-                # Under the locks: what is forgotten when the commit log is shortened is older than this number.
-                # Another one may use the same serial, hence the random bits.
+                # Under the append locks, so that shortening the commit log never passes this number. Another process
+                # may use the same serial, hence the random bits.
                 self._records.catch_up()
                 number = ((self._records.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
                 places = [self._partition(part.topic, part.partition) for part in parts]
@@ -244,8 +238,8 @@ class Commits:
                 reach("commit.written")
                 _sync([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
-                # Before the lock of the transactions: a process that was stopped while it syncs one of these partitions
-                # must not hold up those of others.
+                # Before the transaction lock: a process that was stopped while it syncs one of these partitions must not
+                # block commits to other partitions.
                 for partition in places:
                     if partition.synced:
                         locks.enter_context(partition.sync_lock)
@@ -257,10 +251,10 @@ class Commits:
                     decided = self._record(number, parts, tails, record)
             except BaseException:
                 if number not in self._records.numbers:
-                    _take_back(tails)
+                    _truncate(tails)
                 raise
             if number not in self._records.numbers:
-                _take_back(tails)
+                _truncate(tails)
                 return decided
             reach("commit.recorded")
             self._flip([(partition, end) for partition, _, end in tails])
@@ -270,7 +264,7 @@ class Commits:
     def _record(
         self, number: int, parts: Sequence[Part], tails: Sequence[tuple[Partition, Tail, Tail]], record: Record
     ) -> dict[str, Appended]:
-        """Append the record that makes the transaction true. The caller holds the lock."""
+        """Append the commit record. The caller holds the transaction lock."""
         self._state.count(INTENT, self._state.counters()[2] + 1)
         record |= {
             "number": number,
@@ -288,11 +282,8 @@ class Commits:
             raise
         return _appended(record, duplicate=False)
 
-    def _take(self, locks: ExitStack, topic: str, number: int) -> None:
-        partition = self._partition(topic, number)
-        partition.make()
-        locks.enter_context(partition.append_lock)
-        partition.check_alive()
+    def _partition(self, topic: str, number: int) -> Partition:
+        return self._catalogue.get(topic).partition(number)
 
     def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
         intent, _, _ = self._state.counters()
@@ -304,7 +295,7 @@ class Commits:
 
     @contextmanager
     def _finished(self) -> Iterator[None]:
-        """Hold the lock of the transactions, with the last commit finished, whoever began it."""
+        """Hold the transaction lock, with the last commit finished."""
         began = time.monotonic()
         while True:
             with self._lock:
@@ -321,9 +312,10 @@ class Commits:
         return not intent == started == finished or not self._state.of_this_boot
 
     def _finish_last(self) -> bool:
-        """Move the tails that a dead process recorded but did not move. The caller holds the lock.
+        """Move the tails of a recorded transaction whose process died. The caller holds the transaction lock.
 
-        False where one of its partitions is in use: then let go of the lock, which its user may wait for.
+        Return False if one of its partitions is in use. The caller must then release the lock, for which the user of
+        that partition may wait.
         """
         self._records.catch_up()
         self._records.check()
@@ -335,7 +327,7 @@ class Commits:
         self._state.count(STARTED, intent)
         for partition in self._last_partitions():
             with contextlib.suppress(NotFound):
-                if not partition.try_settle():
+                if not partition.try_recover():
                     return False
         self._state.count(FINISHED, intent)
         if not self._state.of_this_boot:
@@ -345,15 +337,15 @@ class Commits:
 
     def _last_partitions(self) -> Iterator[Partition]:
         """The partitions whose tails may be behind their last transaction."""
-        # After a power cut any tail may be older than its transaction; otherwise only the last one's can be.
+        # After a power cut that may be any partition; otherwise only those of the last transaction.
         records = [self._records.newest] if self._state.of_this_boot else list(self._records.recent)
         places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
         for topic, number in sorted(places):
-            with contextlib.suppress(NotFound):  # deleted since: nothing to show
+            with contextlib.suppress(NotFound):  # the topic was deleted
                 yield self._partition(topic, number)
 
     def _busy(self, waited: float) -> Locked:
-        """The error that says who keeps the last commit from being finished."""
+        """The error that names the process which prevents the last commit from being finished."""
         for partition in self._last_partitions():
             if partition.append_lock.try_acquire():
                 partition.append_lock.release()
@@ -371,7 +363,7 @@ class Commits:
             return None
         if last["sequence"] == sequence:
             return last
-        # What was prepared has been promised, also where its producer has gone on since.
+        # A prepared transaction is committed even if its producer has committed later ones.
         return None if prepared else {"parts": []}
 
     def _check_epoch(self, producer: str | None, epoch: int | None) -> None:
@@ -382,37 +374,38 @@ class Commits:
             raise ProducerFenced(producer=producer, epoch=epoch, current=current)
 
     def _announce(self) -> None:
-        """Say that a transaction begins to show: its process died, and one of its partitions is being recovered.
+        """Mark a transaction of a dead process as started, because one of its partitions is being recovered.
 
-        Without that, others could see this partition before the rest: a dying process lets go of its locks one by one.
+        Otherwise readers could see this partition before the others: a dying process releases its locks one by one.
         """
         intent, _, finished = self._state.counters()
         if intent != finished and not self._read_only:
             self._state.count(STARTED, intent)
 
     def _shorten_if_due(self) -> None:
-        """Forget the records that nobody can ask for again, once the file is large."""
+        """Remove the records that are no longer needed, once the commit log is large."""
         if self._records.position < max(COMMITS_BYTES_MAX, self._shorten_from):
             return
-        # Where a partition is in use or damaged it is tried again when the file has grown some more: this transaction is
-        # committed all the same, and damage is reported to whoever uses the partition.
+        # If a partition is in use or damaged, retry when the file has grown some more. This transaction is committed in
+        # any case, and users of the partition get the error.
         self._shorten_from = self._records.position + COMMITS_BYTES_MAX // 8
         with contextlib.suppress(HeadwaterError), self._finished():
             self._shorten()
 
     def _shorten(self) -> None:
-        # Whoever asks for an old number does so because a tail is not settled. Settle all tails, and write down from
-        # which number on they matter again. A commit under way, whose number may be older, holds its partitions.
-        for partition in self._every_partition():
-            if not partition.try_settle():
-                return
-            partition.state.sync()
+        # An old number is only needed to recover a tail. Recover all tails, and record the horizon from which numbers are
+        # needed again. A commit in progress, whose number may be older, holds the locks of its partitions.
+        for name in self._catalogue.names(internal=True):
+            for partition in self._catalogue.get(name).partitions():
+                if not partition.try_recover():
+                    return
+                partition.state.sync()
         self._forget_committed_files()
         kept = [{**record, "old": True} for record in self._records.last.values()]
         self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])
 
     def _forget_committed_files(self) -> None:
-        """Remove what was prepared and then committed, before the record that says so goes."""
+        """Remove the files of prepared transactions that were committed, before their records are removed."""
         folder = self._folder / "prepared"
         if folder.is_dir():
             for name in os.listdir(folder):
@@ -424,33 +417,33 @@ class Commits:
         self._lock.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's lock."""
+        """In a forked child: close the inherited lock without releasing it for the parent."""
         self._lock.abandon()
 
     # -- repair -------------------------------------------------------------------------------------------------------
 
     def damage(self) -> Damage | None:
-        """Where the commit log is damaged, if it is."""
+        """The first damage of the commit log, if there is any."""
         self._records.catch_up()
         return self._records.damage
 
     def copy_differs(self) -> bool:
-        """Whether the copy of the commit log could not be used to rebuild it."""
+        """Whether the copy of the commit log differs from it."""
         return self._records.copy_differs()
 
     def renew_copy(self) -> None:
-        """Write the copy of the commit log anew."""
+        """Replace the copy of the commit log."""
         with self._lock:
             self._records.catch_up()
             self._records.check()
             self._records.renew_copy()
 
     def recorded(self, number: int) -> bool:
-        """Whether the commit log knows of this transaction."""
+        """Whether the commit log covers this transaction."""
         return number in self._records.numbers or number >> SERIAL_SHIFT <= self._records.horizon
 
     def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool) -> Rebuilt:
-        """Write the commit log anew from what is left of it, from its copy and from what readers see."""
+        """Rebuild the commit log from its whole records, its copy and the visible frames of the partitions."""
         if dry_run:
             return self._records.rebuild(proven)
         with self._lock:
@@ -462,7 +455,7 @@ class Commits:
     # -- prepared transactions ----------------------------------------------------------------------------------------
 
     def prepare(self, name: str, parts: Sequence[Part], about: dict[str, Any]) -> None:
-        """Make a transaction durable without showing it."""
+        """Make a transaction durable without making it visible."""
         self._check_epoch(about["producer"], about["epoch"])
         folder = self._folder / "prepared"
         make_folder(folder, levels=1)
@@ -481,11 +474,11 @@ class Commits:
         self._records.catch_up()
         self._records.check()
         names = os.listdir(folder) if folder.is_dir() else []
-        # One that was committed by a process that died before it removed the file is no longer waiting.
+        # A file whose transaction is committed belongs to a process that died before it removed it.
         return sorted(name for name in names if not name.startswith(".") and name not in self._records.prepared)
 
     def commit_prepared(self, name: str) -> dict[str, Appended]:
-        """Commit by id; a second call changes nothing, also after a crash in between."""
+        """Commit by id; a repeated call changes nothing, also after a crash."""
         path = self._folder / "prepared" / name
         with self._finished():
             done = self._records.prepared.get(name)
@@ -532,14 +525,16 @@ def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
     data = path.read_bytes()
     framed = unframed(data, 0)
     if framed is None:
-        raise FrameCorrupt(path=str(path), position=0, offset=-1, why="the prepared transaction does not match its sum")
+        raise FrameCorrupt(
+            path=str(path), position=0, offset=-1, why="the prepared transaction does not match its checksum"
+        )
     about, start = framed
     drafts = []
     for position, header in walk(data, position=start):
         payload = data[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]
         if not payload_is_whole(header, payload):
             raise FrameCorrupt(
-                path=str(path), position=position, offset=-1, why="a prepared frame does not match its sum"
+                path=str(path), position=position, offset=-1, why="a prepared frame does not match its checksum"
             )
         drafts.append(draft_of(header, payload))
     if sum(count for *_, count in about["parts"]) != len(drafts):
@@ -554,7 +549,7 @@ def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
 def _write(
     begun: Sequence[tuple[Partition, Tail, list[Draft]]], number: int, tails: list[tuple[Partition, Tail, Tail]]
 ) -> None:
-    """Write the frames of several partitions and say in `tails` where, also of those before one that fails."""
+    """Write the frames of several partitions. Add the tails before and after them to `tails`, even if one fails."""
 
     def write(place: tuple[Partition, Tail, list[Draft]]) -> tuple[Partition, Tail, Tail]:
         partition, tail, drafts = place
@@ -565,7 +560,7 @@ def _write(
         for place in begun:
             tails.append(write(place))
         return
-    # Most of the time goes into pages that the system finds for the files: that work has room on other cores.
+    # Most of the time is spent by the kernel on allocating pages, which runs in parallel.
     with ThreadPoolExecutor(max_workers=min(4, len(begun))) as pool:
         writes = [pool.submit(write, place) for place in begun]
     tails.extend(one.result() for one in writes if one.exception() is None)
@@ -573,14 +568,14 @@ def _write(
         one.result()
 
 
-def _take_back(tails: Sequence[tuple[Partition, Tail, Tail]]) -> None:
-    """Cut frames that were written and not recorded. The caller holds the append locks."""
+def _truncate(tails: Sequence[tuple[Partition, Tail, Tail]]) -> None:
+    """Cut frames that were written but not committed. The caller holds the append locks."""
     for partition, start, _ in tails:
-        partition.take_back(start)
+        partition.truncate(start)
 
 
 def _sync(ends: Sequence[tuple[Partition, Tail]]) -> None:
-    """Sync several partitions, side by side: the disk then orders them as it likes."""
+    """Sync several partitions in parallel, so that the disk can order the writes."""
     if len(ends) <= 1:
         for partition, end in ends:
             partition.sync_segment(end.segment)

@@ -1,7 +1,7 @@
-"""A frame: 104 bytes of header, then one Arrow IPC record batch. `docs/reference/log-format.md` has every byte.
+"""A frame: 104 bytes of header, then one Arrow IPC record batch. `docs/reference/log-format.md` specifies every byte.
 
-Invariants: a frame begins at a multiple of 8; its two CRC32C sums cover every byte after the first eight; what a
-header says about its rows (offsets, times) is true without opening the payload.
+Invariants: a frame begins at a multiple of 8; its two CRC32C checksums cover every byte after the first eight; offsets
+and times of its rows are known from the header, without the payload.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class Header(NamedTuple):
-    """What a frame says of itself."""
+    """The header of a frame."""
 
     magic: bytes
     header_crc: int
@@ -77,7 +77,7 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """A frame that has everything but its place: offset, append time and producer are given under the lock."""
+    """A frame without its position: offset, append time and producer are assigned under the append lock."""
 
     payload: pa.Buffer | bytes
     payload_crc: int
@@ -107,7 +107,7 @@ class Draft:
         transaction: int = 0,
         more: bool = False,
     ) -> bytes:
-        """The header's bytes for this place in the log; `more` says that the next frame belongs to the same append."""
+        """The bytes of the header at this position; `more` if the next frame belongs to the same append."""
         flags = self.flags | (FLAG_TRANSACTION if transaction else 0) | (FLAG_MORE if more else 0)
         covered = _COVERED.pack(
             self.payload_crc,
@@ -143,7 +143,7 @@ def padding(size: int) -> bytes:
 
 
 def read_header(buffer: memoryview | bytes, position: int) -> Header | None:
-    """The header at `position`, or None where there is no whole and valid one."""
+    """The header at `position`; None if it is incomplete or does not match its checksum."""
     if position + HEADER_BYTES > len(buffer):
         return None
     header = Header._make(_HEADER.unpack_from(buffer, position))
@@ -155,7 +155,7 @@ def read_header(buffer: memoryview | bytes, position: int) -> Header | None:
 
 
 def size_at(buffer: memoryview | bytes, position: int) -> int:
-    """The size that the frame at `position` says it has, its sums unchecked; 0 where none begins."""
+    """The size of the frame at `position` without checking its checksums; 0 if no frame begins there."""
     if position + HEADER_BYTES > len(buffer):
         return 0
     magic, payload_size = _SIZE.unpack_from(buffer, position)
@@ -176,7 +176,7 @@ def draft_rows(
     sent_at: pa.Array | None = None,
     span: int | None = None,
 ) -> Draft:
-    """Encode rows; system columns that are not the same for the whole frame travel beside the user's."""
+    """Encode rows. System columns whose values differ within the frame are stored beside the user's columns."""
     time_min, time_max = _time_bounds(data, time)
     flags = 0
     if headers is not None or tombstones is not None or offsets is not None or appended_at is not None:
@@ -200,7 +200,7 @@ def draft_rows(
 
 
 def draft_of(header: Header, payload: pa.Buffer | bytes) -> Draft:
-    """The draft that a frame was made from, to give it another place."""
+    """The draft of a frame, to write it at another position."""
     return Draft(
         payload,
         header.payload_crc,
@@ -218,7 +218,7 @@ def draft_of(header: Header, payload: pa.Buffer | bytes) -> Draft:
 
 
 def draft_punctuation(time_us: int, *, schema_version: int, sent_at_us: int) -> Draft:
-    """A frame without rows that promises: nothing earlier than `time_us` follows from this producer."""
+    """A frame without rows: no row earlier than `time_us` follows from this producer."""
     return Draft(
         b"",
         0,
@@ -234,7 +234,7 @@ def draft_punctuation(time_us: int, *, schema_version: int, sent_at_us: int) -> 
 
 
 def payload_schema(schema: pa.Schema, flags: int) -> pa.Schema:
-    """The schema of a payload: the topic's columns, then the system columns that `flags` announce."""
+    """The schema of a payload: the topic's columns, then the system columns in `flags`."""
     extras = []
     if flags & FLAG_HEADERS:
         extras.append(pa.field("_headers", HEADERS_TYPE))
@@ -249,12 +249,12 @@ def payload_schema(schema: pa.Schema, flags: int) -> pa.Schema:
 
 
 def decode(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a payload whose schema is `payload_schema(...)`; no copy where nothing is compressed."""
+    """The rows of a payload whose schema is `payload_schema(...)`; without a copy unless it is compressed."""
     return pa.ipc.read_record_batch(payload, schema)
 
 
 def payload_is_whole(header: Header, payload: pa.Buffer | bytes | memoryview) -> bool:
-    """Whether the payload's bytes are those that were written."""
+    """Whether a payload matches its size and checksum."""
     if isinstance(payload, memoryview):
         payload = pa.py_buffer(payload)  # the checksum takes buffers and bytes only; this copies nothing
     return len(payload) == header.payload_size and crc32c(payload) == header.payload_crc
@@ -282,7 +282,7 @@ def _with_extras(
 def _encode(data: pa.RecordBatch, codec: str) -> pa.Buffer:
     if codec == "none":
         return data.serialize()
-    # `serialize` cannot compress, a stream writer can: its output is the schema's message, ours, and 8 bytes of end.
+    # `serialize` cannot compress, but a stream writer can: it writes the schema's message, the batch, and 8 bytes of end.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(data)

@@ -1,7 +1,7 @@
-"""The embedded log: a folder that many processes may read and write, with no server.
+"""The embedded log: a folder that many processes read and write, without a server.
 
-`EmbeddedLog` is the port; the work is done by its parts: the catalogue of topics, the writer, the reader, and the
-transactions. They are made again in a forked child, which must not use its parent's files.
+`EmbeddedLog` implements the port with its parts: the catalogue of topics, the writer, the reader and the transactions.
+A forked child opens them again, since it must not use its parent's files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -23,18 +22,16 @@ from headwater.config import Config
 from headwater.errors import ArgumentInvalid, Closed, NotFound, NotPossible
 from headwater.home import home_of
 from headwater.log.clients import ClientSet, Consumer, Producer
-from headwater.log.embedded import tidy
+from headwater.log.embedded import maintenance
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits
-from headwater.log.embedded.cursor import EmbeddedCursor
 from headwater.log.embedded.files import dump_checked, load_checked, make_folders, replace_file, storage_error
-from headwater.log.embedded.groups import EmbeddedGroups
+from headwater.log.embedded.groups import EmbeddedGroups, OffsetTable
 from headwater.log.embedded.membership import GroupFolder, Membership
-from headwater.log.embedded.offsets import OffsetTable
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import LogContext
 from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.reader import TopicRead, TopicReader
-from headwater.log.embedded.staging import Stage, Staged
+from headwater.log.embedded.reader import EmbeddedCursor, TopicRead, TopicReader
+from headwater.log.embedded.stage import Stage, Staged
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
 from headwater.log.embedded.watch import LogWatch
@@ -45,6 +42,7 @@ from headwater.log.port import (
     ConsumerSettings,
     Description,
     Expiry,
+    LocalLog,
     Log,
     Offsets,
     ProducerSettings,
@@ -60,7 +58,7 @@ FORMAT = 1
 open_logs: weakref.WeakSet[EmbeddedLog] = weakref.WeakSet()
 
 
-class EmbeddedLog:
+class EmbeddedLog(LocalLog):
     """A log in a folder. Open it with `headwater.open("./data")`."""
 
     def __init__(
@@ -73,6 +71,7 @@ class EmbeddedLog:
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
+        self.address = str(path)
         self.config = config or Config()
         self.clock = clock or SystemClock()
         self.read_only = read_only
@@ -85,42 +84,28 @@ class EmbeddedLog:
         return f"Log({str(self.path)!r})"
 
     @property
-    def address(self) -> str:
-        return str(self.path)
-
-    @property
     def home(self) -> Path:
-        """The folder for what belongs to this log but is no row of it."""
         return home_of(self.path)
 
     def _open_parts(self) -> None:
         config, clock = self.config, self.clock
         self._stale = False
         registry = Registry(self.path / "producers", lock_seconds_max=config.lock_seconds_max)
-        # Each needs the other: a partition that is recovered asks which transactions were committed.
+        # Catalogue and commits depend on each other: the recovery of a partition asks which transactions were committed.
         commits: Commits | None = None
-        self._catalogue = Catalogue(
-            self.path,
+        context = LogContext(
+            root=self.path,
             log_id=self.id,
-            clock=clock,
-            is_committed=lambda number: commits is not None and commits.is_committed(number),
-            read_only=self.read_only,
             archive=config.archive_dir or self.path / "archive",
-            open_partitions_max=config.open_partitions_max,
-            lock_seconds_max=config.lock_seconds_max,
-        )
-        commits = Commits(
-            self.path / "transactions",
             clock=clock,
-            partition=lambda topic, number: self._catalogue.get(topic).partition(number),
-            every_partition=self._every_partition,
-            registry=registry,
             read_only=self.read_only,
             lock_seconds_max=config.lock_seconds_max,
+            is_committed=lambda number: commits is not None and commits.is_committed(number),
         )
-        self._commits = commits
-        self._tidier = tidy.Tidier(self)
-        self._writer = Writer(self._catalogue, registry, self._tidier, config=config, clock=clock)
+        self._catalogue = Catalogue(context, open_partitions_max=config.open_partitions_max)
+        self._commits = commits = Commits(context, self._catalogue, registry)
+        self._maintenance = maintenance.MaintenanceThread(self)
+        self._writer = Writer(self._catalogue, registry, self._maintenance, config=config, clock=clock)
         self._reader = TopicReader(commits, read_only=self.read_only, check_open=self._check_open)
         self._offsets = OffsetTable(self)
         self._transactions = Transactions(
@@ -128,39 +113,32 @@ class EmbeddedLog:
         )
         self._clients = ClientSet()
         if not self.read_only:
-            with contextlib.suppress(CommitLogCorrupt):  # a commit raises it; rows of other topics can be read
-                commits.settle()
+            with contextlib.suppress(CommitLogCorrupt):  # a commit raises it; rows can be read
+                commits.resolve()
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
-        """Make a topic. Without a schema its rows are `key` and `value`, both bytes."""
         self._check_open()
         return self._catalogue.declare(topic, schema, exist_ok=exist_ok, settings=settings, config=self.config)
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
-        """Change a topic while it is in use; other processes see it at their next call."""
         self._check_open()
         return self._catalogue.alter(topic, schema=schema, force=force, changes=changes)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic and all its rows. Readers that are in the middle keep what they have mapped.
-
-        Topics of the log's own, whose names begin with two underscores, stay: others rely on them.
-        """
         self._check_open()
         if topic.startswith(INTERNAL):
             raise NotPossible(
-                why=f"Topic {topic!r} belongs to the log itself, and cannot be deleted",
+                why=f"Topic {topic!r} is internal, and cannot be deleted",
                 instead=f"Set its retention to keep less: `headwater topic alter {topic} --retention '7 days'`",
             )
         self._catalogue.delete(topic)
         self._offsets.forget_topic(topic)
 
     def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
-        """The names of all topics that match a pattern such as `orders.*`."""
         self._check_open()
         return self._catalogue.names(pattern, internal=internal)
 
@@ -171,15 +149,12 @@ class EmbeddedLog:
         return self.handle(topic).schema(version)
 
     def describe(self, topic: str) -> Description:
-        """What the topic is and what each partition holds."""
         return self.handle(topic).describe()
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; asked by consumers at every poll."""
         return self.handle(topic).current().partitions
 
     def create_internal(self, topic: Topic) -> None:
-        """Make one of our own topics, whose names begin with two underscores; costs little where it exists."""
         self._check_open()
         self._catalogue.ensure(topic)
 
@@ -200,12 +175,6 @@ class EmbeddedLog:
         sent_at_us: int | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Append rows; on return they are as durable as the topic promises, and readers see them.
-
-        All rows that go to one partition are there together or not at all; for several partitions at once use a
-        `transaction`. With `durable=False` the call does not wait for the disk: rows of an `fsync` topic then become
-        visible with the next append that does wait, or by `flush`.
-        """
         return self._writer.append(
             self.handle(topic),
             rows,
@@ -219,26 +188,18 @@ class EmbeddedLog:
         )
 
     def flush(self, topic: str) -> None:
-        """Wait until every row written so far is as durable as the topic promises."""
         self._writer.flush(self.handle(topic))
 
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
     ) -> None:
-        """Promise that no row earlier than `time` follows from this producer; readers get it in order with the rows."""
         self._writer.punctuate(self.handle(topic), time, producer=producer, partition=partition)
 
     def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, older epochs are fenced.
-
-        A `holder` (the id of one run of a program) that asks again gets the epoch that it has, so that its processes
-        need not tell each other; once another holder has come, it is fenced.
-        """
         self._check_writable()
         return self._writer.open_producer(name, holder=holder)
 
     def last_sequence(self, topic: str, producer: str) -> int:
-        """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
         return self._writer.last_sequence(self.handle(topic), producer)
 
     # -- transactions -------------------------------------------------------------------------------------------------
@@ -246,38 +207,27 @@ class EmbeddedLog:
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
     ) -> EmbeddedTransaction:
-        """Append to many topics at once: `with log.transaction() as t: t.append(...)`.
-
-        With a producer and a sequence, a transaction that was committed before changes nothing, so it can be retried
-        without doubling; with an older epoch it is fenced.
-        """
         self._check_writable()
         return self._transactions.begin(producer, epoch=epoch, sequence=sequence)
 
     def prepared(self) -> list[str]:
-        """The ids of transactions that are durable but neither committed nor rolled back."""
         return self.commits().prepared()
 
     def commit(self, transaction: str) -> dict[str, Appended]:
-        """Commit a prepared transaction by its id; a second call changes nothing."""
         self._check_open()
         return self._transactions.commit(transaction)
 
     def rollback(self, transaction: str) -> None:
-        """Forget a prepared transaction."""
         self._check_open()
         self._transactions.rollback(transaction)
 
     def committed_sequence(self, producer: str) -> int:
-        """The sequence of the last transaction that `producer` committed, -1 for none."""
         return self.commits().last_sequence(producer)
 
     def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
-        """What the last transaction that `producer` committed says about itself, None where there is nothing."""
         return self.commits().last_metadata(producer)
 
     def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
-        """Begin a file of rows that nobody reads until `commit_staged` takes it over, in this or another process."""
         self._check_writable()
         return self._transactions.stage(name, sequence=sequence, attempt=attempt)
 
@@ -290,31 +240,19 @@ class EmbeddedLog:
         epoch: int | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> dict[str, Appended]:
-        """Append all rows of staged files in one transaction, and remove the files.
-
-        With a producer and a sequence it can be repeated without doubling, and removes what other attempts have staged
-        under the producer's name up to that sequence. `metadata` is kept with the transaction, also where it has no rows.
-        """
         self._check_writable()
         return self._transactions.commit_staged(
             list(staged), producer=producer, sequence=sequence, epoch=epoch, metadata=metadata
         )
 
-    def discard_staged(self, staged: Iterable[Staged]) -> None:
-        """Remove staged files. Whatever a transaction has taken over stays."""
-        self._check_writable()
-        self._transactions.staging.discard(staged)
-
     def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
-        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
         self._check_writable()
         self._transactions.staging.clear_attempts(name, sequence=sequence, attempt=attempt)
 
-    def settle(self) -> None:
-        """Finish the commit of a process that died in the middle of it, if there is one."""
+    def resolve_transactions(self) -> None:
         commits = self.commits()
         if commits.pending():
-            commits.settle()
+            commits.resolve()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -329,7 +267,6 @@ class EmbeddedLog:
         limit: int | None = None,
         archived: bool = False,
     ) -> TopicRead:
-        """Read what is there now, from `start` up to `stop` or the present end."""
         return self._reader.read(
             self.handle(topic),
             start=start,
@@ -341,21 +278,17 @@ class EmbeddedLog:
         )
 
     def start_offsets(self, topic: str) -> Offsets:
-        """The oldest offset that each partition still has."""
         return {partition.number: partition.start() for partition in self.handle(topic).partitions()}
 
     def end_offsets(self, topic: str) -> Offsets:
-        """The offset that the next row of each partition will get; no transaction is ever half counted."""
         return self._reader.end_offsets(self.handle(topic))
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
-        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
         return self._reader.offset_at(self.handle(topic), time)
 
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
     ) -> bool:
-        """Sleep until a partition has rows at or behind the given offsets. Woken by the writer; False on time-out."""
         if isinstance(topics, str):
             topics = {topics: self.end_offsets(topics) if after is None else after}
         return self._reader.wait([(self.handle(name), offsets) for name, offsets in topics.items()], seconds=seconds)
@@ -363,31 +296,26 @@ class EmbeddedLog:
     def cursor(
         self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None
     ) -> EmbeddedCursor:
-        """A place in one partition from which to read on, again and again."""
         handle = self.handle(topic)
         names = None if columns is None else tuple(columns)
         return EmbeddedCursor(handle, handle.partition(partition), offset, columns=names)
 
     def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
-        """When retention will delete the segment that holds an offset."""
         handle = self.handle(topic)
-        return tidy.expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
+        return maintenance.expiry_of(handle, handle.partition(partition), offset, clock=self.clock)
 
     def watch(self) -> LogWatch:
-        """A watch that files of this log can wake."""
         return LogWatch(self.path, lambda topic: self.handle(topic).state.path)
 
     # -- clients and groups -------------------------------------------------------------------------------------------
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
-        """Send rows in the background, in batches; with a name, none is ever doubled."""
         self._check_writable()
         return self._clients.producer(self, topic, settings)
 
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
         self._check_open()
         return self._clients.consumer(self, topics, group, settings)
 
@@ -398,11 +326,10 @@ class EmbeddedLog:
         member: str | None,
         topics: tuple[str, ...],
         partitions: Callable[[bool], dict[str, int]],
-        start: Start,  # noqa: ARG002  # a log that is elsewhere needs to know where a new group begins
+        start: Start,  # noqa: ARG002  # only the remote log needs it
         session_seconds_max: float,
         heartbeat_seconds: float,
     ) -> Membership:
-        """A consumer's part in its group, not joined yet."""
         return Membership(
             GroupFolder(self.path, group),
             clock=self.clock,
@@ -415,42 +342,35 @@ class EmbeddedLog:
 
     @property
     def groups(self) -> EmbeddedGroups:
-        """The consumer groups of this log: who reads what, and how far behind."""
         self._check_open()
         return EmbeddedGroups(self)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Record how far a group has come; the newest commit counts."""
         check_name("group", group)
         self.handle(topic)
         self._offsets.commit(self._offsets.rows(group, topic, offsets, metadata))
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """How far a group has come, for the partitions in which it ever committed."""
         return self._offsets.committed(group, topic)
 
     def committed_groups(self) -> dict[str, set[str]]:
-        """All groups that ever committed, with their topics."""
         return self._offsets.groups()
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
-        """Remove a group's commits, as tombstones in the same log."""
         self._offsets.forget(group, topic)
 
     # -- maintenance, and the end -------------------------------------------------------------------------------------
 
-    def tidy(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> tidy.TidyReport:
-        """Do now what otherwise happens behind appends: retention, coalescing and compaction.
-
-        With `seal` the segment being written is closed first, so that its rows take part too.
-        """
+    def maintain(
+        self, topic: str | None = None, *, compact: bool = True, seal: bool = False
+    ) -> maintenance.MaintenanceReport:
         self._check_writable()
         names = self.topics(internal=True) if topic is None else [topic]
-        report = tidy.TidyReport()
+        report = maintenance.MaintenanceReport()
         for name in names:
             for partition in self.handle(name).partitions():
-                report += tidy.tidy_partition(
-                    self.handle(name), partition, clock=self.clock, compact=compact, seal=seal, wait=True
+                maintenance.maintain_partition(
+                    self.handle(name), partition, report, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
 
@@ -459,29 +379,20 @@ class EmbeddedLog:
         return self._closed
 
     def close(self) -> None:
-        """Let go of all files. Rows are safe without it; it only ends background work."""
         if self._closed:
             return
         self._clients.close()
-        self._tidier.close()
+        self._maintenance.close()
         self._closed = True
         self._writer.close()
         self._catalogue.close()
         self._commits.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        # A log crosses a process border as its address.
+        # A log is pickled as its address.
         return (_reopen, (str(self.path), self.config, self.read_only))
 
-    # -- for the parts of the adapter that work on files --------------------------------------------------------------
+    # -- for modules that work on files -------------------------------------------------------------------------------
 
     def handle(self, topic: str) -> TopicHandle:
         """The open topic."""
@@ -507,10 +418,6 @@ class EmbeddedLog:
         if self.read_only:
             raise ReadOnly(path=str(self.path))
 
-    def _every_partition(self) -> list[Partition]:
-        names = self._catalogue.names(internal=True)
-        return [partition for name in names for partition in self.handle(name).partitions()]
-
     def _make_or_check(self, create: bool) -> str:
         mark = self.path / "headwater.json"
         if not mark.exists():
@@ -520,7 +427,7 @@ class EmbeddedLog:
                 raise NotFound(kind="log", name=str(self.path))
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; one that is there stays as it is
+                self.path.mkdir(mode=0o700, exist_ok=True)  # for its owner alone; an existing folder is not changed
                 for name in ("topics", "groups", "producers", "transactions"):
                     make_folders(self.path / name)
                 body = {"format": FORMAT, "id": uuid.uuid4().hex, "created_us": self.clock.now_us()}
@@ -529,14 +436,14 @@ class EmbeddedLog:
                 raise storage_error(error, self.path) from error
         body = load_checked(mark, format_known=FORMAT)
         if not isinstance(body.get("id"), str):
-            raise FileCorrupt(path=str(mark), why="it does not say the id of the log")
+            raise FileCorrupt(path=str(mark), why="it has no id of the log")
         if not self.read_only and not os.access(self.path / "topics", os.W_OK):
             raise ReadOnly(path=str(self.path))
         return str(body["id"])
 
     def _after_fork(self) -> None:
-        # The child shares the parent's open files, and so its locks, which would outlive the parent: let go of them,
-        # and open everything again when the child first uses this log, if it ever does.
+        # The child shares the parent's open files and so its locks, which would outlive the parent. It closes them, and
+        # opens everything again at its first use of this log.
         if not self._closed:
             self._catalogue.abandon()
             self._commits.abandon()
@@ -563,12 +470,12 @@ def open_folder(
     read_only: bool = False,
     clock: Clock | None = None,
 ) -> EmbeddedLog:
-    """Open the log in a folder, and make it where there is none."""
+    """Open the log in a folder; create it if there is none."""
     return EmbeddedLog(path, config=config, create=create, read_only=read_only, clock=clock)
 
 
 def local_log(log: Log) -> EmbeddedLog:
-    """The log itself where its files are on this machine; raises for a log that is elsewhere."""
+    """The log, if its files are on this machine; raise for a remote log."""
     if not isinstance(log, EmbeddedLog):
         raise ArgumentInvalid(name="log", value=log.address, expected="the folder of a log")
     return log

@@ -1,16 +1,16 @@
-"""One member of a consumer group, without a server: a folder, a lock, and a small file that the lock protects.
+"""Membership in a consumer group without a server: a folder with locks and a state file that they protect.
 
-    groups/<group>/gate, lock       two files that are only ever locked
-    groups/<group>/state.json       who is a member, who owns each partition now, and who should
-    groups/<group>/members/<id>     held locked by the living member; its content is the time of the last heartbeat
+    groups/<group>/gate, lock       two files that are only locked
+    groups/<group>/state.json       the members, the owner of each partition, and the target of each partition
+    groups/<group>/members/<id>     locked by the live member; its content is the time of the last heartbeat
 
 Invariants:
 
 - `state.json` changes only under the exclusive lock, by renaming, so that readers never see half of it.
-- A partition has at most one owner. Its owner alone gives it up, or is found dead; then its target takes it.
-- A commit holds the shared lock while it checks its ownership and is recorded, so that no partition changes hands in
-  the middle, while members still commit beside each other.
-- A process that ends in any way loses the lock on its member file at once. One that hangs is known by its heartbeat.
+- A partition has at most one owner. Only the owner releases it, unless the owner is found dead; then its target takes it.
+- A commit holds the shared lock while it checks its ownership and records offsets, so that no partition changes its
+  owner in between, while other members can commit.
+- A process that ends in any way loses the lock on its member file at once. One that hangs is detected by its heartbeat.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEMBERS_FOLDER = "members"
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """What a group knows of one member."""
+    """A member in `state.json`."""
 
     id: str
     incarnation: str
@@ -55,7 +55,7 @@ class Member:
 
 @dataclass(kw_only=True)
 class GroupState:
-    """What `state.json` says; a group that nobody joined yet is empty."""
+    """The content of `state.json`; empty for a group without members."""
 
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class GroupState:
         return {place for place, owner in self.owners.items() if owner == member}
 
     def to_release(self, member: str) -> set[Place]:
-        """What a member reads now and somebody else should."""
+        """Partitions that a member owns and another member should own."""
         return {place for place in self.owned_by(member) if self.targets.get(place) != member}
 
     def to_take(self, member: str) -> set[Place]:
-        """What a member should read and nobody does."""
+        """Partitions that a member should own and no member owns."""
         return {place for place, target in self.targets.items() if target == member and place not in self.owners}
 
     def remove(self, members: Iterable[str]) -> None:
@@ -79,8 +79,8 @@ class GroupState:
             del self.members[member]
         self.owners = {place: owner for place, owner in self.owners.items() if owner in self.members}
 
-    def aim(self) -> None:
-        """Decide anew who should read what."""
+    def assign_targets(self) -> None:
+        """Compute the target of each partition; drop the owners of partitions without one."""
         subscriptions = {member.id: _matching(member.topics, self.topics) for member in self.members.values()}
         self.targets = assign(subscriptions, self.topics, self.owners)
         self.owners = {place: owner for place, owner in self.owners.items() if place in self.targets}
@@ -105,7 +105,7 @@ class GroupFolder:
 
     def store(self, state: GroupState) -> None:
         state.generation += 1
-        # Not synced: after a power cut no member is alive, and an older state only lists members that are found dead.
+        # Not synced: after a power cut no member is alive, and an older state only has members that are found dead.
         replace_file(self.path / STATE_FILE, orjson.dumps(_dump(state)), durable=False)
 
     def signature(self) -> tuple[int, int] | None:
@@ -118,7 +118,7 @@ class GroupFolder:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold ownership still, beside others who do."""
+        """Keep the owners from changing; any number of processes may do so at once."""
         with self._locked("gate", shared=True) as gate:
             lock = self._lock("lock", shared=True)
             unlock(gate)
@@ -129,32 +129,36 @@ class GroupFolder:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Change ownership. The gate keeps new commits out meanwhile, so that a change never waits for long."""
+        """Change the owners. The gate blocks new commits meanwhile, so that the change never waits for long."""
         with self._locked("gate"), self._locked("lock"):
             yield
 
     def is_held(self, member: str) -> bool:
-        """Whether a living process holds the member's file. The caller holds the lock of the group."""
+        """Whether a live process holds the lock of the member's file. The caller holds the lock of the group."""
         return is_locked(self.members / member)
 
     def heartbeat_us(self, member: str) -> int:
-        """When the member last said that it lives, 0 where it never did."""
+        """The time of the member's last heartbeat, 0 for none."""
         try:
             return int((self.members / member).read_bytes() or b"0")
         except FileNotFoundError:
             return 0
 
     def is_gone(self, member: Member, *, now_us: int) -> bool:
-        """Whether others may have the member's partitions. A static one may come back within its session."""
+        """Whether other members may take its partitions. A static member may return within its session."""
         silent = now_us - self.heartbeat_us(member.id) > member.session_seconds_max * 1e6
         return silent or (not member.static and not self.is_held(member.id))
+
+    def is_alive(self, member: Member, *, now_us: int) -> bool:
+        """Whether the member's process runs and sends heartbeats. The caller holds the lock of the group."""
+        return self.is_held(member.id) and not self.is_gone(member, now_us=now_us)
 
     def _lock(self, name: str, *, shared: bool = False) -> int:
         while True:
             descriptor = open_file(self.path / name, os.O_RDONLY | os.O_CREAT)
             try:
                 wait_for_lock(descriptor, self.path / name, shared=shared)
-                # The group may have been deleted while we waited: then this file has no name any more.
+                # The group may have been deleted meanwhile: then this file has no name any more.
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(self.path / name).st_ino == os.fstat(descriptor).st_ino:
                         return descriptor
@@ -174,7 +178,7 @@ class GroupFolder:
 
 
 class Membership:
-    """One consumer's part in its group."""
+    """The membership of one consumer in its group."""
 
     def __init__(
         self,
@@ -202,12 +206,12 @@ class Membership:
         self._descriptor: int | None = None
         self._close: weakref.finalize[Any, Any] | None = None
         _memberships.add(self)
-        self._seen: tuple[int, int] | None = None
+        self._signature: tuple[int, int] | None = None
         self._known: dict[str, int] = {}
-        self._look_at_us = 0
+        self._check_at_us = 0
 
     def join(self, begin: Callable[[set[str]], None]) -> None:
-        """Become a member. `begin` sets the first positions in topics that are new to the group."""
+        """Join the group. `begin` commits the first offsets of topics that are new to the group."""
         self.folder.make()
         with self.folder.exclusive():
             state = self.folder.load()
@@ -216,34 +220,34 @@ class Membership:
             self._enter(state)
             self._change(state)
 
-    def refresh(self, *, look: bool = False) -> None:
-        """Learn what changed in the group, and do this member's part in it. Costs one `stat` when nothing did.
+    def refresh(self, *, check_members: bool = False) -> None:
+        """Follow changes of the group, and take part in a rebalance. Costs one `stat` when nothing changed.
 
-        At every heartbeat, and when told to `look`, it also finds members that died or hang.
+        At every heartbeat, and with `check_members`, it also finds members that died or hang.
         """
         now_us = self._clock.now_us()
-        look = look or now_us >= self._look_at_us
+        check_members = check_members or now_us >= self._check_at_us
         known = self._partitions(False)
-        if not look and self.folder.signature() == self._seen and known == self._known:
+        if not check_members and self.folder.signature() == self._signature and known == self._known:
             return
         with self.folder.shared():
-            seen, state = self.folder.signature(), self.folder.load()
-            gone = self._gone(state, now_us) if look else []
-        if look:
-            self._look_at_us = now_us + self._heartbeat_us
+            signature, state = self.folder.signature(), self.folder.load()
+            gone = self._gone(state, now_us) if check_members else []
+        if check_members:
+            self._check_at_us = now_us + self._heartbeat_us
             self.beat()
         if gone or not self._is_in(state) or self._known_by(state) != known or state.to_take(self.id):
             with self.folder.exclusive():
                 state = self.folder.load()
                 self._change(state)
         else:
-            self._adopt(state, seen)
+            self._adopt(state, signature)
 
     def notice(self) -> None:
-        """Something has changed in the group. `refresh` sees that by itself; one whose group is elsewhere does not."""
+        """The group has changed. `refresh` detects that by itself; only a remote membership needs the call."""
 
     def release(self, places: set[Place]) -> None:
-        """Give up partitions that others wait for."""
+        """Release partitions that other members should own."""
         with self.folder.exclusive():
             state = self.folder.load()
             if self._is_in(state):
@@ -253,39 +257,39 @@ class Membership:
             self._adopt(state, self.folder.signature())
 
     def commit(self, places: Iterable[Place], record: Callable[[], None]) -> None:
-        """Record positions, if every place is still this member's; otherwise record nothing."""
+        """Record offsets if this member still owns every partition; otherwise raise `MemberFenced`."""
         with self.folder.shared():
             state = self.folder.load()
             lost = [place for place in places if not self._is_in(state) or state.owners.get(place) != self.id]
             if not lost:
                 record()
                 return
-        self._seen = None
+        self._signature = None
         raise self._fenced(f"{', '.join(map(str, sorted(lost)))} went to another member")
 
     def beat(self) -> None:
-        """Say that this member lives."""
-        # Under a lock: the number of a file that was closed meanwhile may be another file's by now.
+        """Write a heartbeat."""
+        # Under a lock: a descriptor that was closed meanwhile may belong to another file.
         with self._heart:
             if self._descriptor is not None:
                 os.pwrite(self._descriptor, b"%020d" % self._clock.now_us(), 0)
 
     def leave(self) -> None:
-        """Give everything up. A static member keeps its partitions until its session ends, to come back to them."""
+        """Leave the group. A static member keeps its partitions until its session ends, so that it can return."""
         try:
             if not self.static and self._descriptor is not None:
                 with self.folder.exclusive():
                     state = self.folder.load()
                     if self._is_in(state):
                         state.remove([self.id])
-                        state.aim()
+                        state.assign_targets()
                         (self.folder.members / self.id).unlink(missing_ok=True)
                         self.folder.store(state)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """End without a word, as a killed process does."""
+        """Release the member file without leaving the group, as a killed process does."""
         with self._heart:
             if self._close is not None:
                 self._close()
@@ -293,16 +297,14 @@ class Membership:
         self.owned, self.releasing = set(), set()
 
     def disown(self) -> None:
-        """Let go of the parent's file in a forked child; the parent's lock is not touched."""
+        """In a forked child: close the inherited file without releasing the parent's lock."""
         self._heart = threading.Lock()
         if self._close is not None and self._close.detach() is not None and self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
 
-    # -- behind the calls ---------------------------------------------------------------------------------------------
-
     def _change(self, state: GroupState) -> None:
-        """Bring the state up to date with all that this member sees, and store it. Holds the exclusive lock."""
+        """Update members, topics and owners, and store the state. The caller holds the exclusive lock."""
         if not self._is_in(state):
             self._check_replaced(state)
             self._enter(state)
@@ -310,12 +312,12 @@ class Membership:
         for member in gone:
             (self.folder.members / member).unlink(missing_ok=True)
         state.remove(gone)
-        # Listed anew: what another member has just entered here may be a topic that this one has not yet noticed.
+        # List the topics again: another member may have added one that this member does not know yet.
         known = self._partitions(True)
         state.topics.update(known)
         for topic in self._known_by(state).keys() - known.keys():
-            del state.topics[topic]  # deleted since
-        state.aim()
+            del state.topics[topic]  # it was deleted
+        state.assign_targets()
         state.owners.update(dict.fromkeys(state.to_take(self.id), self.id))
         self.folder.store(state)
         self._adopt(state, self.folder.signature())
@@ -323,7 +325,7 @@ class Membership:
     def _enter(self, state: GroupState) -> None:
         self.abandon()
         path = self.folder.members / self.id
-        # A new file, never the old one: whoever still holds that has been replaced, and will find out.
+        # A new file, never the old one: a process that still holds the old one has been replaced, and is fenced.
         path.unlink(missing_ok=True)
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try_lock(descriptor)  # a new file: no other process holds it
@@ -342,8 +344,8 @@ class Membership:
             joined_us=self._clock.now_us(),
         )
 
-    def _adopt(self, state: GroupState, seen: tuple[int, int] | None) -> None:
-        self._seen = seen
+    def _adopt(self, state: GroupState, signature: tuple[int, int] | None) -> None:
+        self._signature = signature
         self._known = self._known_by(state)
         self.owned = state.owned_by(self.id)
         self.releasing = state.to_release(self.id)
@@ -372,7 +374,7 @@ _memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:
-    # A child that kept the parent's file open would keep its lock too, after the parent has died.
+    # A child with the parent's file open would keep its lock after the parent has died.
     for membership in list(_memberships):
         membership.disown()
 
@@ -385,12 +387,12 @@ def _matching(patterns: Collection[str], topics: Iterable[str]) -> list[str]:
 
 
 def _matches(topic: str, patterns: Iterable[str]) -> bool:
-    # Our own topics are read only by those who name them.
+    # Patterns do not match internal topics.
     return not topic.startswith("__") and any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def _host() -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in socket.gethostname()) or "host"
+    return "".join(char if char.isalnum() or char in "._-" else "-" for char in socket.gethostname()) or "host"
 
 
 def _dump(state: GroupState) -> dict[str, Any]:
@@ -413,16 +415,16 @@ def _load(body: dict[str, Any]) -> GroupState:
     )
 
 
-# -- who reads which partition ----------------------------------------------------------------------------------------
+# -- the assignment of partitions to members --------------------------------------------------------------------------
 
 
 def assign(
     subscriptions: Mapping[str, Collection[str]], partitions: Mapping[str, int], owners: Mapping[Place, str]
 ) -> dict[Place, str]:
-    """Give every partition that a member subscribes to one owner. Every member of a group computes the same.
+    """Assign each partition to one member that subscribes to its topic.
 
-    Balanced: no partition could move to a member that has at least two fewer. Sticky: owners keep what they have
-    unless balance needs it. The result depends on nothing else, so all members find the same.
+    Balanced: no partition could move to a member that has at least two fewer. Sticky: owners keep their partitions
+    unless balance needs a move. The result depends only on the arguments, so all members compute the same.
 
     >>> assign({"a": ["t"], "b": ["t"]}, {"t": 3}, {Place("t", 0): "a", Place("t", 1): "a", Place("t", 2): "a"})
     {Place(topic='t', partition=0): 'a', Place(topic='t', partition=1): 'a', Place(topic='t', partition=2): 'b'}
@@ -430,15 +432,15 @@ def assign(
     readers = {topic: sorted(m for m, topics in subscriptions.items() if topic in topics) for topic in partitions}
     places = [Place(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     held: dict[str, set[Place]] = {member: set() for member in subscriptions}
-    homeless = []
+    unowned = []
     for place in places:
         owner = owners.get(place)
         if owner is not None and owner in readers[place.topic]:
             held[owner].add(place)
         elif readers[place.topic]:
-            homeless.append(place)
-    # Those with the least choice first: they would otherwise find their few readers full.
-    for place in sorted(homeless, key=lambda place: (len(readers[place.topic]), place)):
+            unowned.append(place)
+    # Partitions with the fewest possible owners first.
+    for place in sorted(unowned, key=lambda place: (len(readers[place.topic]), place)):
         held[_emptiest(readers[place.topic], held)].add(place)
     _level(held, readers)
     result = {place: member for member, own in held.items() for place in own}
@@ -450,8 +452,8 @@ def _emptiest(members: Collection[str], held: Mapping[str, Collection[Place]]) -
 
 
 def _level(held: dict[str, set[Place]], readers: Mapping[str, list[str]]) -> None:
-    """Move single partitions from fuller to emptier members until no move helps."""
-    # The fullest gives first, one at a time; each move lowers the sum of the squares, so this ends.
+    """Move single partitions from members with more to members with fewer until the assignment is balanced."""
+    # The member with the most gives first; each move lowers the sum of the squares, so this ends.
     while any(_give(giver, held, readers) for giver in sorted(held, key=lambda member: (-len(held[member]), member))):
         pass
 

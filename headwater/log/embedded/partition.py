@@ -3,14 +3,11 @@
 Order of the durable steps of an append, each a named crash point:
 
 1. under the append lock, frames are written behind *written* and *written* moves (readers of `os` topics see them);
-2. under the sync lock, whoever comes first syncs for all who wait, then *visible* moves (readers of `fsync` topics
-   see them), and each waiter finds its rows covered.
+2. under the sync lock, the first waiting writer syncs for all of them, then *visible* moves (readers of `fsync` topics
+   see them), and the other writers find their rows synced.
 
-A process killed between two steps leaves a file longer than *written*. The next writer sees that by the file's size
-and recovers: whole frames are kept, a torn one is cut and set aside.
-
-Whoever opens a partition compares the recorded tail with the files once: a state file that was restored from an older
-copy would otherwise hide rows.
+A process killed between two steps leaves a file longer than *written*. The next writer detects that by the file's size
+and recovers: it keeps whole frames, and moves a torn one to the quarantine.
 """
 
 from __future__ import annotations
@@ -19,19 +16,21 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.clock import Clock
 from headwater.errors import Closed, NotFound
-from headwater.filelock import SECONDS_MAX, FileLock
+from headwater.faults import reach, watched
+from headwater.filelock import FileLock
 from headwater.log.embedded import recovery
-from headwater.log.embedded.faults import reach, watched
 from headwater.log.embedded.files import (
+    RESERVED_FROM_BYTES,
     OpenFile,
-    open_file,
     open_places,
     replace_file,
+    reserve,
     storage_error,
     storage_errors,
     sync_folder,
@@ -45,28 +44,37 @@ from headwater.log.embedded.segment import (
     SegmentIndex,
     SegmentMap,
     list_segments,
-    recorded_starts,
     segment_header,
     segment_path,
-    start_path,
 )
-from headwater.log.embedded.space import RESERVED_FROM_BYTES, give_back, reserve
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
-from headwater.log.errors import FileCorrupt, FrameCorrupt, ProducerFenced, ReadOnly, SegmentMissing, SyncFailed
+from headwater.log.errors import FileCorrupt, ProducerFenced, ReadOnly, SyncFailed
 from headwater.log.port import Topic
 
 if TYPE_CHECKING:
-    from headwater.log.embedded.keys import KeyOffsets
+    from headwater.log.embedded.writer import KeyOffsets
 
 IOV_MAX = 1000
 INDEXES_KEPT = 16
 COPY_BYTES = 1024 * 1024
-#: How often a guest looks at a tail that does not fit its file: a writer at work changes both within microseconds.
-LOOKS_MAX = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogContext:
+    """What all topics and partitions of a log share."""
+
+    root: Path
+    log_id: str
+    archive: Path
+    clock: Clock
+    read_only: bool
+    lock_seconds_max: float
+    #: Whether the transaction with this number is committed.
+    is_committed: Callable[[int], bool]
 
 
 class Identity(NamedTuple):
-    """Who appends: an idempotent producer's id, its epoch and the number of this batch."""
+    """The idempotent producer of an append: its id and epoch, and the sequence of this batch."""
 
     producer: int
     epoch: int
@@ -75,7 +83,7 @@ class Identity(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where an append put its frames; `tail` is the end to wait for, None where the batch was there already."""
+    """The offsets that an append wrote; `tail` is the end to wait for, None for a duplicate batch."""
 
     offset: int
     offset_next: int
@@ -92,39 +100,37 @@ class Partition:
         number: int,
         folder: Path,
         state: StateFile,
+        context: LogContext,
         *,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        quarantine: Path,
-        read_only: bool = False,
-        floor: int = 0,
-        lock_seconds_max: float = SECONDS_MAX,
+        floor: int,
     ) -> None:
         self._topic = topic
         self.number = number
         self.folder = folder
         self.state = state
-        self.clock = clock
-        self.is_committed = is_committed
-        self.quarantine = quarantine
-        self.read_only = read_only
+        self.clock = context.clock
+        self.is_committed = context.is_committed
+        self.quarantine = context.root / "quarantine"
+        self.read_only = context.read_only
+        #: The first offset of a topic in memory since the last boot; 0 for other topics.
         self.floor = floor
-        self.append_lock = FileLock(folder / "append.lock", seconds_max=lock_seconds_max)
-        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=lock_seconds_max)
-        self.tidy_lock = FileLock(folder / "tidy.lock", seconds_max=lock_seconds_max)
+        self.append_lock = FileLock(folder / "append.lock", seconds_max=context.lock_seconds_max)
+        self.sync_lock = FileLock(folder / "sync.lock", seconds_max=context.lock_seconds_max)
+        self.maintenance_lock = FileLock(folder / "tidy.lock", seconds_max=context.lock_seconds_max)
         self.keys: KeyOffsets | None = None
-        #: Upkeep has looked at the frames of all sealed segments before it, which do not change any more.
-        self.offset_judged = 0
+        #: Maintenance has considered all sealed segments before this offset for coalescing; they do not change any more.
+        self.coalesced_to = 0
         self._folder_name = str(folder)
         self._files: dict[int, OpenFile] = {}
         #: Segments whose last sync failed.
-        self._unsure: set[int] = set()
+        self._sync_failed: set[int] = set()
         self._producers: PartitionProducers | None = None
         self._made = folder.is_dir()
         self._closed = False
         #: Whether the recorded tail has been compared with the files.
-        self._looked = False
-        self._virtual: Tail | None = None
+        self.tail_checked = False
+        #: The end that a read-only process found in the segments, where the recorded tail is older.
+        self.scanned_tail: Tail | None = None
         self._start: int | None = None
         self._indexes: dict[tuple[str, int], SegmentIndex] = {}
         self._index_lock = threading.Lock()
@@ -143,155 +149,49 @@ class Partition:
 
     @property
     def synced(self) -> bool:
-        """Whether readers wait for the disk."""
+        """Whether rows become visible only after a sync."""
         return self.topic.durability == "fsync"
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- the visible end and the start --------------------------------------------------------------------------------
 
     def visible(self) -> Tail:
-        """How far readers may read. Recovers first where the last writer did not end well."""
+        """The end for readers. Recovers first if the last writer died in the middle of an append."""
         tail = self.recorded()
-        if tail is not None and tail.boot == boot_mark() and self._looked and self._virtual is None:
+        if tail is not None and tail.boot == boot_mark() and self.tail_checked and self.scanned_tail is None:
             return tail
-        if self.read_only:
-            return self._visible_to_a_guest(tail)
-        if tail is not None and tail.boot == boot_mark():
-            return self._visible_at_first_look(tail)
-        # After a power cut the tails of two partitions may be of different ages. Each is brought to its true end before
-        # it is believed, so that no transaction shows in one and not in the other.
-        if not self.folder.is_dir():
-            if tail is not None and tail.offset > self.start() and self.synced:
-                raise SegmentMissing(partition=self.name, offset=self.start())
-            return Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
-        with self.append_lock:
-            self.check_alive()
-            recovery.recover(self)
-        self._looked = True
-        return self.recorded() or Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0)
+        return recovery.visible_end(self, tail)
 
     def recorded(self) -> Tail | None:
-        """How far readers may read by the state file alone; None where it says nothing."""
+        """The end for readers according to the state file alone; None if it has no valid record."""
         return self.state.visible(self.number) if self.synced else self.state.written(self.number)
 
     def start(self) -> int:
-        """The oldest offset that can be read. It moves by retention's own record alone, never by a file that is gone."""
+        """The oldest offset that can be read. Only retention's record moves it, never a missing file."""
         if self._start is None:
-            told = max([self.floor, *recorded_starts(self.folder)])
-            recorded = self.state.start(self.number)
-            # Retention died between its two records, or the state file is an older copy: others see the state file alone.
-            if told > max(recorded or 0, self.floor) and not self._take_over_start() and recorded is not None:
-                return recorded
-            self._start = told
+            start, is_corrected = recovery.recorded_start(self)
+            if not is_corrected:
+                return start
+            self._start = start
         recorded = self.state.start(self.number)
         return self._start if recorded is None else max(self._start, recorded)
-
-    def _take_over_start(self) -> bool:
-        """Store in the state file what is recorded beside the segments, unless retention is just doing so."""
-        if self.read_only or not self.tidy_lock.try_acquire():
-            return False
-        try:
-            told = max(recorded_starts(self.folder), default=0)
-            if told > (self.state.start(self.number) or 0):
-                self.state.set_start(self.number, told)
-        finally:
-            self.tidy_lock.release()
-        return True
-
-    def set_start(self, offset: int) -> None:
-        """Record that the partition begins at `offset` from now on. The caller holds the tidy lock.
-
-        The record stands twice, and is durable on return: in the state file, which every process looks at, and as the
-        name of a file beside the segments, which tells it where the state file is lost or old.
-        """
-        earlier = recorded_starts(self.folder)
-        if offset not in earlier:
-            with storage_errors(self.folder):
-                os.close(open_file(start_path(self.folder, offset), os.O_WRONLY | os.O_CREAT))
-        sync_folder(self.folder)
-        reach("retention.recorded")
-        if offset > (self.state.start(self.number) or 0):
-            self.state.set_start(self.number, offset)
-        self.state.sync()
-        for old in earlier:
-            if old < offset:
-                start_path(self.folder, old).unlink(missing_ok=True)
 
     def segments(self) -> list[Segment]:
         return list_segments(self.folder)[0]
 
-    def settle(self) -> None:
-        """Finish what dead writers began: adopt or cut what lies behind *written*, sync what lies behind *visible*."""
-        if self.read_only or not self.folder.is_dir():
-            return
-        with self.append_lock:
-            self.check_alive()
-            tail = self.tail()
-        if self.synced:
-            self.sync_to(tail.offset)
-
-    def try_settle(self) -> bool:
-        """Settle, unless another process or thread appends just now; False then."""
+    def try_recover(self) -> bool:
+        """Keep or cut the frames of dead writers, and sync the rows behind *visible*; False if another one appends."""
         if self.read_only or not self.folder.is_dir():
             return True
         if not self.append_lock.try_acquire():
             return False
         try:
-            self.settle()
+            self.check_alive()
+            tail = self.tail()
+            if self.synced:
+                self.sync_to(tail.offset)
         finally:
             self.append_lock.release()
         return True
-
-    def _visible_at_first_look(self, tail: Tail) -> Tail:
-        """How far readers may read, after the recorded tail was compared with the files."""
-        written = self.state.written(self.number)
-        if self.folder.is_dir() and (written is None or not self._fits(written)):
-            if not self.append_lock.try_acquire():
-                return tail  # whoever appends just now has looked, or will; the next call looks again
-            try:
-                self.check_alive()
-                self.tail()
-            except (FrameCorrupt, SegmentMissing):
-                if self._goes_beyond(tail):
-                    raise
-                # Acknowledged rows are gone: whoever comes to their place is told, the others can be read.
-            finally:
-                self.append_lock.release()
-        self._looked = True
-        return self.recorded() or tail
-
-    def _fits(self, written: Tail) -> bool:
-        """Whether the last segment is the one that *written* names, and ends where it says."""
-        chain, _ = list_segments(self.folder)
-        if not chain or chain[-1].base != written.segment or chain[-1].rewritten:
-            return False
-        try:
-            return chain[-1].path.stat().st_size == written.position
-        except FileNotFoundError:
-            return False
-
-    def _goes_beyond(self, tail: Tail) -> bool:
-        """Whether there may be rows behind `tail`."""
-        chain, _ = list_segments(self.folder)
-        return bool(chain) and chain[-1].base > tail.segment
-
-    def _visible_to_a_guest(self, tail: Tail | None) -> Tail:
-        """How far a reader may read who may not recover: nothing is written, the true end is only looked for."""
-        if tail is not None and tail.boot != boot_mark() and not self.synced:
-            tail = None  # never synced: a power cut may have taken what it speaks of
-        if not self._looked:
-            if tail is None or tail.boot != boot_mark() or not self._fits_soon():
-                self._virtual = recovery.last_valid(self, tail)
-            self._looked = True
-        ends = [end for end in (tail, self._virtual) if end is not None]
-        return max(ends, key=lambda end: end.offset, default=Tail(0, self.floor, SEGMENT_HEADER_BYTES, self.floor, 0))
-
-    def _fits_soon(self) -> bool:
-        for _ in range(LOOKS_MAX):
-            written = self.state.written(self.number)
-            if written is not None and self._fits(written):
-                return True
-            os.sched_yield()
-        return False
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -302,7 +202,7 @@ class Partition:
         identity: Identity | None = None,
         condition: Callable[[Tail], None] | None = None,
     ) -> Written:
-        """Write frames at the tail. They are durable after `sync_to(...)`, which many writers share."""
+        """Write frames at the tail. They are durable after `sync_to`, which one writer does for many."""
         self.make()
         with self.append_lock:
             self.check_alive()
@@ -321,13 +221,13 @@ class Partition:
         return Written(start.offset, end.offset, end, end.segment != tail.segment)
 
     def publish_written(self, start: Tail, end: Tail, identity: Identity | None) -> None:
-        """Move *written* over frames that are there. The caller holds the append lock."""
+        """Move *written* behind frames that have been written. The caller holds the append lock."""
         self.state.set_written(self.number, end)
         if identity is not None and self._producers is not None:
             self._producers.record(identity, start.offset, end)
 
     def append_punctuation(self, draft: Draft, identity: Identity | None) -> None:
-        """Write a frame without rows; it takes no offset, and is not counted as a batch of its producer."""
+        """Write a frame without rows. It takes no offset and has no sequence of its producer."""
         self.make()
         with self.append_lock:
             self.check_alive()
@@ -338,7 +238,7 @@ class Partition:
     def write(
         self, tail: Tail, drafts: Sequence[Draft], *, identity: Identity | None = None, transaction: int = 0
     ) -> tuple[Tail, Tail]:
-        """Put frames behind `tail`, in a new segment where they no longer fit; returns where they begin and end.
+        """Write frames behind `tail`, in a new segment if they do not fit; return the tails before and after them.
 
         The caller holds the append lock.
         """
@@ -370,14 +270,14 @@ class Partition:
         self._store(tail, buffers, size)
         return tail, Tail(boot_mark(), tail.segment, tail.position + size, offset, now_us)
 
-    def take_back(self, tail: Tail) -> None:
-        """Cut what was written behind `tail` and never published. The caller holds the append lock."""
+    def truncate(self, tail: Tail) -> None:
+        """Cut frames that were written behind `tail` and not published. The caller holds the append lock."""
         with contextlib.suppress(OSError):
             file = self.file(tail.segment)
             os.ftruncate(file.descriptor, tail.position)
 
     def tail(self) -> Tail:
-        """The end of what is written, after recovery where that is needed. The caller holds the append lock."""
+        """The end of the written frames; recovers if needed. The caller holds the append lock."""
         tail = self.state.written(self.number)
         if tail is not None and tail.boot == boot_mark():
             try:
@@ -385,26 +285,26 @@ class Partition:
                 size = os.fstat(file.descriptor).st_size
             except FileNotFoundError:
                 size = -1
-            if size == tail.position and (self._looked or self._is_last(tail)):
-                self._looked = True
-                # A process that died while it rolled has left the next segment behind: finish that first, for rows
-                # written here would have offsets that are looked for there.
+            if size == tail.position and (self.tail_checked or self._is_last(tail)):
+                self.tail_checked = True
+                # A process that died during a roll has left the next segment: finish the roll first, for readers look
+                # for the next offsets in that segment.
                 begun = self._size_of_next(tail)
                 if begun is None:
                     return tail
                 if begun <= SEGMENT_HEADER_BYTES:
                     return self.roll(tail)
         tail = recovery.recover(self)
-        self._looked = True
+        self.tail_checked = True
         return tail
 
     def _is_last(self, tail: Tail) -> bool:
-        """Whether no segment lies behind `tail` but the one that a roll begins."""
+        """Whether the segment of `tail` is the last one, or the next one was created by a roll at `tail`."""
         chain, _ = list_segments(self.folder)
         return bool(chain) and not chain[-1].rewritten and chain[-1].base in (tail.segment, tail.offset)
 
     def _size_of_next(self, tail: Tail) -> int | None:
-        """The size of the segment that begins at `tail`, behind the one that ends there; None where there is none."""
+        """The size of the segment that a roll has created at `tail`; None if there is none."""
         if tail.offset == tail.segment:
             return None
         try:
@@ -415,7 +315,7 @@ class Partition:
     def sync_to(self, offset: int) -> None:
         """Return when all rows before `offset` are as durable as the topic promises.
 
-        Continuous group commit: a writer that waits for the lock usually finds its rows synced by the one before it.
+        Group commit: a writer that has waited for the lock usually finds its rows synced by the one before it.
         """
         if not self.synced:
             return
@@ -433,7 +333,7 @@ class Partition:
             reach("sync.published")
 
     def sync_punctuation(self, end: Tail) -> None:
-        """Like `sync_to`, for a frame that takes no offset and is found by its place."""
+        """Like `sync_to`, for a frame that takes no offset."""
         if not self.synced:
             return
         with self.sync_lock:
@@ -446,19 +346,19 @@ class Partition:
     def sync_segment(self, segment: int) -> None:
         try:
             file = self.file(segment)
-            if segment in self._unsure:
+            if segment in self._sync_failed:
                 self._write_again(file, segment)
             os.fdatasync(file.descriptor)
         except OSError as error:
-            self._unsure.add(segment)
+            self._sync_failed.add(segment)
             raise SyncFailed(path=str(segment_path(self.folder, segment)), why=str(error)) from error
-        self._unsure.discard(segment)
+        self._sync_failed.discard(segment)
 
     def _write_again(self, file: OpenFile, segment: int) -> None:
-        """Hand the bytes that are not known to be safe to the system once more.
+        """Write the bytes that may not be durable again.
 
-        When a sync fails, the system forgets which bytes it failed to store, and the next sync would say that all is
-        well. Bytes before *written* never change, so that writing them again is safe beside appends.
+        After a failed sync the kernel marks the pages as clean, and the next sync would succeed without storing them.
+        Bytes before *written* never change, so they can be written again while other threads append.
         """
         visible, written = self.state.visible(self.number), self.state.written(self.number)
         start = visible.position if visible is not None and visible.segment == segment else 0
@@ -472,7 +372,7 @@ class Partition:
             start += len(data)
 
     def publish(self, tail: Tail) -> None:
-        """Let readers see everything up to `tail`, which is already as durable as promised."""
+        """Make everything up to `tail` visible; it is already as durable as promised."""
         self.state.set_written(self.number, tail)
         if self.synced:
             with self.sync_lock:
@@ -485,13 +385,13 @@ class Partition:
         if self.folder_is_on_disk:
             with contextlib.suppress(OSError):
                 file = self.file(tail.segment)
-                give_back(file.descriptor, tail.position)
+                os.ftruncate(file.descriptor, tail.position)  # frees the space reserved behind it
         if self.synced:
             self.sync_segment(tail.segment)
         reach("roll.synced")
         self.create_segment(tail.offset)
         reach("roll.created")
-        with contextlib.suppress(FileCorrupt):  # what producers wrote is no longer known: the next of them is told
+        with contextlib.suppress(FileCorrupt):  # the next append of an idempotent producer raises it
             if self._producers is None and PartitionProducers.exist(self.folder):
                 self._check_producers(tail)
             if self._producers is not None:
@@ -505,11 +405,16 @@ class Partition:
         self._files = {fresh.segment: self.file(fresh.segment)}
         return fresh
 
-    def create_segment(self, base: int) -> None:
-        """Make the file before anything refers to it: a crash in between leaves an empty segment, used by the next."""
-        header = segment_header(
-            partition=self.number, base=base, created_us=self.clock.now_us(), topic=int(self.topic.id[:15], 16)
+    def segment_header(self, base: int, *, size: int = 0, flags: int = 0) -> bytes:
+        """The header of a segment of this partition; `size` of a rewritten one, which does not grow."""
+        created_us, topic = self.clock.now_us(), int(self.topic.id[:15], 16)
+        return segment_header(
+            partition=self.number, base=base, created_us=created_us, topic=topic, size=size, flags=flags
         )
+
+    def create_segment(self, base: int) -> None:
+        """Create the file of a segment. A crash before it is published leaves an empty file, which the next roll uses."""
+        header = self.segment_header(base)
         path = segment_path(self.folder, base)
         with storage_errors(path):
             file = OpenFile(path, os.O_RDWR | os.O_CREAT)
@@ -522,20 +427,13 @@ class Partition:
         open_places.opened(self)
 
     def create_gap(self, base: int, offset_next: int) -> None:
-        """Cover offsets that are known to be lost, so that readers pass over them. The caller holds the append lock."""
-        header = segment_header(
-            partition=self.number,
-            base=base,
-            created_us=self.clock.now_us(),
-            topic=int(self.topic.id[:15], 16),
-            size=SEGMENT_HEADER_BYTES,
-        )
+        """Cover lost offsets by a segment without frames, so that readers skip them. The caller holds the append lock."""
         path = segment_path(self.folder, base, offset_next)
         with storage_errors(path):
-            replace_file(path, header, durable=True)
+            replace_file(path, self.segment_header(base, size=SEGMENT_HEADER_BYTES), durable=True)
 
     def file(self, segment: int) -> OpenFile:
-        """The open file of the segment that begins at offset `segment`. Keep it in a variable while it is used."""
+        """The open file of the segment with base `segment`. Keep a reference to it while its descriptor is used."""
         file = self._files.get(segment)
         if file is None:
             file = OpenFile(segment_path(self.folder, segment), os.O_RDONLY if self.read_only else os.O_RDWR)
@@ -544,7 +442,7 @@ class Partition:
         return file
 
     def index_of(self, mapped: SegmentMap, limit: int) -> SegmentIndex:
-        """Where the frames of a mapped segment are; built once and carried on as the segment grows."""
+        """The frame index of a mapped segment; cached, and extended as the segment grows."""
         key = (mapped.path.name, mapped.inode)
         with self._index_lock:
             index = self._indexes.pop(key, None) or SegmentIndex()
@@ -555,19 +453,19 @@ class Partition:
         return index
 
     def producers(self, tail: Tail) -> PartitionProducers:
-        """What idempotent producers have written here, up to `tail`."""
+        """The batches of idempotent producers up to `tail`."""
         self._check_producers(tail)
         if self._producers is None:
             raise Closed(what="partition")
         return self._producers
 
     def forget_tails(self) -> None:
-        """Let the next recovery find the end from the segments alone. For repair, under the append lock."""
+        """Make the next recovery find the end from the segments alone. For repair; the caller holds the append lock."""
         self.state.clear(self.number)
         self._files = {}
 
     def skip(self, offset: int, offset_next: int, *, last: bool) -> None:
-        """Pass over offsets whose rows are lost; where they were the `last`, appends go on behind them. For repair."""
+        """Make readers skip lost offsets; if they were the `last` ones, appends continue behind them. For repair."""
         with self.append_lock:
             if offset < offset_next:
                 self.create_gap(offset, offset_next)
@@ -576,7 +474,7 @@ class Partition:
                 self.publish(Tail(boot_mark(), offset_next, SEGMENT_HEADER_BYTES, offset_next, 0))
 
     def check_alive(self) -> None:
-        """Refuse to write to a topic that has been deleted, or to a closed log."""
+        """Raise if the topic has been deleted or the log closed."""
         if self.state.counters()[1] == DELETED:
             raise NotFound(kind="topic", name=self.topic.name)
         if self._closed:
@@ -585,19 +483,19 @@ class Partition:
     def close(self) -> None:
         self._closed = True
         self._files = {}
-        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+        for lock in (self.append_lock, self.sync_lock, self.maintenance_lock):
             lock.close()
 
-    def rest(self) -> None:
-        """Let go of the files that are not in use just now; the next use opens them again."""
+    def release_files(self) -> None:
+        """Close the files and locks that are not in use; the next use opens them again."""
         self._files = {}
-        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
-            lock.rest()
+        for lock in (self.append_lock, self.sync_lock, self.maintenance_lock):
+            lock.release_file()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files without touching its locks."""
+        """In a forked child: close the inherited files without releasing the parent's locks."""
         self._files = {}
-        for lock in (self.append_lock, self.sync_lock, self.tidy_lock):
+        for lock in (self.append_lock, self.sync_lock, self.maintenance_lock):
             lock.abandon()
 
     def make(self) -> None:
@@ -606,7 +504,7 @@ class Partition:
         if not self._made:
             with storage_errors(self.folder):
                 try:
-                    # Never the folder above: it would come back as half a topic after somebody has deleted it.
+                    # Not its parents: another process may have deleted the topic, and half of it would come back.
                     self.folder.mkdir(mode=os.stat(self.folder.parent).st_mode & 0o777, exist_ok=True)
                 except FileNotFoundError:
                     raise NotFound(kind="topic", name=self.topic.name) from None
@@ -626,12 +524,12 @@ class Partition:
             if written != size:
                 self._store_rest(descriptor, buffers, tail.position, written)
         except OSError as error:
-            self.take_back(tail)
+            self.truncate(tail)
             raise storage_error(error, segment_path(self.folder, tail.segment)) from error
 
     @staticmethod
     def _store_rest(descriptor: int, buffers: list[object], position: int, written: int) -> None:
-        # More buffers than one call takes, or a short write (a nearly full disk): go on from there, one by one.
+        # More buffers than one call takes, or a short write (a nearly full disk): write the rest one by one.
         for buffer in buffers:
             view = memoryview(buffer)  # type: ignore[arg-type]
             done = min(max(written, 0), len(view))
@@ -642,7 +540,7 @@ class Partition:
 
     @staticmethod
     def _store_in_halves(descriptor: int, buffers: list[object], position: int) -> None:
-        # One call never tears under `kill -9`; under a crash test the frame goes in two, so that recovery is exercised.
+        # One call is never torn by `kill -9`. Crash tests write in two calls, so that recovery meets torn frames.
         data = b"".join(buffers)  # type: ignore[arg-type]
         half = len(data) // 2
         os.pwrite(descriptor, data[:half], position)
@@ -650,7 +548,7 @@ class Partition:
         os.pwrite(descriptor, data[half:], position + half)
 
     def check_identity(self, identity: Identity, tail: Tail) -> ProducerBatch | None:
-        """The batch that this one repeats, if it does. The caller holds the append lock."""
+        """The earlier batch with the same sequence, if there is one. The caller holds the append lock."""
         self._check_producers(tail)
         if self._producers is None:
             return None
@@ -661,14 +559,14 @@ class Partition:
 
     def _check_producers(self, tail: Tail) -> None:
         if self._producers is None:
-            self._producers = PartitionProducers(self.folder, is_committed=self.is_committed)
+            self._producers = PartitionProducers(self.folder)
         self._producers.catch_up(tail)
 
 
 def append_together(places: Sequence[tuple[Partition, Sequence[Draft]]], identity: Identity | None) -> list[Written]:
-    """Append to several partitions; an error in one takes back what was written to the others.
+    """Append to several partitions; an error in one cuts what was written to the others.
 
-    A crash in between may still leave some of them: only a transaction is safe against that.
+    A crash may still leave the rows of some partitions: only a transaction prevents that.
     """
     written: list[Written] = []
     undo: list[tuple[Partition, Tail, Tail]] = []
@@ -690,7 +588,7 @@ def append_together(places: Sequence[tuple[Partition, Sequence[Draft]]], identit
                 written.append(Written(start.offset, end.offset, end, end.segment != tail.segment))
         except BaseException:
             for partition, start, _ in undo:
-                partition.take_back(start)
+                partition.truncate(start)
             raise
         reach("append.written")
         for partition, start, end in undo:

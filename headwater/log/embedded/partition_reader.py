@@ -1,7 +1,7 @@
-"""Reading: frames of a partition, in offset order, as Arrow batches that share the file's memory.
+"""Readers of a partition: its frames in offset order, as Arrow batches that share the memory of the file.
 
-A reader never takes a lock and never waits for a writer. It looks at *visible*, maps what lies before it, and checks
-each frame's sums before it hands out rows.
+A reader takes no lock and never waits for a writer. It maps the segments up to *visible*, and verifies the checksums of
+each frame before it returns rows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from headwater.log.errors import FrameCorrupt, OffsetAhead, OffsetExpired, Segme
 from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
 from headwater.schema import conform, stored_schema
 
-#: What follows the tail closely is read by one small call instead of a new mapping.
+#: So many bytes at the tail are read by one call instead of a new mapping.
 SMALL_BYTES_MAX = 256 * 1024
-#: How often a reader lists a partition before it believes that a segment is missing: a listing that is taken while
-#: files are renamed and removed may show neither the old ones nor the new one.
+#: How often a reader lists a partition before it reports a missing segment: a listing taken while files are renamed and
+#: removed may show neither the old segments nor the new one.
 LISTINGS_MAX = 8
 CONSTANT_ROWS_MAX = 65_536
 SYSTEM_FIELDS = {
@@ -58,20 +58,20 @@ SYSTEM_FIELDS = {
 
 
 def limit_of(segment: Segment, visible: Tail) -> int | None:
-    """The byte at which readers stop in the segment that is being written; None for one that is sealed.
+    """The byte at which readers stop in the active segment; None for a sealed one.
 
-    A segment that was written anew since has the same base, but its bytes have other places.
+    A rewritten segment has the same base, but its frames are at other bytes.
     """
     return visible.position if segment.base == visible.segment and not segment.rewritten else None
 
 
 class PartitionReader:
-    """The frames of one partition from an offset on. Keep it and call `frames` again to go on from there."""
+    """Reads the frames of one partition from an offset on. A second call of `frames` continues after the first."""
 
     def __init__(self, partition: Partition, offset: int, *, archive: Path | None = None) -> None:
         self.partition = partition
         self.offset = offset
-        #: The first offset of the frame handed out last that was still wanted: a frame may begin before it.
+        #: The first unread offset of the frame returned last; the frame may begin before it.
         self.since = offset
         self._archive = archive
         self._segment: Segment | None = None
@@ -80,7 +80,7 @@ class PartitionReader:
         self._position = 0
 
     def frames(self, stop: int | None = None) -> Iterator[tuple[Header, pa.Buffer]]:
-        """Frames up to the visible end, or up to offset `stop`, with their sums checked."""
+        """Frames up to the visible end, or up to offset `stop`, with verified checksums."""
         visible = self.partition.visible()
         end = visible.offset if stop is None else min(stop, visible.offset)
         if self._segment is None and self.offset == visible.offset:
@@ -98,7 +98,7 @@ class PartitionReader:
                 continue
             yield from self._frames_of(segment, limit, end)
             if self._segment is None:
-                continue  # it was sealed and written anew while we looked
+                continue  # it was sealed and rewritten in the meantime
             if limit is not None and self._position >= limit and self.offset < visible.offset:
                 raise self._damaged(
                     segment,
@@ -109,13 +109,13 @@ class PartitionReader:
             self._segment = None
 
     def _stand_at(self, segment: int, position: int) -> None:
-        """Take the place at the tail, so that a punctuation that follows is seen before any row does."""
+        """Start at the tail, so that a punctuation is read even if no row follows it."""
         for one in self.partition.segments():
             if one.base == segment and not one.rewritten:
                 self._segment, self._map, self._whole, self._position = one, None, False, position
 
     def _behind(self, position: int, segment: int) -> bool:
-        # Punctuations take no offset: there may be frames to read although no row is missing.
+        # Punctuations take no offset: there may be unread frames although all rows have been read.
         return self._segment is not None and self._segment.base == segment and self._position < position
 
     def _frames_of(self, segment: Segment, limit: int | None, end: int) -> Iterator[tuple[Header, pa.Buffer]]:
@@ -131,17 +131,17 @@ class PartitionReader:
             if header is None and at + HEADER_BYTES > len(view):
                 raise self._damaged(segment, f"the file ends here, but rows up to byte {stop} were acknowledged")
             if header is None:
-                raise self._damaged(segment, "its header does not match its sum")
+                raise self._damaged(segment, "its header does not match its checksum")
             if header.offset_base > self.offset and not segment.rewritten:
                 raise self._damaged(segment, f"it holds offset {header.offset_base} where {self.offset} was due")
             if header.offset_base >= end and header.kind != KIND_PUNCTUATION:
-                self.offset = max(self.offset, end)  # compaction has left nothing between
+                self.offset = max(self.offset, end)  # compaction has removed the rows in between
                 return
             if at + header.size > len(view):
                 raise self._damaged(segment, "the file ends inside the frame")
             payload = buffer.slice(at + HEADER_BYTES, header.payload_size)
             if header.payload_size and not payload_is_whole(header, payload):
-                raise self._damaged(segment, "its payload does not match its sum")
+                raise self._damaged(segment, "its payload does not match its checksum")
             if self._map is not None:
                 self._map.forget_before(self._position)
             self._position += header.size
@@ -151,18 +151,18 @@ class PartitionReader:
             self.offset = max(self.offset, self._end_of(segment))
 
     def _map_whole(self, segment: Segment) -> bool:
-        """Map a sealed segment to its end: what was mapped while it grew is too short. False where it was rewritten."""
+        """Map a sealed segment to its end, since a mapping made while it grew is too short. False if it was rewritten."""
         if not self._whole:
             try:
                 self._map = SegmentMap(segment.path)
             except FileNotFoundError:
-                self._segment = None  # find the rewritten one, by offset
+                self._segment = None  # seek the rewritten one by offset
                 return False
             self._whole = True
         return True
 
     def _bytes_of(self, segment: Segment, limit: int | None) -> tuple[pa.Buffer, int, int]:
-        """The bytes of a segment, the position of the first one, and where to stop."""
+        """Bytes of a segment, the position of the first byte, and the position to stop at."""
         if (
             limit is not None
             and limit - self._position <= SMALL_BYTES_MAX
@@ -176,7 +176,7 @@ class PartitionReader:
         return self._map.buffer, 0, limit if limit is not None else self._map.length
 
     def _seek(self, visible: Tail) -> None:
-        """Find the segment and the frame that hold the offset, or the first ones after it (compaction leaves gaps)."""
+        """Find the segment and the frame of the offset, or the next ones after a gap that compaction left."""
         for _ in range(LISTINGS_MAX):
             chain = self._segments()
             start = chain[0].base if self._archive is not None and chain else self.partition.start()
@@ -192,7 +192,7 @@ class PartitionReader:
                 limit = limit_of(segment, visible)
                 self._whole = limit is None
             except FileNotFoundError:
-                continue  # compaction or retention was quicker: look at the folder again
+                continue  # compaction or retention has removed it: list the folder again
             self._segment = segment
             self._position = SEGMENT_HEADER_BYTES
             if self.offset > segment.base:
@@ -205,13 +205,13 @@ class PartitionReader:
         chain = self.partition.segments()
         if self._archive is None:
             return chain
-        # A segment may stand in both places, where a power cut has brought back what was moved.
+        # After a power cut a segment that was being archived may be in both folders.
         return chain_of([*chain, *list_segments(self._archive)[0]])[0]
 
     def _end_of(self, segment: Segment) -> int:
-        """Where a sealed segment that was read to its last byte ends. Raise where rows of it are missing.
+        """The end offset of a sealed segment that was read to its last byte. Raise if rows of it are missing.
 
-        A rewritten one may have a gap at its end; that all of its bytes are there was checked when it was mapped.
+        A rewritten segment may end with a gap; its size was verified when it was mapped.
         """
         if segment.offset_next is not None:
             return segment.offset_next
@@ -221,8 +221,8 @@ class PartitionReader:
             chain = self._segments()
             at = bisect_left(chain, segment.base, key=lambda one: one.base)
             if at == len(chain) or chain[at].path != segment.path:
-                # It was rewritten or deleted meanwhile, perhaps together with those behind it: only its own rows are
-                # known to be read.
+                # It was rewritten or deleted in the meantime, perhaps together with the next ones: only its own rows
+                # are known to be read.
                 return self.offset
             if at + 1 < len(chain) and chain[at + 1].base <= self.offset:
                 return self.offset
@@ -239,7 +239,7 @@ class PartitionReader:
 
 @dataclass(frozen=True)
 class Projection:
-    """Which columns a reader wants, in which order, under which schema."""
+    """The columns that a reader selects, in order, and the schema of its batches."""
 
     schema: pa.Schema
     names: tuple[str, ...]
@@ -247,7 +247,7 @@ class Projection:
 
     @staticmethod
     def of(topic: Topic, columns: Sequence[str] | None) -> Projection:
-        """The given columns, or all columns of a topic and those that the log adds."""
+        """The given columns, or all columns of a topic and the system columns."""
         if columns is None:
             columns = all_columns(topic.schema, tombstones=topic.compact)
         return Projection.under(topic.schema, columns, topic=topic.name)
@@ -268,17 +268,17 @@ class Projection:
 
 
 def all_columns(schema: pa.Schema, *, tombstones: bool) -> list[str]:
-    """The columns of a schema and those that the log adds to each row."""
+    """The columns of a schema and the system columns."""
     return [*stored_schema(schema).names, *SYSTEM_COLUMNS, *(["_tombstone"] if tombstones else [])]
 
 
 class _Layout(NamedTuple):
-    """How payloads of one schema and one set of flags become what a reader wants; found once, used for each frame."""
+    """How payloads of one schema version and one set of flags are projected; computed once, used for each frame."""
 
     schema: pa.Schema
-    #: Where each wanted column lies in the payload (-1 for a system column); None where rows must be conformed first.
+    #: The index of each selected column in the payload (-1 for a system column); None if rows must be conformed first.
     places: tuple[int, ...] | None
-    #: Whether a payload is just what is wanted.
+    #: Whether a payload is already the result.
     ready: bool
 
     @staticmethod
@@ -291,7 +291,7 @@ class _Layout(NamedTuple):
 
 
 class Decoder:
-    """Turns frames into batches under the reader's schema, whatever schema they were written with."""
+    """Decodes frames into batches of the reader's schema, whatever schema version they were written with."""
 
     def __init__(
         self, topic: Callable[[], Topic], schema_of: Callable[[int], pa.Schema], partition: int, projection: Projection
@@ -303,7 +303,7 @@ class Decoder:
         self._layouts: dict[tuple[int, int], _Layout] = {}
 
     def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
-        """The rows of a frame that lie in [start, stop); None where there are none."""
+        """The rows of a frame with offsets in [start, stop); None if there are none."""
         if header.kind == KIND_PUNCTUATION:
             return self._punctuation(header)
         layout = self._layout(header)
@@ -328,10 +328,6 @@ class Decoder:
             data=batch,
             producer=header.producer,
         )
-
-    def rows(self, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
-        """A payload's rows as they were written, system columns included."""
-        return decode(payload, self._layout(header).schema)
 
     def _layout(self, header: Header) -> _Layout:
         key = (header.schema_version, header.flags)
@@ -434,43 +430,43 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
-    """The first offset appended at or after a time; the end where there is none yet."""
+    """The first offset appended at or after a time; the end if there is none yet."""
     while True:
         try:
             return _offset_at(partition, time_us, schema_of)
         except FileNotFoundError:
-            continue  # compaction or retention was quicker: look at the folder again
+            continue  # compaction or retention has removed a segment: list the folder again
 
 
 def _offset_at(partition: Partition, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
     visible = partition.visible()
     chain = [segment for segment in partition.segments() if segment.base < visible.offset]
-    # The segment to look into is the last one whose first frame is older; append times never go back.
+    # Search from the last segment whose first frame is older; append times never decrease.
     at = bisect_left(chain, time_us, key=_first_appended_at)
     for segment in chain[max(0, at - 1) :]:
         mapped = SegmentMap(segment.path)
         limit = limit_of(segment, visible) or mapped.length
         index = partition.index_of(mapped, limit)
-        entries = index.entries()
+        entries = index.entries
         found = bisect_left(entries, time_us, key=lambda entry: entry.appended_at_us)
         if found < len(entries):
             return max(_offset_in(mapped, entries[found].position, time_us, schema_of), partition.start())
         if index.position_next < limit:
-            # The rows that are asked for may be behind the damage: no later ones may be taken for the first.
+            # The first row may be behind the damage: a later one must not be returned instead.
             offset = entries[-1].offset_next if entries else segment.base
-            why = "its header does not match its sum"
+            why = "its header does not match its checksum"
             raise FrameCorrupt(path=str(segment.path), position=index.position_next, offset=offset, why=why)
     return visible.offset
 
 
 def _offset_in(mapped: SegmentMap, position: int, time_us: int, schema_of: Callable[[int], pa.Schema]) -> int:
-    """The first row of a frame that was appended at or after a time: frames joined later hold rows of many times."""
+    """The first row of a frame that was appended at or after a time; a coalesced frame holds rows of many times."""
     header = read_header(mapped.view, position)
     if header is None or not header.flags & FLAG_TIMES:
         return -1 if header is None else header.offset_base
     payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
     if not payload_is_whole(header, payload):
-        why = "its payload does not match its sum"
+        why = "its payload does not match its checksum"
         raise FrameCorrupt(path=str(mapped.path), position=position, offset=header.offset_base, why=why)
     rows = decode(payload, payload_schema(schema_of(header.schema_version), header.flags))
     row = int(np.searchsorted(np.asarray(rows.column("_appended_at").view(pa.int64())), time_us))
@@ -487,7 +483,7 @@ def _first_appended_at(segment: Segment) -> int:
 
 
 def check_range(partition: Partition, offset: int, oldest: int, end: int) -> None:
-    """Refuse an offset that retention has taken, or that the partition has never given out."""
+    """Raise for an offset that retention has deleted, or that the partition has not reached yet."""
     if offset < oldest:
         raise OffsetExpired(partition=partition.name, asked=offset, oldest=oldest)
     if offset > end:

@@ -1,9 +1,9 @@
-"""Idempotent producers: who may append, and what each has already appended to a partition.
+"""Idempotent producers: their epochs, and the batches that each has appended to a partition.
 
-A producer has a name, an id made from it, and an epoch that grows whenever the name is opened anew: whoever holds an
-older epoch is a zombie and is refused. Each batch has a sequence number that only grows; a batch whose number the
-partition has seen is not written again. What was seen is read from the frames; when a segment is sealed it is also
-saved beside the next one, so that retention and coalescing may take the frames away.
+A producer has a name, an id derived from it, and an epoch that grows whenever the name is opened: a producer with an
+older epoch is fenced. Each batch has a growing sequence; a batch whose sequence the partition already has is not written
+again. The sequences are read from the frames. When a segment is sealed they are also saved in a snapshot beside the
+next one, so that retention and coalescing can remove the frames.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,12 +43,12 @@ class Batch(NamedTuple):
 
 
 def producer_id(name: str) -> int:
-    """The id in the frames of the producer called `name`: the same in every process and release."""
+    """The id of a producer in frames: the same in every process and release."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
 
 
 def is_batch(header: Header) -> bool:
-    """Whether a frame is a batch of an idempotent producer, by whose number a repetition is known."""
+    """Whether a frame is a batch of an idempotent producer."""
     return bool(header.producer) and header.kind != KIND_PUNCTUATION and not header.flags & FLAG_TRANSACTION
 
 
@@ -59,39 +58,36 @@ class Registry:
     def __init__(self, folder: Path, *, lock_seconds_max: float = SECONDS_MAX) -> None:
         self._folder = folder
         self._lock_seconds_max = lock_seconds_max
-        self._seen: dict[str, tuple[int, dict[str, Any]]] = {}
+        #: The content of each file, by its inode when it was read.
+        self._cache: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def open(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for `name`; whoever held an older one is fenced from now on.
+        """Start a new epoch for `name`; older epochs are fenced.
 
-        A holder that asks again gets the epoch that it has; one that another has replaced is refused.
+        A holder that calls again gets its own epoch; one that another holder has replaced is fenced.
         """
         if holder is not None and self._read(name).get("holder") == holder:
             return self.epoch(name)
         make_folders(self._folder)
-        lock = FileLock(self._folder / ".lock", seconds_max=self._lock_seconds_max)
-        try:
-            with lock:
-                before = self._read(name)
-                epoch = int(before.get("epoch", 0))
-                if holder is not None and before.get("holder") == holder:
-                    return epoch
-                past = before.get("past", {})
-                if holder in past:
-                    raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
-                body = {"name": name, "id": producer_id(name), "epoch": epoch + 1}
-                if holder is not None:
-                    past = {**past, before["holder"]: epoch} if "holder" in before else past
-                    body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
-                data = orjson.dumps(body)
-                with storage_errors(self._folder):
-                    replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
-        finally:
-            lock.close()
+        with FileLock(self._folder / ".lock", seconds_max=self._lock_seconds_max):
+            before = self._read(name)
+            epoch = int(before.get("epoch", 0))
+            if holder is not None and before.get("holder") == holder:
+                return epoch
+            past = before.get("past", {})
+            if holder in past:
+                raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
+            body = {"name": name, "id": producer_id(name), "epoch": epoch + 1}
+            if holder is not None:
+                past = {**past, before["holder"]: epoch} if "holder" in before else past
+                body |= {"holder": holder, "past": dict(list(past.items())[-HOLDERS_KEPT:])}
+            data = orjson.dumps(body)
+            with storage_errors(self._folder):
+                replace_file(self._folder / name, b"%08x\n" % crc32c(data) + data, durable=True)
         return epoch + 1
 
     def epoch(self, name: str) -> int:
-        """The newest epoch of `name`, 0 where it was never opened. Costs one `stat` when nothing changed."""
+        """The newest epoch of `name`, 0 if it was never opened. Costs one `stat` when nothing changed."""
         return int(self._read(name).get("epoch", 0))
 
     # Any: the values of a small JSON object, each read in one place above.
@@ -101,13 +97,13 @@ class Registry:
             stat = os.stat(path)
         except FileNotFoundError:
             return {}
-        seen = self._seen.get(name)
-        if seen is None or seen[0] != stat.st_ino:
+        cached = self._cache.get(name)
+        if cached is None or cached[0] != stat.st_ino:
             checksum, _, body = path.read_bytes().partition(b"\n")
             if checksum != b"%08x" % crc32c(body):
-                raise FileCorrupt(path=str(path), why="it does not match its sum")
-            seen = self._seen[name] = (stat.st_ino, orjson.loads(body))
-        return seen[1]
+                raise FileCorrupt(path=str(path), why="it does not match its checksum")
+            cached = self._cache[name] = (stat.st_ino, orjson.loads(body))
+        return cached[1]
 
     def names(self) -> list[str]:
         if not self._folder.is_dir():
@@ -116,12 +112,11 @@ class Registry:
 
 
 class PartitionProducers:
-    """What idempotent producers have appended to one partition."""
+    """The last batches of each idempotent producer in one partition."""
 
-    def __init__(self, folder: Path, *, is_committed: Callable[[int], bool], complete: bool = True) -> None:
+    def __init__(self, folder: Path, *, complete: bool = True) -> None:
         self._folder = folder
-        self._is_committed = is_committed
-        #: Whether it is an error that some of it can no longer be known.
+        #: Whether to raise if a snapshot that is needed is missing.
         self._complete = complete
         self._batches: dict[int, deque[Batch]] = {}
         self._segment = -1
@@ -129,18 +124,18 @@ class PartitionProducers:
 
     @staticmethod
     def exist(folder: Path) -> bool:
-        """Whether a snapshot stands in this folder."""
+        """Whether the folder has a snapshot."""
         return any(name.endswith(SUFFIX) for name in os.listdir(folder))
 
     @staticmethod
     def saved_behind(folder: Path, offset: int) -> bool:
-        """Whether a snapshot tells of everything before `offset`."""
+        """Whether a snapshot covers everything before `offset`."""
         return any(
             int(path.name[:20]) >= offset and read_snapshot(path) is not None for path in folder.glob(f"*{SUFFIX}")
         )
 
     def any(self) -> bool:
-        """Whether any idempotent producer has written here."""
+        """Whether any idempotent producer has appended to the partition."""
         return bool(self._batches)
 
     def epoch(self, producer: int) -> int:
@@ -148,12 +143,12 @@ class PartitionProducers:
         return batches[-1].epoch if batches else 0
 
     def last_sequence(self, producer: int) -> int:
-        """The highest sequence number seen, -1 where there is none."""
+        """The highest sequence, -1 for none."""
         batches = self._batches.get(producer)
         return batches[-1].sequence if batches else -1
 
     def find(self, producer: int, sequence: int) -> Batch | None:
-        """The batch with this number; for one older than those kept, the oldest kept, which is all that is known."""
+        """The batch with this sequence; for a duplicate older than the batches kept, an empty one."""
         batches = self._batches.get(producer)
         if not batches or sequence > batches[-1].sequence:
             return None
@@ -164,16 +159,16 @@ class PartitionProducers:
         return Batch(first.epoch, sequence, first.offset, first.offset)
 
     def record(self, identity: Identity, offset: int, end: Tail) -> None:
-        """Remember a batch that was just written up to `end`."""
+        """Record a batch that was written up to `end`."""
         self._remember(identity.producer, Batch(identity.epoch, identity.sequence, offset, end.offset))
         self._segment, self._position = end.segment, end.position
 
     def catch_up(self, tail: Tail) -> None:
-        """Read the headers of the frames that others have written since the last time."""
+        """Read the headers of the frames that were written since the last call."""
         if (self._segment, self._position) == (tail.segment, tail.position):
             return
         if self._segment < tail.segment:
-            # Frames of sealed segments may have been joined or deleted since; what they said was saved before that.
+            # Frames of sealed segments may have been coalesced or deleted; a snapshot was saved before that.
             self._load(tail)
         chain = [segment for segment in list_segments(self._folder)[0] if self._segment <= segment.base <= tail.segment]
         for segment in chain:
@@ -184,7 +179,7 @@ class PartitionProducers:
             mapped = SegmentMap(segment.path, length=stop)
             if mapped.flags & FLAG_PRODUCERS and self._complete:
                 path = self._folder / f"{segment.offset_next:020d}{SUFFIX}"
-                why = "it is gone or damaged, and with it what producers wrote before their frames were joined"
+                why = "it is missing or damaged, and has the only record of producers whose frames were coalesced"
                 raise FileCorrupt(path=str(path), why=why)
             for _, header in walk(mapped.view, position=start, stop=stop):
                 if is_batch(header):
@@ -193,7 +188,7 @@ class PartitionProducers:
         self._segment, self._position = tail.segment, tail.position
 
     def save(self, base: int) -> None:
-        """Keep what is known beside the segment that begins at `base`."""
+        """Save a snapshot beside the segment with this base."""
         body = orjson.dumps({str(number): [tuple(one) for one in batches] for number, batches in self._batches.items()})
         replace_file(self._folder / f"{base:020d}{SUFFIX}", b"%08x\n" % crc32c(body) + body, durable=True)
         for path in self._snapshots()[:-SNAPSHOTS_KEPT]:
@@ -203,7 +198,7 @@ class PartitionProducers:
         return sorted(self._folder.glob(f"*{SUFFIX}"))
 
     def _load(self, tail: Tail) -> None:
-        """Go on from the newest snapshot that is ahead of what is known."""
+        """Load the newest snapshot that is ahead of the frames read so far."""
         for path in reversed(self._snapshots()):
             base = int(path.name[:20])
             if self._segment < base <= tail.segment and (saved := read_snapshot(path)) is not None:
@@ -216,7 +211,7 @@ class PartitionProducers:
     def _remember(self, producer: int, batch: Batch) -> None:
         batches = self._batches.setdefault(producer, deque(maxlen=BATCHES_KEPT))
         if batches and batches[-1].sequence == batch.sequence and batches[-1].epoch == batch.epoch:
-            # A batch that took several frames is one batch.
+            # Several frames of one batch.
             if batch.offset_next > batches[-1].offset_next:
                 batches[-1] = batches[-1]._replace(offset_next=batch.offset_next)
             return
@@ -225,7 +220,7 @@ class PartitionProducers:
 
 
 def read_snapshot(path: Path) -> dict[str, list[list[int]]] | None:
-    """What a snapshot says; None where it is damaged, or was removed while we looked."""
+    """The content of a snapshot; None if it is damaged or was removed."""
     try:
         checksum, _, body = path.read_bytes().partition(b"\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A range of one partition, frame by frame; frames outside a range of event times are passed over undecoded."""
+"""Reads a range of offsets of one partition; frames outside a range of event times are skipped without decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.log.port import Batch, Log
 
 
 class Punctuation(NamedTuple):
-    """A promise in a partition, "nothing earlier than `time_us` follows", and the offset of the row behind it."""
+    """A punctuation, "no row earlier than `time_us` follows", and the offset of the row behind it."""
 
     time_us: int
     offset: int
@@ -33,11 +33,11 @@ def read_range(
 ) -> Iterator[Batch | Punctuation]:
     """The rows of one partition with offsets in [start, stop), in order.
 
-    With `since_us` and `until_us`, frames without a row in that range of event times are left out; those that remain
-    may hold rows outside it.
+    With `since_us` and `until_us`, frames without a row in that range of event times are skipped; the others may hold
+    rows outside it.
 
-    Punctuations come where `punctuations` says how many there are to skip at `start`, and up to how many to give at
-    `stop` (None for all): they take no offset, so that two neighbouring ranges have to share those at their border.
+    With `punctuations`, also yield punctuations: skip so many at `start`, and yield up to so many at `stop` (None for
+    all). They take no offset, so two adjacent ranges have to divide those at their border.
     """
     handle = local_log(log).handle(topic)
     where = handle.partition(partition)
@@ -60,11 +60,11 @@ def read_range(
 
 
 def punctuations_at(log: Log, topic: str, partition: int, offset: int) -> list[Punctuation]:
-    """Those between the last row before an offset and the row that has it, if there is one yet; in order."""
+    """The punctuations between the last row before an offset and the row with that offset, in order."""
     where = local_log(log).handle(topic).partition(partition)
     visible = where.visible()
     found: list[Punctuation] = []
-    # The segment that the offset is in, and the one before it, which may end with some.
+    # The segment of the offset, and the one before it, which may end with punctuations.
     for segment in [segment for segment in where.segments() if segment.base <= offset][-2:]:
         mapped = SegmentMap(segment.path)
         limit = limit_of(segment, visible) or mapped.length
@@ -80,5 +80,5 @@ def _may_hold(header: Header, since_us: int | None, until_us: int | None) -> boo
     if since_us is None and until_us is None:
         return True
     if header.time_min_us == TIME_NONE:
-        return False  # no row of it has an event time
+        return False  # none of its rows has an event time
     return (since_us is None or header.time_max_us >= since_us) and (until_us is None or header.time_min_us < until_us)

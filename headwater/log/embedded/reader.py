@@ -1,11 +1,11 @@
-"""Reading the embedded log: bounded reads, positions, and waiting for more rows."""
+"""Reads of topics: bounded reads, offsets by position or time, and waiting for more rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,16 @@ import pyarrow as pa
 from headwater.clock import time_us
 from headwater.errors import ArgumentInvalid
 from headwater.log.embedded.commits import Commits
-from headwater.log.embedded.notify import wait_for
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, offset_at
 from headwater.log.embedded.segment import list_segments
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.port import Batch, Offsets, Start, Topic
+from headwater.log.embedded.watch import wait_for
+from headwater.log.port import Batch, Cursor, Offsets, Reader, Start, Topic
 
 
 class TopicReader:
-    """Reads topics at positions where no transaction is half visible."""
+    """Reads topics up to ends at which no transaction is partly visible."""
 
     def __init__(self, commits: Commits, *, read_only: bool, check_open: Callable[[], None]) -> None:
         self._commits = commits
@@ -71,11 +71,11 @@ class TopicReader:
         def arrived() -> bool:
             self._check_open()
             if self._commits.pending():
-                self._commits.settle()
+                self._commits.resolve()
             if any(handle.deleted for handle in handles):
                 return True
             tails = [partition.visible() for partition, _ in watched]
-            # A punctuation takes no offset: it shows by the place where the partition ends.
+            # A punctuation takes no offset, but moves the end of the partition.
             return any(
                 tail.offset > offset or tail[1:3] != place
                 for tail, (_, offset), place in zip(tails, watched, places, strict=True)
@@ -117,15 +117,15 @@ class TopicReader:
     @staticmethod
     def _oldest(handle: TopicHandle, number: int, archived: bool) -> int:
         if archived:
-            # Segments that retention has marked, but whose process died before it archived them, are read where they are.
+            # Segments that expired, but whose process died before it archived them, are still in the partition.
             chain = list_segments(handle.archive(number))[0] or handle.partition(number).segments()
             if chain:
                 return chain[0].base
         return handle.partition(number).start()
 
 
-class TopicRead:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+class TopicRead(Reader):
+    """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
         self,
@@ -150,11 +150,9 @@ class TopicRead:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
         return {number: (start, stop) for number, (_, start, stop) in self._ranges.items()}
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
         left = self._limit
         for number, (partition, start, stop) in self._ranges.items():
             decoder = Decoder(self._topic, self._schema_of, number, self._projection)
@@ -165,42 +163,109 @@ class TopicRead:
                     continue
                 if left is not None and batch.punctuation_us is None:
                     if batch.data.num_rows >= left:
-                        yield _shortened(batch, left)
+                        yield batch if batch.data.num_rows == left else _cut(batch, left)[0]
                         return
                     left -= batch.data.num_rows
                 yield batch
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
 
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
+#: Frames with fewer rows are concatenated; larger ones are returned without a copy.
+JOINED_ROWS_MAX = 8_192
 
 
-def _shortened(batch: Batch, rows: int) -> Batch:
-    data = batch.data.slice(0, rows)
-    offset_next = batch.offset + rows
-    if "_offset" in data.schema.names:
-        offset_next = data.column("_offset")[rows - 1].as_py() + 1
-    return Batch(
-        topic=batch.topic,
-        partition=batch.partition,
-        offset=batch.offset,
-        offset_next=offset_next,
-        data=data,
-        producer=batch.producer,
+class EmbeddedCursor(Cursor):
+    """Reads one partition from an offset on. It holds no lock, and its batches share the memory of the file."""
+
+    def __init__(
+        self, handle: TopicHandle, partition: Partition, offset: int, *, columns: tuple[str, ...] | None = None
+    ) -> None:
+        # An expired offset raises at the first read, not here: a consumer may skip the gap.
+        check_range(partition, offset, 0, partition.visible().offset)
+        self._handle = handle
+        self._partition = partition
+        self._columns = columns
+        self._reader = PartitionReader(partition, offset)
+        self._rest: Batch | None = None
+        self._offset = offset
+        self._version = -1
+        self._decoder: Decoder
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @property
+    def deleted(self) -> bool:
+        return self._handle.deleted
+
+    def read(self, *, rows_max: int) -> list[Batch]:
+        self._follow_schema()
+        pieces: list[Batch] = []
+        left = rows_max
+        while left > 0 and (piece := self._piece()) is not None:
+            if piece.data.num_rows > left:
+                piece, self._rest = _cut(piece, left)
+            left -= piece.data.num_rows
+            self._offset = piece.offset_next
+            pieces.append(piece)
+        return joined(pieces)
+
+    def _piece(self) -> Batch | None:
+        if self._rest is not None:
+            piece, self._rest = self._rest, None
+            return piece
+        for header, payload in self._reader.frames():
+            batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
+            if batch is not None:
+                return batch
+        # Offsets at the end whose rows compaction removed count as read.
+        self._offset = max(self._offset, self._reader.offset)
+        return None
+
+    def _follow_schema(self) -> None:
+        topic = self._handle.current()
+        if topic.schema_version != self._version:
+            projection = Projection.of(topic, self._columns)
+            number = self._partition.number
+            self._decoder = Decoder(self._handle.current, self._handle.schema_of, number, projection)
+            self._version = topic.schema_version
+
+
+def joined(pieces: list[Batch]) -> list[Batch]:
+    """Concatenate consecutive small batches; punctuations stay between the rows."""
+    result: list[Batch] = []
+    run: list[Batch] = []
+    for piece in pieces:
+        if run and not _may_follow(run[-1], piece):
+            result.append(_join(run))
+            run = []
+        run.append(piece)
+    if run:
+        result.append(_join(run))
+    return result
+
+
+def _may_follow(before: Batch, after: Batch) -> bool:
+    return (
+        before.punctuation_us is None
+        and after.punctuation_us is None
+        and before.producer == after.producer
+        and before.data.num_rows < JOINED_ROWS_MAX
+        and after.data.num_rows < JOINED_ROWS_MAX
+        and before.data.schema.equals(after.data.schema)
     )
+
+
+def _join(run: list[Batch]) -> Batch:
+    if len(run) == 1:
+        return run[0]
+    return replace(run[0], offset_next=run[-1].offset_next, data=pa.concat_batches([piece.data for piece in run]))
+
+
+def _cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
+    head, tail = batch.data.slice(0, rows), batch.data.slice(rows)
+    if batch.offset_next - batch.offset == batch.data.num_rows or "_offset" not in batch.data.schema.names:
+        middle = batch.offset + rows
+    else:
+        middle = tail.column("_offset")[0].as_py()
+    return replace(batch, offset_next=middle, data=head), replace(batch, offset=middle, data=tail)

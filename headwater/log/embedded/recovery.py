@@ -1,8 +1,11 @@
-"""Recovery: find the true end of a partition after its last writer did not end well.
+"""Recovery: find the end and the start of a partition, and restore them in the state file.
 
-Two rules decide what is kept. Bytes that readers could see are never cut: where they are damaged, that is corruption,
-and it is reported (`FrameCorrupt`). Bytes behind them belong to calls that were never acknowledged: whole frames are
-kept, and everything from the first frame that is torn, or whose transaction never committed, is set aside and cut.
+A process compares the recorded tail with the files when it first uses a partition: the last writer may have died, or the
+state file may be an older copy.
+
+Two rules decide what is kept. Bytes that were visible are never cut: damage there is corruption and raises
+`FrameCorrupt`. Bytes behind them belong to calls that were never acknowledged: whole frames are kept; everything from
+the first frame on that is torn, or whose transaction never committed, is copied to the quarantine and cut.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from headwater.log.embedded.segment import (
     SegmentMap,
     check_segment_header,
     list_segments,
+    recorded_starts,
 )
 from headwater.log.embedded.state import Tail, boot_mark
 from headwater.log.errors import FrameCorrupt, SegmentMissing
@@ -36,10 +40,12 @@ if TYPE_CHECKING:
     from headwater.log.embedded.partition import Partition
 
 QUARANTINE_BYTES_MAX = 64 * 1024 * 1024
+#: How often a read-only process compares a tail with its file: a running writer changes both within microseconds.
+TAIL_CHECKS_MAX = 20
 
 
 class Scan(NamedTuple):
-    """How far the frames of a segment are whole, and why they end there."""
+    """The end of the whole frames of a segment, and why they end there."""
 
     position: int
     offset: int
@@ -48,11 +54,107 @@ class Scan(NamedTuple):
     resumes: bool
 
 
+def visible_end(partition: Partition, tail: Tail | None) -> Tail:
+    """The end for readers, where the recorded `tail` was not compared with the files yet, or is missing or old."""
+    if partition.read_only:
+        return _visible_read_only(partition, tail)
+    if tail is not None and tail.boot == boot_mark():
+        return _visible_at_first_use(partition, tail)
+    # After a power cut the recorded tails of two partitions may be of different ages. Each is recovered before it is used,
+    # so that no transaction is visible in one partition and missing in the other.
+    if not partition.folder.is_dir():
+        if tail is not None and tail.offset > partition.start() and partition.synced:
+            raise SegmentMissing(partition=partition.name, offset=partition.start())
+        return _beginning(partition)
+    with partition.append_lock:
+        partition.check_alive()
+        recover(partition)
+    partition.tail_checked = True
+    return partition.recorded() or _beginning(partition)
+
+
+def _visible_at_first_use(partition: Partition, tail: Tail) -> Tail:
+    """Compare the recorded tail with the files, and recover if they differ."""
+    written = partition.state.written(partition.number)
+    if partition.folder.is_dir() and (written is None or not _is_end(partition, written)):
+        if not partition.append_lock.try_acquire():
+            return tail  # the process that is appending compares them itself; the next call tries again
+        try:
+            partition.check_alive()
+            partition.tail()
+        except (FrameCorrupt, SegmentMissing):
+            chain = partition.segments()
+            if chain and chain[-1].base > tail.segment:
+                raise
+            # Acknowledged rows are missing: reading them raises; the other rows can be read.
+        finally:
+            partition.append_lock.release()
+    partition.tail_checked = True
+    return partition.recorded() or tail
+
+
+def _visible_read_only(partition: Partition, tail: Tail | None) -> Tail:
+    """The end for readers in a process that may not write: scan for it instead of recovering."""
+    if tail is not None and tail.boot != boot_mark() and not partition.synced:
+        tail = None  # these rows were never synced: a power cut may have lost them
+    if not partition.tail_checked:
+        if tail is None or tail.boot != boot_mark() or not _becomes_end(partition):
+            partition.scanned_tail = _last_valid(partition, tail)
+        partition.tail_checked = True
+    ends = [end for end in (tail, partition.scanned_tail) if end is not None]
+    return max(ends, key=lambda end: end.offset, default=_beginning(partition))
+
+
+def _is_end(partition: Partition, written: Tail) -> bool:
+    """Whether *written* is the end of the last segment."""
+    chain = partition.segments()
+    if not chain or chain[-1].base != written.segment or chain[-1].rewritten:
+        return False
+    try:
+        return chain[-1].path.stat().st_size == written.position
+    except FileNotFoundError:
+        return False
+
+
+def _becomes_end(partition: Partition) -> bool:
+    for _ in range(TAIL_CHECKS_MAX):
+        written = partition.state.written(partition.number)
+        if written is not None and _is_end(partition, written):
+            return True
+        os.sched_yield()
+    return False
+
+
+def _beginning(partition: Partition) -> Tail:
+    return Tail(0, partition.floor, SEGMENT_HEADER_BYTES, partition.floor, 0)
+
+
+def recorded_start(partition: Partition) -> tuple[int, bool]:
+    """The start that retention has recorded, and whether the state file has it too.
+
+    If retention died between its two records, or the state file is an older copy, correct the state file. That is not
+    possible in a read-only process, or while retention runs: then use its value, as other processes do.
+    """
+    state, number = partition.state, partition.number
+    start, recorded = max([partition.floor, *recorded_starts(partition.folder)]), state.start(number)
+    if start <= max(recorded or 0, partition.floor):
+        return start, True
+    if partition.read_only or not partition.maintenance_lock.try_acquire():
+        return (start, True) if recorded is None else (recorded, False)
+    try:
+        in_folder = max(recorded_starts(partition.folder), default=0)
+        if in_folder > (state.start(number) or 0):
+            state.set_start(number, in_folder)
+    finally:
+        partition.maintenance_lock.release()
+    return start, True
+
+
 def recover(partition: Partition) -> Tail:
-    """Bring *written* and *visible* to the true end, and return it. The caller holds the append lock."""
+    """Move *written* and *visible* to the true end, and return it. The caller holds the append lock."""
     chain, superseded = list_segments(partition.folder)
     if superseded:
-        sync_folder(partition.folder)  # whoever published what supersedes them may have died before that was durable
+        sync_folder(partition.folder)  # the process that renamed the rewritten one may have died before it synced
     for segment in superseded:
         segment.path.unlink(missing_ok=True)
     if not chain:
@@ -63,15 +165,15 @@ def recover(partition: Partition) -> Tail:
     tail = _never_reuse(partition, tail)
     if partition.synced:
         partition.sync_segment(tail.segment)
-        sync_folder(partition.folder)  # whoever made the segment may have died before its name was durable
+        sync_folder(partition.folder)  # the process that created the segment may have died before it synced the folder
     partition.publish(tail)
     if partition.synced:
-        partition.state.sync()  # after a power cut, what lies behind this is known to be torn, not damaged
+        partition.state.sync()  # so that after a power cut a bad frame behind it is torn, not damaged
     return tail
 
 
-def last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
-    """The same end, found without writing anything: for readers of a folder that they may not write."""
+def _last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
+    """The end that recovery would find, without writing anything: for processes that may not write."""
     chain, _ = list_segments(partition.folder)
     if not chain:
         return None
@@ -90,13 +192,13 @@ def last_valid(partition: Partition, recorded: Tail | None) -> Tail | None:
 def scan_segment(
     partition: Partition, segment: Segment, *, position: int, offset: int, appended_at_us: int = 0
 ) -> Scan:
-    """Walk frames with all their sums checked, from a place known to be good to the first one that is not."""
+    """Verify the frames of a segment from a valid position up to the first one that is not whole."""
     if _never_began(partition, segment):
         return Scan(SEGMENT_HEADER_BYTES, offset, appended_at_us, "the segment never began", False)
     mapped = SegmentMap(segment.path)
     view, size = mapped.view, mapped.length
     why = ""
-    whole = Scan(position, offset, appended_at_us, "", False)  # the end of the last append that is there to its end
+    whole = Scan(position, offset, appended_at_us, "", False)  # the end of the last complete append
     while position < size:
         header = read_header(view, position)
         if header is None or position + header.size > size:
@@ -104,7 +206,7 @@ def scan_segment(
             position += 8
             break
         if not payload_is_whole(header, view[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]):
-            why = "the payload does not match its sum"
+            why = "the payload does not match its checksum"
             position += 8
             break
         if header.offset_base < offset or (header.offset_base != offset and not segment.rewritten):
@@ -127,7 +229,7 @@ def scan_segment(
 
 
 def _behind_transaction(view: memoryview, position: int, transaction: int) -> int:
-    """Where the frames of a transaction end: nothing may follow them until they are settled."""
+    """The position behind the frames of a transaction. Nothing follows them until the transaction is resolved."""
     header = read_header(view, position)
     while header is not None and header.transaction == transaction:
         position += header.size
@@ -136,7 +238,7 @@ def _behind_transaction(view: memoryview, position: int, transaction: int) -> in
 
 
 def next_frame(view: memoryview, position: int) -> tuple[int, Header] | None:
-    """The next whole frame at or after `position`: there is one where damage lies in the middle, none after a torn end."""
+    """The next whole frame at or after `position`. There is one behind damage in the middle, none behind a torn end."""
     position += -position % 8
     window = 1 << 20
     while position < len(view):
@@ -154,7 +256,7 @@ def next_frame(view: memoryview, position: int) -> tuple[int, Header] | None:
 
 
 def set_aside(partition: Partition, path: Path, position: int, *, why: str) -> Path | None:
-    """Copy the bytes from `position` on to the quarantine; None where they are all zero and mean nothing."""
+    """Copy the bytes from `position` on to the quarantine; return None if all of them are zero."""
     with path.open("rb") as file:
         file.seek(position)
         data = file.read(QUARANTINE_BYTES_MAX)
@@ -167,24 +269,24 @@ def set_aside(partition: Partition, path: Path, position: int, *, why: str) -> P
     with open(kept, "wb", opener=open_file) as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())  # before it is cut
+        os.fsync(file.fileno())  # before the original is cut
     return kept
 
 
 def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
-    """A position up to which nothing needs to be looked at again."""
+    """The recorded position up to which the files need no scan; None if there is none."""
     written = partition.state.written(partition.number)
     if written is not None and written.boot == boot_mark():
-        good: Tail | None = written  # the machine did not go down: what was written is still there
+        good: Tail | None = written  # no reboot since: what was written is still there
     elif partition.synced:
-        good = partition.state.visible(partition.number)  # stored after the sync, so true even after a power cut
+        good = partition.state.visible(partition.number)  # stored after the sync, so valid even after a power cut
     else:
         good = None
     if good is None:
         return None
     for segment in chain:
         if segment.offset_next is not None and segment.base <= good.segment < segment.offset_next:
-            return None  # the position is one of a file that this one replaced
+            return None  # the position belongs to a file that was rewritten
         if segment.base == good.segment:
             size = segment.path.stat().st_size
             if size < good.position:
@@ -201,7 +303,7 @@ def _known_good(partition: Partition, chain: list[Segment]) -> Tail | None:
 
 
 def _check_acknowledged(partition: Partition, tail: Tail) -> None:
-    """Raise where the end that was found lies before rows that were acknowledged, and the machine did not go down."""
+    """Raise if acknowledged rows lie behind the end that was found, and no power cut explains it."""
     written = partition.state.written(partition.number)
     visible = partition.state.visible(partition.number) if partition.synced else None
     recorded = written if written is not None and written.boot == boot_mark() else visible
@@ -211,7 +313,7 @@ def _check_acknowledged(partition: Partition, tail: Tail) -> None:
 
 def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -> Tail:
     if known is None:
-        # Segments behind the last were synced when they were sealed; a topic that never syncs has no such promise.
+        # All but the last segment were synced when they were sealed, unless the topic never syncs.
         first = len(chain) - 1 if partition.synced else 0
         position, offset, appended = SEGMENT_HEADER_BYTES, chain[first].base, 0
     else:
@@ -224,7 +326,7 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
         segment = chain[index]
         if index > first:
             if loses_files and offset < segment.base:
-                partition.create_gap(offset, segment.base)  # a power cut may take a file that was never synced
+                partition.create_gap(offset, segment.base)  # a power cut may have lost a file that was never synced
             position, offset = SEGMENT_HEADER_BYTES, max(offset, segment.base)
         scan = scan_segment(partition, segment, position=position, offset=offset, appended_at_us=appended)
         position, offset, appended = scan.position, scan.offset, scan.appended_at_us
@@ -232,8 +334,8 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
             offset = max(offset, segment.offset_next)
         last = index == len(chain) - 1
         if scan.why and partition.synced and ((scan.resumes and known is None) or not last):
-            # A segment is synced before the next one is made. And without the record of what was visible, a bad frame
-            # with good ones behind it is damage, not a torn end.
+            # A segment is synced before the next one is created. And if *visible* is lost, a bad frame with whole ones
+            # behind it is damage, not a torn end.
             raise FrameCorrupt(path=str(segment.path), position=scan.position, offset=scan.offset, why=scan.why)
         if scan.why:
             _cut(partition, segment, scan)
@@ -245,9 +347,9 @@ def _scan_from(partition: Partition, chain: list[Segment], known: Tail | None) -
 
 
 def _never_began(partition: Partition, segment: Segment) -> bool:
-    """Whether the file was made, but its maker died or lost power before its header was there."""
+    """Whether a crash or a power cut came between the creation of the file and its header."""
     if segment.rewritten:
-        return False  # it was whole before it got its name
+        return False  # it was complete before it was renamed
     size = segment.path.stat().st_size
     with segment.path.open("rb") as file:
         data = file.read(SEGMENT_HEADER_BYTES)
@@ -274,7 +376,7 @@ def _cut(partition: Partition, segment: Segment, scan: Scan) -> None:
 
 
 def _never_reuse(partition: Partition, tail: Tail) -> Tail:
-    """Go on behind every offset that a reader may have seen, even where a power cut took its rows (`os` topics)."""
+    """Continue behind every offset that readers may have seen, also if a power cut lost its rows (`os` topics)."""
     seen = [
         record.offset
         for record in (partition.state.written(partition.number), partition.state.visible(partition.number))
@@ -293,18 +395,18 @@ def _never_reuse(partition: Partition, tail: Tail) -> Tail:
 
 
 def _nothing_left(partition: Partition) -> Tail:
-    """No segment at all: a partition that is new, or one whose files are gone."""
+    """Recover a partition without segments: it is new, or its files are missing."""
     state = partition.state
     known = state.visible(partition.number) if partition.synced else state.written(partition.number)
     start = partition.start()
     if known is not None and known.offset > start:
         if partition.synced or known.boot == boot_mark():
             raise SegmentMissing(partition=partition.name, offset=known.offset)
-        # A power cut took files that were never promised to survive one.
+        # A power cut lost files that were never synced.
         partition.create_gap(start, known.offset)
         start = known.offset
     if partition.synced:
-        # The first rows: whoever made these folders may have died before their names were durable.
+        # The process that created these folders may have died before it synced their parents.
         sync_folder(partition.folder.parent.parent)
         sync_folder(partition.folder.parent)
     partition.create_segment(start)

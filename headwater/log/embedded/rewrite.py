@@ -1,7 +1,12 @@
-"""Writing sealed segments anew: coalescing joins small frames, compaction keeps the last row of each key.
+"""Rewrites of sealed segments: coalescing joins small frames, compaction keeps only the last row of each key.
 
-The new file is written beside the old ones, synced, and published by one rename under a name that says which offsets
-it covers. From then on the old files are superseded, whether or not they are still there.
+The new file is written beside the old ones, synced, and published by one rename under a name with the offsets that it
+covers. From then on the old files are superseded, even if they still exist.
+
+Compaction keeps a topic as large as the table that it represents. It works on sealed segments while writers append.
+First it finds the last offset of each key over all of them; then it rewrites the segments in order and publishes each by
+itself: at every moment, a reader from the start finds the last row of every key. Tombstones are removed after
+`tombstone_seconds_max`, when every reader must have read them.
 """
 
 from __future__ import annotations
@@ -9,11 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.log.embedded.faults import reach
+from headwater.faults import reach
 from headwater.log.embedded.files import open_file, sync_folder
 from headwater.log.embedded.frame import (
     HEADER_BYTES,
@@ -22,6 +29,7 @@ from headwater.log.embedded.frame import (
     Header,
     draft_punctuation,
     draft_rows,
+    padding,
     payload_is_whole,
 )
 from headwater.log.embedded.partition import Partition
@@ -34,8 +42,8 @@ from headwater.log.embedded.segment import (
     SegmentMap,
     count_frames,
     frames_to,
-    segment_header,
     segment_path,
+    walk,
 )
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topic import TopicHandle
@@ -43,40 +51,39 @@ from headwater.log.errors import FrameCorrupt
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-#: Segments whose frames are smaller than this on average are worth joining.
+#: Segments whose frames are smaller than this on average are coalesced.
 SMALL_FRAME_BYTES = 16 * 1024
 
+#: A sealed segment, and the offset at which it ends.
+Sealed = tuple[Segment, int]
+Int64s = npt.NDArray[np.int64]
 
-@dataclass
-class Piece:
-    """Rows of one frame with their system columns written out, so that rows of several frames can be joined."""
+
+class Piece(NamedTuple):
+    """Rows of one frame with all system columns, so that rows of several frames can be concatenated."""
 
     schema_version: int
     rows: pa.RecordBatch
-    offset_next: int
-    punctuation: Header | None = None
 
 
 @dataclass
 class Output:
-    """A rewritten segment in the making."""
+    """A rewritten segment that is being written."""
 
     handle: TopicHandle
     partition: Partition
     base: int
+    flags: int = 0
     drafts: list[tuple[Draft, int, int, int]] = field(default_factory=list)
     pending: list[Piece] = field(default_factory=list)
-    bytes: int = 0
-    flags: int = 0
 
-    def add(self, piece: Piece) -> None:
-        if piece.punctuation is not None:
+    def add(self, piece: Piece | Header) -> None:
+        """Add rows, or a punctuation by its header."""
+        if isinstance(piece, Header):
             self.flush()
-            header = piece.punctuation
-            draft = draft_punctuation(
-                header.time_min_us, schema_version=header.schema_version, sent_at_us=header.sent_at_us
-            )
-            self.drafts.append((draft, header.offset_base, header.appended_at_us, header.producer))
+            version, sent_at_us = piece.schema_version, piece.sent_at_us
+            draft = draft_punctuation(piece.time_min_us, schema_version=version, sent_at_us=sent_at_us)
+            self.drafts.append((draft, piece.offset_base, piece.appended_at_us, piece.producer))
             return
         if self.pending and (
             self.pending[0].schema_version != piece.schema_version
@@ -87,17 +94,13 @@ class Output:
         self.pending.append(piece)
 
     def flush(self) -> None:
-        """Join what is pending into one frame."""
+        """Join the pending rows into one frame."""
         pieces = [piece for piece in self.pending if piece.rows.num_rows]
         self.pending = []
         if not pieces:
             return
+        topic = self.handle.topic
         rows = pa.concat_batches([piece.rows for piece in pieces]) if len(pieces) > 1 else pieces[0].rows
-        draft, appended_at_us = self._draft(rows, pieces[0].schema_version)
-        self.bytes += draft.size
-        self.drafts.append((draft, rows.column("_offset")[0].as_py(), appended_at_us, 0))
-
-    def _draft(self, rows: pa.RecordBatch, schema_version: int) -> tuple[Draft, int]:
         offsets = np.asarray(rows.column("_offset"))
         span = int(offsets[-1] - offsets[0]) + 1
         appended = np.asarray(rows.column("_appended_at").view(pa.int64()))
@@ -108,9 +111,9 @@ class Output:
         user = rows.select([name for name in rows.schema.names if name not in SYSTEM_FIELDS])
         draft = draft_rows(
             user,
-            schema_version=schema_version,
-            codec=self.handle.topic.codec,
-            time=self.handle.topic.time if self.handle.topic.time in user.schema.names else None,
+            schema_version=pieces[0].schema_version,
+            codec=topic.codec,
+            time=topic.time_column if topic.time_column in user.schema.names else None,
             sent_at_us=int(sent[0]),
             headers=headers if headers.null_count < len(headers) else None,
             tombstones=tombstones if tombstones.true_count else None,
@@ -119,34 +122,25 @@ class Output:
             sent_at=None if uniform else rows.column("_sent_at"),
             span=span,
         )
-        # The time of the newest row: retention by age must not take it before its time.
-        return draft, int(appended[-1])
+        # With the time of the newest row: retention by age must not delete it too early.
+        self.drafts.append((draft, int(offsets[0]), int(appended[-1]), 0))
 
     def publish(self, offset_next: int, replaced: Sequence[Segment]) -> None:
-        """Write, sync, rename; then unlink what is superseded."""
+        """Write, sync and rename the segment; then unlink the superseded ones."""
         self.flush()
         folder = self.partition.folder
         path = segment_path(folder, self.base, offset_next)
         temporary = path.with_name(f".{path.name}.tmp")
-        topic = int(self.handle.topic.id[:15], 16)
+        size = SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts)
         with open(temporary, "wb", opener=open_file) as file:
-            file.write(
-                segment_header(
-                    partition=self.partition.number,
-                    base=self.base,
-                    created_us=self.partition.clock.now_us(),
-                    topic=topic,
-                    size=SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts),
-                    flags=self.flags,
-                )
-            )
+            file.write(self.partition.segment_header(self.base, size=size, flags=self.flags))
             for draft, offset, appended_at_us, producer in self.drafts:
                 file.write(draft.header(offset=offset, appended_at_us=appended_at_us, producer=producer))
                 file.write(draft.payload)
-                file.write(bytes(-draft.payload_size % 8))
+                file.write(padding(draft.payload_size))
             file.flush()
             os.fsync(file.fileno())
-        # After a power cut, the recorded tails must not point into a file that this one replaces.
+        # After a power cut, the recorded tails must not point into a superseded file.
         self.partition.state.sync()
         reach("compaction.written")
         os.replace(temporary, path)
@@ -158,56 +152,103 @@ class Output:
         reach("compaction.unlinked")
 
 
-def pieces_of(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> Iterator[Piece]:
-    """The frames of a sealed segment up to `offset_next`, each sum checked, with all system columns written out."""
+def pieces_of(handle: TopicHandle, partition: Partition, sealed: Sealed) -> Iterator[Piece | Header]:
+    """The rows of a sealed segment, frame by frame with verified checksums, and its punctuations as headers."""
+    segment, end = sealed
     mapped = SegmentMap(segment.path)
-    for position, header in frames_to(mapped, segment, offset_next):
+    decoders: dict[int, Decoder] = {}
+    for position, header in frames_to(mapped, segment, end):
         payload = mapped.buffer.slice(position + HEADER_BYTES, header.payload_size)
         if header.payload_size and not payload_is_whole(header, payload):
-            raise FrameCorrupt(
-                path=str(segment.path),
-                position=position,
-                offset=header.offset_base,
-                why="its payload does not match its sum",
-            )
+            why = "its payload does not match its checksum"
+            raise FrameCorrupt(path=str(segment.path), position=position, offset=header.offset_base, why=why)
         if header.kind == KIND_PUNCTUATION:
-            yield Piece(header.schema_version, pa.RecordBatch.from_pylist([]), header.offset_base, header)
+            yield header
             continue
-        yield Piece(header.schema_version, _full(handle, partition, header, payload), header.offset_next)
+        version = header.schema_version
+        if version not in decoders:
+            schema = handle.schema_of(version)
+            projection = Projection.under(schema, all_columns(schema, tombstones=True), topic=handle.topic.name)
+            decoders[version] = Decoder(handle.current, handle.schema_of, partition.number, projection)
+        batch = decoders[version].batch(header, payload, start=header.offset_base, stop=None)
+        if batch is not None:
+            yield Piece(version, batch.data)
         mapped.forget_before(position + header.size)
 
 
-def _full(handle: TopicHandle, partition: Partition, header: Header, payload: pa.Buffer) -> pa.RecordBatch:
-    schema = handle.schema_of(header.schema_version)
-    projection = Projection.under(schema, all_columns(schema, tombstones=True), topic=handle.topic.name)
-    decoder = Decoder(handle.current, handle.schema_of, partition.number, projection)
-    batch = decoder.batch(header, payload, start=header.offset_base, stop=None)
-    return (
-        batch.data
-        if batch is not None
-        else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in projection.output], schema=projection.output)
-    )
-
-
-def coalesce(handle: TopicHandle, partition: Partition, segment: Segment, offset_next: int) -> bool:
-    """Join the small frames of one sealed segment; False where they are large enough."""
+def coalesce(handle: TopicHandle, partition: Partition, sealed: Sealed) -> bool:
+    """Join the small frames of one sealed segment; return False if they are large enough."""
+    segment, end = sealed
     mapped = SegmentMap(segment.path)
     if count_frames(mapped.view) * SMALL_FRAME_BYTES <= mapped.length:
         return False
-    headers = [header for _, header in frames_to(mapped, segment, offset_next)]
+    headers = [header for _, header in frames_to(mapped, segment, end)]
     rows = [header for header in headers if header.kind != KIND_PUNCTUATION]
     if len(rows) < 2 or sum(header.size for header in rows) / len(rows) >= SMALL_FRAME_BYTES:
         return False
-    output = Output(handle, partition, segment.base)
-    output.flags = keep_producers(partition, mapped.flags, headers, offset_next)
-    for piece in pieces_of(handle, partition, segment, offset_next):
+    output = Output(handle, partition, segment.base, _keep_producers(partition, mapped.flags, headers, end))
+    for piece in pieces_of(handle, partition, sealed):
         output.add(piece)
-    output.publish(offset_next, [segment])
+    output.publish(end, [segment])
     return True
 
 
-def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], offset_next: int) -> int:
-    """Save what idempotent producers wrote before their frames are joined with others'; returns flags that tell it."""
+def compact(handle: TopicHandle, partition: Partition, sealed: Sequence[Sealed], *, now_us: int) -> int:
+    """Rewrite sealed segments with only the last row of each key; return how many rows were removed."""
+    kept, total = _last_offsets(handle, partition, sealed, now_us=now_us)
+    if len(kept) == total:
+        return 0
+    run: list[Sealed] = []
+    size = 0
+    for segment, end in sealed:
+        run.append((segment, end))
+        size += segment.path.stat().st_size
+        if size >= handle.topic.segment_bytes_max or end == sealed[-1][1]:
+            _compact_run(handle, partition, run, kept)
+            run, size = [], 0
+    return total - len(kept)
+
+
+def _last_offsets(
+    handle: TopicHandle, partition: Partition, sealed: Sequence[Sealed], *, now_us: int
+) -> tuple[Int64s, int]:
+    """The offsets to keep, sorted, and the current number of rows."""
+    key = handle.topic.key
+    tables = [
+        pa.Table.from_batches([piece.rows]).select([*key, "_offset", "_tombstone", "_appended_at"])
+        for one in sealed
+        for piece in pieces_of(handle, partition, one)
+        if isinstance(piece, Piece)
+    ]
+    if not tables:
+        return np.empty(0, np.int64), 0
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    last = rows.group_by(list(key)).aggregate([("_offset", "max")])
+    kept = np.sort(np.asarray(last.column("_offset_max").combine_chunks()))
+    offsets = np.asarray(rows.column("_offset"))
+    appended = np.asarray(rows.column("_appended_at").cast(pa.int64()))
+    expired = appended < now_us - round(handle.topic.tombstone_seconds_max * 1e6)
+    dead = np.asarray(rows.column("_tombstone")) & expired
+    return np.setdiff1d(kept, offsets[dead], assume_unique=True), len(offsets)
+
+
+def _compact_run(handle: TopicHandle, partition: Partition, run: Sequence[Sealed], kept: Int64s) -> None:
+    output = Output(handle, partition, run[0][0].base)
+    end = run[-1][1]
+    for sealed in run:
+        mapped = SegmentMap(sealed[0].path)
+        output.flags |= _keep_producers(partition, mapped.flags, (header for _, header in walk(mapped.view)), end)
+        for piece in pieces_of(handle, partition, sealed):
+            if isinstance(piece, Piece):
+                offsets = np.asarray(piece.rows.column("_offset"))
+                rows = piece.rows.filter(pa.array(np.isin(offsets, kept, assume_unique=True)))
+                piece = piece._replace(rows=rows)
+            output.add(piece)
+    output.publish(end, [segment for segment, _ in run])
+
+
+def _keep_producers(partition: Partition, flags: int, headers: Iterable[Header], offset_next: int) -> int:
+    """Save a snapshot of producers before their frames are joined with others; return the flags of the new segment."""
     if not flags & FLAG_PRODUCERS and not any(is_batch(header) for header in headers):
         return 0
     save_producers(partition, offset_next)
@@ -215,10 +256,10 @@ def keep_producers(partition: Partition, flags: int, headers: Iterable[Header], 
 
 
 def save_producers(partition: Partition, offset_next: int) -> None:
-    """Save what idempotent producers wrote before `offset_next`, unless that was done when the segment was sealed."""
+    """Save a snapshot of producers up to `offset_next`, unless one was saved when the segment was sealed."""
     if PartitionProducers.saved_behind(partition.folder, offset_next):
         return
-    known = PartitionProducers(partition.folder, is_committed=partition.is_committed)
-    known.catch_up(Tail(0, offset_next, 64, offset_next, 0))
+    known = PartitionProducers(partition.folder)
+    known.catch_up(Tail(0, offset_next, SEGMENT_HEADER_BYTES, offset_next, 0))
     if known.any():
         known.save(offset_next)

@@ -1,15 +1,15 @@
-"""The state file of a topic: where each partition's tail is. Writers store, readers map it and look.
+"""The state file of a topic: the tail of each partition. Writers store records, readers map the file.
 
-Per partition it holds three records, each with its own CRC32C, so that a reader that catches a store half done
-notices and looks again:
+Each partition has three records, each with its own CRC32C, so that a reader detects a store that is not complete and
+reads again:
 
-- *written*: how far frames have been written (moved under the append lock);
-- *visible*: how far readers may read (moved under the sync lock, after the bytes are as durable as promised);
-- *start*: the oldest offset that retention has left.
+- *written*: the end of the written frames (moved under the append lock);
+- *visible*: the end for readers (moved under the sync lock, after the bytes are as durable as promised);
+- *start*: the oldest offset after retention.
 
-Nothing here is the truth: the segments are, and this file is rebuilt from them when it is missing or too old. Each
-record carries a mark of the boot it was written in. After a power cut the mark differs, and *written* (never synced)
-is not believed; *visible* is, since it was stored after the bytes it speaks of were synced.
+The segments are the truth: the state file is rebuilt from them if it is missing or too old. Each record has a mark of
+the boot in which it was written. After a power cut the mark differs, and *written*, which is never synced, is ignored;
+*visible* is valid, since it was stored after its bytes were synced.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _WRITTEN, _VISIBLE, _START = 0, 40, 80
 _COUNTERS = struct.Struct("<II")
 _COUNTERS_AT = 8
 _TORN_SECONDS_MAX = 0.05
-#: What marks a topic as deleted: no chance pattern that a power cut may leave.
+#: Marks a topic as deleted; not a pattern that a power cut may leave.
 DELETED = int.from_bytes(b"dead", "little")
 
 
 class Tail(NamedTuple):
-    """A position in a partition: the byte in a segment at which the frame with `offset` begins."""
+    """A position in a partition: the byte in a segment at which the frame of `offset` begins."""
 
     boot: int
     segment: int
@@ -53,7 +53,7 @@ class Tail(NamedTuple):
 
 
 def boot_identity() -> bytes:
-    """What names this boot of the machine."""
+    """The identity of the current boot of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -62,12 +62,12 @@ def boot_identity() -> bytes:
 
 @cache
 def boot_mark() -> int:
-    """A number that changes with every boot of this machine."""
+    """A number that changes with every boot of the machine."""
     return crc32c(boot_identity()) or 1
 
 
 def _extend(descriptor: int, size: int) -> None:
-    """Make a file at least so large, with its space: a full disk must refuse it now, not when a tail moves."""
+    """Make a file at least so large and allocate its blocks: a full disk must fail now, not when a tail moves."""
     if os.fstat(descriptor).st_size >= size:
         return
     try:
@@ -79,7 +79,7 @@ def _extend(descriptor: int, size: int) -> None:
 
 
 class StateFile:
-    """One topic's state, mapped."""
+    """The memory-mapped state file of one topic."""
 
     def __init__(self, path: Path, *, partitions: int, read_only: bool) -> None:
         self.path = path
@@ -98,9 +98,9 @@ class StateFile:
 
     @staticmethod
     def make(path: Path, *, partitions: int) -> None:
-        """Make an empty state file; every record in it is invalid, which sends the first writer to the segments.
+        """Create an empty state file. Its records are invalid, so the first writer recovers from the segments.
 
-        What another process has made in the meantime stays: it may have been mapped already, and must never shrink.
+        A file that another process has just created is kept: it may be mapped already, and must never shrink.
         """
         file = OpenFile(path, os.O_RDWR | os.O_CREAT)
         with storage_errors(path):
@@ -108,21 +108,21 @@ class StateFile:
             os.pwrite(file.descriptor, MAGIC, 0)
 
     def grow(self, partitions: int) -> None:
-        """Make room for `partitions` slots and map them."""
+        """Allocate the slots of `partitions` partitions and map them."""
         size = FILE_HEADER_BYTES + SLOT_BYTES * partitions
         with self._lock, storage_errors(self.path):
             if not self.read_only:
                 _extend(self._descriptor, size)
             length = os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
             if length < size:
-                self._map = bytes(size)  # lost, and this process may not write: it finds the ends in the segments
+                self._map = bytes(size)  # it is lost, and this process may not write: ends are found by scanning
                 return
             self._map = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ)
             if self._map[:8] != MAGIC and not self.read_only:
                 os.pwrite(self._descriptor, MAGIC, 0)
 
     def counters(self) -> tuple[int, int]:
-        """(changes of topic.json so far, `DELETED` where the topic has been deleted)."""
+        """(number of changes of topic.json, `DELETED` if the topic has been deleted)."""
         changes, deleted = _COUNTERS.unpack_from(self._map, _COUNTERS_AT)
         return changes, deleted
 
@@ -136,7 +136,7 @@ class StateFile:
         return self._load(partition, _VISIBLE)
 
     def start(self, partition: int) -> int | None:
-        """The oldest offset kept, or None where nothing was ever deleted."""
+        """The oldest offset, or None if retention never deleted anything."""
         tail = self._load(partition, _START)
         return None if tail is None else tail.offset
 
@@ -150,7 +150,7 @@ class StateFile:
         self._store(partition, _START, Tail(boot_mark(), 0, 0, offset, 0))
 
     def clear(self, partition: int) -> None:
-        """Forget both tails of a partition, so that they are found anew."""
+        """Clear both tails of a partition, so that recovery finds them from the segments."""
         at = FILE_HEADER_BYTES + partition * SLOT_BYTES
         os.pwrite(self._descriptor, bytes(2 * RECORD_BYTES), at)
 
@@ -168,7 +168,7 @@ class StateFile:
         return self._load_again(at)
 
     def _load_again(self, at: int) -> Tail | None:
-        # A store of 40 bytes takes nanoseconds; what is still torn after many looks was torn by a power cut.
+        # A store of 40 bytes takes nanoseconds; a record that stays torn was torn by a power cut.
         deadline = time.monotonic() + _TORN_SECONDS_MAX
         while time.monotonic() < deadline:
             data = self._map[at : at + RECORD_BYTES]

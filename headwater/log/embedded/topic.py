@@ -1,4 +1,4 @@
-"""A topic that is open in this process: its folder with `topic.json` (what it is) and `state` (where its tails are)."""
+"""A topic that is open in this process: its folder with `topic.json` (schema and settings) and `state` (the tails)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headwater.clock import Clock
 from headwater.errors import ArgumentInvalid, NotFound, UsageError
 from headwater.filelock import FileLock
 from headwater.log.embedded.files import dump_checked, load_checked, replace_file
-from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.state import DELETED, StateFile, Tail
+from headwater.log.embedded.partition import LogContext, Partition
+from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.errors import FileCorrupt, FolderUnsafe, partition_not_found
-from headwater.log.port import Description, PartitionInfo, Topic, settings_from_json
+from headwater.log.port import Description, PartitionInfo, Topic
 from headwater.schema import schema_from_json, schema_to_json
 
 FORMAT = 1
 T = TypeVar("T")
-#: A topic kept in memory begins this much further on whenever a reboot has taken its rows: no offset is used twice.
+#: After a reboot, which loses its rows, a topic in memory begins so many offsets later: no offset is used twice.
 OFFSETS_PER_BOOT = 2**40
 
 
 class Recent(Generic[T]):
-    """Keeps what was used last, so that its files stay open; whatever drops out closes when nobody uses it."""
+    """Keeps references to the most recently used objects, so that their files stay open."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -45,7 +43,7 @@ class Recent(Generic[T]):
         self._newest = thing
         number = id(thing)
         self._kept[number] = thing
-        with contextlib.suppress(KeyError):  # another thread may just have dropped it
+        with contextlib.suppress(KeyError):  # another thread may have removed it
             self._kept.move_to_end(number)
             while len(self._kept) > self._count_max:
                 self._kept.popitem(last=False)
@@ -58,29 +56,11 @@ class Recent(Generic[T]):
 class TopicHandle:
     """A topic that is open in this process."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        recent: Recent[Partition],
-        archive: Path,
-        clock: Clock,
-        is_committed: Callable[[int], bool],
-        root: Path,
-        log_id: str,
-        read_only: bool,
-        lock_seconds_max: float,
-    ) -> None:
-        self._lock_seconds_max = lock_seconds_max
+    def __init__(self, folder: Path, context: LogContext, *, recent: Recent[Partition]) -> None:
         self.folder = folder
-        self._clock = clock
-        self._is_committed = is_committed
-        self._root = root
-        self._log_id = log_id
-        self._read_only = read_only
+        self._context = context
         self._lock = threading.Lock()
         self._recent = recent
-        self._archive = archive
         self._partitions: weakref.WeakValueDictionary[int, Partition] = weakref.WeakValueDictionary()
         self.topic, self.schemas = load_topic(folder)
         self.storage = self._storage()
@@ -90,7 +70,7 @@ class TopicHandle:
         self.turn = 0
 
     def current(self) -> Topic:
-        """The topic as it is declared now, also where another process has changed it."""
+        """The topic as it is now; reloaded if another process has altered it."""
         if self.state.counters()[0] != self._changes:
             self.reload()
         return self.topic
@@ -100,7 +80,7 @@ class TopicHandle:
             changes = self.state.counters()[0]
             self.topic, self.schemas = load_topic(self.folder)
             self.state.grow(self.topic.partitions)
-            # Last: another thread that sees the count has to find the topic that belongs to it.
+            # Last: a thread that reads the counter must find the topic that belongs to it.
             self._changes = changes
 
     @property
@@ -108,7 +88,7 @@ class TopicHandle:
         return self.state.counters()[1] == DELETED
 
     def schema(self, version: int | None) -> pa.Schema:
-        """The schema of a version, or the newest."""
+        """The schema of a version; by default the newest."""
         current = self.current()
         if version is None:
             return current.schema
@@ -117,7 +97,7 @@ class TopicHandle:
         return self.schemas[version]
 
     def describe(self) -> Description:
-        """The topic, and what each partition holds."""
+        """The topic, and the offsets and size of each partition."""
         return Description(topic=self.current(), partitions=[_info(partition) for partition in self.partitions()])
 
     def schema_of(self, version: int) -> pa.Schema:
@@ -141,20 +121,9 @@ class TopicHandle:
     def partitions(self) -> list[Partition]:
         return [self.partition(number) for number in range(self.current().partitions)]
 
-    def last_offset_of(self, number: int, key: tuple[Any, ...], tail: Tail) -> int:
-        """The offset of the last row of a key, -1 where it has none. The caller holds the partition's append lock."""
-        from headwater.log.embedded.keys import KeyOffsets  # keys reads through topics, so it stands above
-
-        partition = self.partition(number)
-        partition.sync_to(tail.offset)  # rows that were written but not yet synced count too
-        if partition.keys is None:
-            partition.keys = KeyOffsets(self, partition)
-        last = partition.keys.last(key)
-        return -1 if last is None else last
-
     def archive(self, number: int) -> Path:
-        """Where segments of a partition go when retention takes them from a topic that is archived."""
-        return self._archive / self.topic.name / str(number)
+        """The folder to which retention moves the segments of a partition, if the topic is archived."""
+        return self._context.archive / self.topic.name / str(number)
 
     def close(self) -> None:
         with self._lock:
@@ -163,34 +132,24 @@ class TopicHandle:
             self._partitions.clear()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files."""
+        """In a forked child: close the inherited files."""
         for partition in list(self._partitions.values()):
             partition.abandon()
 
     def _open_partition(self, number: int) -> Partition:
         if not 0 <= number < self.topic.partitions:
             raise partition_not_found(topic=self.topic.name, partition=number, partitions=self.topic.partitions)
-        return Partition(
-            self.current,
-            number,
-            self.storage / str(number),
-            self.state,
-            clock=self._clock,
-            is_committed=self._is_committed,
-            quarantine=self._root / "quarantine",
-            read_only=self._read_only,
-            floor=self._floor,
-            lock_seconds_max=self._lock_seconds_max,
-        )
+        folder = self.storage / str(number)
+        return Partition(self.current, number, folder, self.state, self._context, floor=self._floor)
 
     def _check_partitions(self) -> None:
-        """Raise where there are more partitions than `topic.json` says: it is older than the topic."""
+        """Raise if there are more partitions than in `topic.json`: it is an older copy."""
         try:
             numbers = [int(name) for name in os.listdir(self.storage) if name.isdigit()]
         except FileNotFoundError:
-            return  # deleted just now
+            return  # it was deleted
         if numbers and max(numbers) >= self.topic.partitions:
-            why = f"it says that the topic has {self.topic.partitions} partitions, but there are {max(numbers) + 1}"
+            why = f"in it the topic has {self.topic.partitions} partitions, but there are {max(numbers) + 1}"
             raise FileCorrupt(path=str(self.folder / "topic.json"), why=why)
 
     def _storage(self) -> Path:
@@ -198,9 +157,8 @@ class TopicHandle:
         if self.topic.durability != "memory":
             return self.folder
         memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-        storage = memory / f"headwater-{self._log_id[:12]}-{self.topic.id[:12]}"
-        lock = FileLock(self.folder / "topic.lock", seconds_max=self._lock_seconds_max)
-        with lock:
+        storage = memory / f"headwater-{self._context.log_id[:12]}-{self.topic.id[:12]}"
+        with FileLock(self.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
             floor = self.folder / "floor"
             began = _read_floor(floor)
             if not (storage / "state").exists():
@@ -211,28 +169,27 @@ class TopicHandle:
                 StateFile.make(storage / "state", partitions=self.topic.partitions)
             self._floor = began
         check_memory_folder(storage, self.folder)
-        lock.close()
         return storage
 
     def _open_state(self) -> StateFile:
         path = self.storage / "state"
         try:
-            return StateFile(path, partitions=self.topic.partitions, read_only=self._read_only)
+            return StateFile(path, partitions=self.topic.partitions, read_only=self._context.read_only)
         except FileNotFoundError:
-            # Lost or too short: an empty one sends the first reader or writer of each partition to the segments.
+            # It is lost: with an empty one, the first reader or writer of each partition recovers from the segments.
             StateFile.make(path, partitions=self.topic.partitions)
             return StateFile(path, partitions=self.topic.partitions, read_only=False)
 
 
 def check_memory_folder(storage: Path, topic: Path) -> None:
-    """Refuse a folder in the memory that all users share which another user has made, or may write to.
+    """Raise if another user owns the folder in shared memory, or could read or write it.
 
-    It must be no link, belong to this user or to the owner of the topic, and allow nothing that the topic's folder on
-    disk does not.
+    It must be no link, belong to this user or to the owner of the topic, and have no permissions that the topic's folder
+    on disk does not have.
     """
     found, allowed = os.lstat(storage), os.stat(topic)
     if not stat.S_ISDIR(found.st_mode):
-        raise FolderUnsafe(path=str(storage), why="it is no folder")
+        raise FolderUnsafe(path=str(storage), why="it is not a folder")
     if found.st_uid not in (os.geteuid(), allowed.st_uid):
         raise FolderUnsafe(path=str(storage), why=f"it belongs to the user with the number {found.st_uid}")
     if found.st_mode & ~allowed.st_mode & 0o077:
@@ -246,7 +203,7 @@ def _info(partition: Partition) -> PartitionInfo:
     visible = partition.visible()
     sizes = []
     for segment in partition.segments():
-        with contextlib.suppress(FileNotFoundError):  # removed or written anew while we looked
+        with contextlib.suppress(FileNotFoundError):  # removed or rewritten in the meantime
             sizes.append(segment.path.stat().st_size)
     return PartitionInfo(
         partition=partition.number,
@@ -259,7 +216,7 @@ def _info(partition: Partition) -> PartitionInfo:
 
 
 def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
-    """What `topic.json` says."""
+    """Read `topic.json`: the topic and all versions of its schema."""
     path = folder / "topic.json"
     try:
         return _topic_of(load_checked(path, format_known=FORMAT))
@@ -270,7 +227,7 @@ def load_topic(folder: Path) -> tuple[Topic, dict[int, pa.Schema]]:
 
 
 def _read_floor(path: Path) -> int:
-    """The first offset to be used by a topic kept in memory; so far none."""
+    """The first offset of a topic in memory since the last boot."""
     try:
         return int(path.read_text())
     except FileNotFoundError:
@@ -282,16 +239,8 @@ def _read_floor(path: Path) -> int:
 def _topic_of(body: dict[str, Any]) -> tuple[Topic, dict[int, pa.Schema]]:
     schemas = {int(version): schema_from_json(columns) for version, columns in body["schemas"].items()}
     latest = max(schemas)
-    topic = Topic(
-        name=body["name"],
-        id=body["id"],
-        schema=schemas[latest],
-        schema_version=latest,
-        schemaless=body["schemaless"],
-        created_us=body["created_us"],
-        **settings_from_json(body),
-    )
-    return topic, schemas
+    topic = Topic.from_json(body | {"schema": body["schemas"][str(latest)], "schema_version": latest})
+    return topic, schemas | {latest: topic.schema}
 
 
 def dump_topic(topic: Topic, schemas: dict[int, pa.Schema]) -> bytes:

@@ -1,4 +1,4 @@
-"""Transactions of the embedded log: as their users hold them, and the files of rows that other processes have staged."""
+"""Transactions of the embedded log as their users hold them, and commits of staged files."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import secrets
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.faults import reach
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits, Part
-from headwater.log.embedded.faults import reach
 from headwater.log.embedded.frame import Draft
-from headwater.log.embedded.offsets import OffsetTable
-from headwater.log.embedded.staging import Area, Stage, Staged, file_name
+from headwater.log.embedded.groups import OffsetTable
+from headwater.log.embedded.stage import Area, Stage, Staged, file_name
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import TransactionFinished
-from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows
+from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows, Transaction
 from headwater.log.topic_rules import check_name
 
 
 class Transactions:
-    """Begins transactions, and commits those that are prepared or staged."""
+    """Begins transactions, and commits prepared transactions and staged files."""
 
     def __init__(
         self, catalogue: Catalogue, commits: Commits, writer: Writer, offsets: OffsetTable, *, folder: Path
@@ -73,7 +72,7 @@ class Transactions:
         metadata: dict[str, Any] | None,
     ) -> dict[str, Appended]:
         if producer is not None and sequence is not None and self._commits.last_sequence(producer) >= sequence:
-            parts = []  # without a look at the files, which may be gone
+            parts = []  # committed before: the files may be gone
         else:
             parts = self.staging.parts(staged, topic_id=self._topic_id)
         reach("sink.before_commit")
@@ -86,7 +85,7 @@ class Transactions:
         if producer is not None and sequence is not None:
             self.staging.clear(producer, sequence_max=sequence)
         self.staging.sweep_now_and_then()
-        self._writer.maintain(result.values())
+        self._writer.schedule_maintenance(result.values())
         return result
 
     def _topic_id(self, topic: str) -> str:
@@ -100,7 +99,7 @@ class Transactions:
         return self._writer.draft_for(topic, rows, partition=partition, headers=headers)
 
 
-class EmbeddedTransaction:
+class EmbeddedTransaction(Transaction):
     """A transaction of the embedded log; see `Log.transaction`."""
 
     def __init__(
@@ -118,7 +117,7 @@ class EmbeddedTransaction:
         self._offsets = offsets
         self._about = {"producer": producer, "epoch": epoch, "sequence": sequence}
         self._parts: dict[tuple[str, int], list[Draft]] = {}
-        self._outcome = ""
+        self.outcome = ""
         unique = secrets.token_hex(8)
         self._id = f"{producer}.{sequence}.{unique}" if producer is not None else unique
 
@@ -128,8 +127,7 @@ class EmbeddedTransaction:
 
     @property
     def committed(self) -> bool:
-        """Whether this transaction, or an earlier one with its producer and sequence, has been committed."""
-        if self._outcome == "committed":
+        if self.outcome == "committed":
             return True
         producer, sequence = self._about["producer"], self._about["sequence"]
         if producer is None or sequence is None:
@@ -137,63 +135,45 @@ class EmbeddedTransaction:
         return self._commits.last_sequence(str(producer)) >= int(sequence)
 
     def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
-        """Add rows; nobody sees them before `commit`."""
         self._check_open()
         for number, drafts in self._draft(topic, rows, partition=partition, headers=headers).items():
             self._parts.setdefault((topic, number), []).extend(drafts)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit a group's position together with the rows: read, compute and append happen once or not at all."""
         self.append(OFFSETS_TOPIC, self._offsets(group, topic, offsets, metadata))
 
     def prepare(self) -> str:
-        """Make it durable without showing it; later `Log.commit(id)` or `Log.rollback(id)`, in any process."""
         self._check_open()
         self._commits.prepare(self._id, self._list(), self._about)
-        self._outcome = "prepared"
+        self.outcome = "prepared"
         return self._id
 
     def commit(self) -> dict[str, Appended]:
-        """Show everything at once; returns where the rows are, by topic."""
-        if self._outcome == "prepared":
+        if self.outcome == "prepared":
             result = self._commits.commit_prepared(self._id)
         else:
             self._check_open()
             result = self._commits.commit(self._list(), name=self._id, **self._about)  # type: ignore[arg-type]
-        self._outcome = "committed"
+        self.outcome = "committed"
         return result
 
     def rollback(self) -> None:
-        """Forget the rows."""
-        if self._outcome == "prepared":
+        if self.outcome == "prepared":
             self._commits.rollback_prepared(self._id)
         else:
             self._check_open()
         self._parts.clear()
-        self._outcome = "rolled back"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._outcome:
-            return
-        if error is None:
-            self.commit()
-        else:
-            self.rollback()
+        self.outcome = "rolled back"
 
     def _list(self) -> list[Part]:
         return [Part(topic, number, drafts) for (topic, number), drafts in self._parts.items()]
 
     def _check_open(self) -> None:
-        if self._outcome:
-            raise TransactionFinished(transaction=self._id, outcome=self._outcome)
+        if self.outcome:
+            raise TransactionFinished(transaction=self._id, outcome=self.outcome)
 
 
 def _check_id(transaction: str) -> None:
-    # An id is the name of a file, and may come from another machine: one that could leave the folder names nothing.
+    # An id is the name of a file, and may come over the network: it must not leave the folder.
     if transaction.strip(".") == "" or not transaction.isprintable() or "/" in transaction or len(transaction) > 255:
         raise NotFound(kind="prepared transaction", name=transaction)

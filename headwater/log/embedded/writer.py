@@ -1,4 +1,4 @@
-"""Appending to the embedded log: rows are split by partition, cut into frames, written and synced."""
+"""The writer of the embedded log: split rows by partition, encode them as frames, write and sync them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from headwater.errors import ArgumentInvalid, NotFound, StorageError
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
-from headwater.log.embedded.keys import key_of_rows
+from headwater.log.embedded.maintenance import MaintenanceThread
 from headwater.log.embedded.partition import Identity, Partition, append_together
+from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
-from headwater.log.embedded.tidy import Tidier
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge, partition_not_found
 from headwater.log.port import Appended, Rows, Topic
@@ -29,22 +30,23 @@ from headwater.log.topic_rules import check_name
 from headwater.schema import RowBatch, partition_of, to_batches
 from headwater.schema.rows import with_headers
 
-#: Raises where the end of a partition is not as the caller of an append expects.
+#: Raises if the end of a partition is not what the caller of an append expects.
 Condition = Callable[[Tail], None]
+Key = tuple[Any, ...]
 
 
 class Writer:
     """Appends rows to the partitions of topics."""
 
     def __init__(
-        self, catalogue: Catalogue, registry: Registry, tidier: Tidier, *, config: Config, clock: Clock
+        self, catalogue: Catalogue, registry: Registry, maintenance: MaintenanceThread, *, config: Config, clock: Clock
     ) -> None:
         self._catalogue = catalogue
         self._registry = registry
-        self._tidier = tidier
+        self._maintenance = maintenance
         self._config = config
         self._clock = clock
-        self._maintained = config.upkeep == "auto"
+        self._maintained = config.maintenance == "auto"
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -61,13 +63,13 @@ class Writer:
         sent_at_us: int | None,
         durable: bool,
     ) -> Appended:
-        """Append rows. An `identity` is the name of an idempotent producer, its sequence and its epoch."""
+        """Append rows. `identity` is the name of an idempotent producer, a sequence and an epoch."""
         if expected_key_offset is not None and not isinstance(rows, (list, Mapping, pa.Table, pa.RecordBatch)):
-            rows = list(rows)  # looked at twice: once for the frames, once for the key
+            rows = list(rows)  # read twice: for the frames and for the key
         known = None if identity is None else self._identity(handle, *identity)
         topic = handle.current()
         if known is not None and partition is None and not topic.key:
-            # Taking turns would send a retried batch to a partition that does not know it.
+            # Round robin would send a retried batch to another partition.
             partition = known.sequence % topic.partitions
         drafts = self.draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
         condition = None
@@ -146,16 +148,16 @@ class Writer:
         """The frames of `rows`, by partition of the topic of this name."""
         return self.draft(self._catalogue.get(topic), rows, partition=partition, headers=headers)
 
-    def maintain(self, appended: Iterable[Appended]) -> None:
-        """Tell maintenance what a transaction has written, as an append does."""
+    def schedule_maintenance(self, appended: Iterable[Appended]) -> None:
+        """Schedule maintenance after a transaction, as an append does."""
         for one in appended if self._maintained else ():
             handle = self._catalogue.get(one.topic)
             for number, (start, stop) in one.ranges.items():
                 written = handle.partition(number).state.written(number)
                 if written is not None and start <= written.segment < stop:
-                    self._tidier.rolled(handle, handle.partition(number))
+                    self._maintenance.rolled(handle, handle.partition(number))
             if handle.topic.retention.seconds_max is not None:
-                self._tidier.appended(handle)
+                self._maintenance.appended(handle)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -191,9 +193,9 @@ class Writer:
                 duplicates += 1
             waits.append((partition, written.offset_next))
             if written.rolled and self._maintained:
-                self._tidier.rolled(handle, partition)
+                self._maintenance.rolled(handle, partition)
         if handle.topic.retention.seconds_max is not None and self._maintained:
-            self._tidier.appended(handle)
+            self._maintenance.appended(handle)
         if durable and handle.topic.durability == "fsync":
             self._sync(waits)
         return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
@@ -233,13 +235,17 @@ def _condition(
         raise ArgumentInvalid(name="rows", value=f"rows for {len(drafts)} partitions", expected="rows of one partition")
     topic = handle.current()
     number = next(iter(drafts))
-    key = key_of_rows(topic, rows) if expected_key_offset is not None else None
+    key = _key_of(topic, rows) if expected_key_offset is not None else None
 
     def check(tail: Tail) -> None:
         if expected_offset is not None and tail.offset != expected_offset:
             raise OffsetConflict(topic=topic.name, partition=number, expected=expected_offset, actual=tail.offset)
         if key is not None and expected_key_offset is not None:
-            last = handle.last_offset_of(number, key, tail)
+            partition = handle.partition(number)
+            partition.sync_to(tail.offset)  # rows that are not synced yet count too
+            if partition.keys is None:
+                partition.keys = KeyOffsets(handle, partition)
+            last = partition.keys.last(key)
             if last > expected_key_offset:
                 shown = str(key[0]) if len(key) == 1 else str(key)
                 raise KeyConflict(
@@ -250,12 +256,12 @@ def _condition(
 
 
 def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> list[Draft]:
-    """One frame, or several where one would be too large to hand around."""
+    """Encode rows as one frame, or as several if one would be too large."""
     made = draft_rows(
         part.data,
         schema_version=topic.schema_version,
         codec=topic.codec,
-        time=topic.time,
+        time=topic.time_column,
         sent_at_us=sent_at_us,
         headers=part.headers,
         tombstones=part.tombstones,
@@ -265,8 +271,8 @@ def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> li
     if made.rows == 1:
         raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
     rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
-    starts = range(0, made.rows, rows)
-    return [frame for start in starts for frame in _frames(topic, _sliced(part, start, rows), sent_at_us, bytes_max)]
+    pieces = [_each(part, methodcaller("slice", start, rows)) for start in range(0, made.rows, rows)]
+    return [frame for piece in pieces for frame in _frames(topic, piece, sent_at_us, bytes_max)]
 
 
 def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
@@ -282,24 +288,18 @@ def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | 
     present, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:], len(order)]
     return [
-        (int(number), _taken(batch, pa.array(order[start:end])))
+        (int(number), _each(batch, methodcaller("take", pa.array(order[start:end]))))
         for number, start, end in zip(present, starts, ends, strict=True)
     ]
 
 
-def _taken(batch: RowBatch, rows: pa.Array) -> RowBatch:
+# Any: Arrow's batches and arrays have the same methods, and no types.
+def _each(batch: RowBatch, act: Callable[[Any], Any]) -> RowBatch:
+    """Apply a selection of rows to the data, the headers and the tombstones."""
     return RowBatch(
-        data=batch.data.take(rows),
-        headers=None if batch.headers is None else batch.headers.take(rows),
-        tombstones=None if batch.tombstones is None else batch.tombstones.take(rows),
-    )
-
-
-def _sliced(batch: RowBatch, start: int, rows: int) -> RowBatch:
-    return RowBatch(
-        data=batch.data.slice(start, rows),
-        headers=None if batch.headers is None else batch.headers.slice(start, rows),
-        tombstones=None if batch.tombstones is None else batch.tombstones.slice(start, rows),
+        data=act(batch.data),
+        headers=None if batch.headers is None else act(batch.headers),
+        tombstones=None if batch.tombstones is None else act(batch.tombstones),
     )
 
 
@@ -308,3 +308,38 @@ def _with_null_values_as_tombstones(batch: RowBatch) -> RowBatch:
     if batch.tombstones is not None or not values.null_count:
         return batch
     return RowBatch(batch.data, batch.headers, values.is_null())
+
+
+class KeyOffsets:
+    """The offset of the last row of each key, up to the visible end of one partition."""
+
+    def __init__(self, handle: TopicHandle, partition: Partition) -> None:
+        self._names = handle.current().key
+        projection = Projection.of(handle.current(), [*self._names, "_offset"])
+        self._decoder = Decoder(handle.current, handle.schema_of, partition.number, projection)
+        self._reader = PartitionReader(partition, partition.start())
+        self._offsets: dict[Key, int] = {}
+
+    def last(self, key: Key) -> int:
+        """The offset of the key's last row; -1 if it has none."""
+        for header, payload in self._reader.frames():
+            batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
+            if batch is not None and batch.punctuation_us is None:
+                columns = [batch.data.column(name).to_pylist() for name in self._names]
+                self._offsets.update(
+                    zip(zip(*columns, strict=True), batch.data.column("_offset").to_pylist(), strict=True)
+                )
+        return self._offsets.get(key, -1)
+
+
+def _key_of(topic: Topic, rows: Rows) -> Key:
+    """The key of rows that all have the same one."""
+    if not topic.key:
+        expected = "a topic that was created with a key"
+        raise ArgumentInvalid(name="expected_key_offset", value="an offset", expected=expected)
+    keys: set[Key] = set()
+    for batch in to_batches(rows, topic.schema, topic=topic.name, key=topic.key):
+        keys.update(zip(*(batch.data.column(name).to_pylist() for name in topic.key), strict=True))
+    if len(keys) != 1:
+        raise ArgumentInvalid(name="rows", value=f"rows of {len(keys)} keys", expected="rows of one key")
+    return keys.pop()

@@ -1,4 +1,4 @@
-"""The way to a server: one pool of connections, errors raised as what they are, and calls that may be repeated repeated."""
+"""The HTTP connection to a server: a pool of connections, typed errors, and retries of calls that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headwater.log.remote.wire import ARROW, REPEAT_HEADER, REPEAT_SECONDS_HEADE
 from headwater.optional import require
 
 PREFIX = "/api/v1"
-#: Beyond what a server may take to answer, however long it was told to wait.
-PATIENCE_SECONDS = 60.0
+#: How long a server may take to answer, beyond the time that it was asked to wait.
+ANSWER_SECONDS_MAX = 60.0
 ATTEMPTS_MAX = 5
 RETRY_SECONDS = 0.05
-#: Statuses that say that the same request may be met later.
-_LATER = (429, 502, 503, 504)
+#: HTTP statuses after which a request is retried.
+_RETRY_STATUSES = (429, 502, 503, 504)
 
 
 class Connection:
@@ -34,10 +34,10 @@ class Connection:
         *,
         token: str | None = None,
         certificates: str | Path | None = None,
-        seconds_max: float = PATIENCE_SECONDS,
+        seconds_max: float = ANSWER_SECONDS_MAX,
         attempts_max: int | None = None,
     ) -> None:
-        """`seconds_max` bounds each attempt, beyond what a call tells the server to wait."""
+        """`seconds_max` bounds each attempt, beyond the time that a call asks the server to wait."""
         require("httpx", extra="server")
         import httpx
 
@@ -46,29 +46,29 @@ class Connection:
         self._seconds_max = seconds_max
         self._attempts_max = attempts_max or ATTEMPTS_MAX
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Reading the machine's certificates takes longer than most calls; redirects are not followed.
+        # Certificates are loaded only for https, since that takes longer than most calls. Redirects are not followed.
         self._client = httpx.Client(
             base_url=self.address,
             headers=headers,
             timeout=seconds_max,
-            trust_env=not _is_loopback(self.address),  # a proxy has no way to this machine's own loopback
+            trust_env=not _is_loopback(self.address),  # a proxy cannot reach this machine's loopback
             verify=False if self.address.lower().startswith("http:") else _trusted(certificates),
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
         )
         self.closed = False
-        #: The server that keeps receipts of our appends; empty where it keeps none, None until it was asked.
+        #: The id of the server that keeps receipts of appends; empty if it keeps none, None if not known yet.
         self._server: str | None = None
 
     def close(self) -> None:
         self.closed = True
         self._client.close()
 
-    # Any: JSON, and the response of a library that is loaded when it is needed; here and below.
+    # Any: JSON, and the response of a library that is imported on demand; here and below.
     def get(self, path: str, **parameters: Any) -> Any:
         return self.ask("GET", path, parameters=parameters).json()
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, again: bool = False, **parameters: Any) -> Any:
-        """Send a body; `again` says that the server may get it twice without harm."""
+        """Send a body; `again` if the call is idempotent and may be retried."""
         response = self.ask("POST", path, parameters=parameters, json={} if body is None else body, again=again)
         return response.json() if response.content else None
 
@@ -82,9 +82,9 @@ class Connection:
         return response.json() if response.content else None
 
     def append_rows(self, topic: str, rows: bytes, *, again: bool, **parameters: Any) -> Any:
-        """Send an Arrow stream to a topic. It is sent again where its answer was lost, and never taken twice.
+        """Append an Arrow stream to a topic. If the answer is lost, retry without appending the rows twice.
 
-        That needs a producer's sequence (`again`), or a server that keeps receipts and is still the same.
+        That needs a producer's sequence (`again`), or receipts of the same server process.
         """
         headers = {"Content-Type": ARROW}
         server = "" if again else self._keeper_of_receipts(topic)
@@ -114,15 +114,15 @@ class Connection:
         *,
         parameters: Mapping[str, Any] | None = None,
         again: bool = False,
-        patience: float = 0.0,
+        wait_seconds: float = 0.0,
         repeat_of: str = "",
         **settings: Any,
     ) -> Any:
-        """One call. What never reached the server is sent again; what may have, only where that does no harm.
+        """Send a request. Retry if it never reached the server; if it may have, only if it is idempotent.
 
-        `repeat_of` is the server that knows whether it has had this call before, by its key.
+        `repeat_of` is the id of a server that recognises a repeated request by its key.
         """
-        given = {name: _written(value) for name, value in (parameters or {}).items() if value is not None}
+        given = {name: _as_text(value) for name, value in (parameters or {}).items() if value is not None}
         again = again or method == "GET" or bool(repeat_of)
         began, may_have_arrived = time.monotonic(), False
         for attempt in range(self._attempts_max):
@@ -134,7 +134,7 @@ class Connection:
                 settings["headers"] = {**settings["headers"], **since}
             try:
                 response = self._client.request(
-                    method, PREFIX + path, params=given, timeout=self._seconds_max + patience, **settings
+                    method, PREFIX + path, params=given, timeout=self._seconds_max + wait_seconds, **settings
                 )
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.PoolTimeout) as error:
                 if last:
@@ -143,20 +143,20 @@ class Connection:
                 if last or not again:
                     raise self._unreachable(error) from error
                 may_have_arrived = True
-            except RuntimeError as error:  # the client was closed by another thread meanwhile
+            except RuntimeError as error:  # another thread has closed the client
                 raise Closed(what="log") from error
             else:
                 if not response.is_error:
                     return response
-                if last or not (response.status_code == 429 or (again and response.status_code in _LATER)):
+                if last or not (response.status_code == 429 or (again and response.status_code in _RETRY_STATUSES)):
                     raise error_from_json(response.status_code, _json(response), address=self.address)
                 may_have_arrived = may_have_arrived or response.status_code != 429
             time.sleep(RETRY_SECONDS * 2**attempt * (1 + random.random()))
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager
-    def stream(self, path: str, *, silence_seconds_max: float = PATIENCE_SECONDS, **settings: Any) -> Iterator[Any]:
-        """Follow a stream of events while the block runs. A failure of the network is raised as it comes."""
+    def stream(self, path: str, *, silence_seconds_max: float = ANSWER_SECONDS_MAX, **settings: Any) -> Iterator[Any]:
+        """Follow a stream of events while the block runs. Network errors are raised as they are."""
         timeout = self._httpx.Timeout(self._seconds_max, read=silence_seconds_max)
         with self._client.stream("GET", PREFIX + path, timeout=timeout, **settings) as response:
             if response.is_error:
@@ -169,7 +169,7 @@ class Connection:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine's own.
+    """Whether an address is a loopback address.
 
     >>> _is_loopback("http://127.0.0.1:8080"), _is_loopback("http://localhost"), _is_loopback("https://example.org")
     (True, True, False)
@@ -177,7 +177,7 @@ def _is_loopback(address: str) -> bool:
     return urlsplit(address).hostname in ("127.0.0.1", "::1", "localhost")
 
 
-def _written(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value
@@ -199,5 +199,5 @@ def _trusted(certificates: str | Path | None) -> Any:
 
 
 def quoted(text: str) -> str:
-    """Any text as one part of an address."""
+    """Any text as one segment of a path."""
     return quote(text, safe="") if text.strip(".") else "-"

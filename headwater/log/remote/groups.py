@@ -1,4 +1,4 @@
-"""Consumer groups of a log that is elsewhere: looked after, joined, and waited for."""
+"""Consumer groups of a remote log: administration, membership, and waiting for changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headwater.log.port import Cursor, Lag, Place, Start
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import lag_from_json, start_to_text
 
-#: A poll that does not wait asks for news only this often.
-NEWS_SECONDS = 0.25
+#: A poll that does not wait asks the server for changes at most this often.
+POLL_SECONDS = 0.25
 
 
 class RemoteGroups:
@@ -26,15 +26,15 @@ class RemoteGroups:
         self._partitions_of = partitions_of
 
     def names(self) -> list[str]:
-        """Every group that ever had a member or a commit."""
+        """All groups with a member or a committed offset."""
         return [one["group"] for one in self._connection.get("/groups")]
 
     def topics(self, group: str) -> set[str]:
-        """The topics that a group's members read, and those in which it has committed."""
+        """The topics that a group's members subscribe to, and those with committed offsets."""
         return {topic for one in self._connection.get("/groups") if one["group"] == group for topic in one["topics"]}
 
     def describe(self, group: str) -> GroupInfo:
-        """Who is in the group, and how far it has come."""
+        """The members of a group, and its lag in each partition."""
         body = self._connection.get(f"/groups/{group}")
         return GroupInfo(
             group=body["group"],
@@ -44,14 +44,14 @@ class RemoteGroups:
         )
 
     def lag(self, group: str | None = None) -> list[Lag]:
-        """How far one group, or every group, is behind in each partition."""
+        """The lag of one group, or of every group, in each partition."""
         if group is None:
             return [lag for name in self.names() for lag in self.lag(name)]
         return [lag_from_json(one) for one in self._connection.get(f"/groups/{group}/lag")]
 
     def seek(self, group: str, topic: str, to: Start, *, dry_run: bool = False) -> list[SeekStep]:
-        """Move a group that nobody reads for; with `dry_run`, only say what would happen."""
-        # A lone offset would move to the nearer end of a partition that does not hold it; one per partition is refused.
+        """Set the committed offsets of a group without live members; with `dry_run`, only return the changes."""
+        # The server moves a single offset into the range of each partition; one per partition raises if it is outside.
         if isinstance(to, int) and not isinstance(to, bool):
             to = dict.fromkeys(range(self._partitions_of(topic)), to)
         body = {"topic": topic, "to": start_to_text(to), "dry_run": dry_run}
@@ -59,12 +59,12 @@ class RemoteGroups:
         return [SeekStep(**{name: value for name, value in step.items() if name != "rows"}) for step in steps]
 
     def delete(self, group: str) -> None:
-        """Forget a group that nobody reads for: its members and its commits."""
+        """Delete a group without live members: its members and its committed offsets."""
         self._connection.delete(f"/groups/{group}")
 
 
 class RemoteMembership:
-    """One consumer's part in its group; the server holds its place, and hears from it that it lives."""
+    """The membership of one consumer in its group. The server is the member, and receives the heartbeats."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class RemoteMembership:
             "heartbeat_seconds": heartbeat_seconds,
         } | ({} if member is None else {"member": member})
         self._heartbeat_seconds = heartbeat_seconds
-        self._look_at = 0.0
+        self._refresh_at = 0.0
         self.static = member is not None
         self.id = member or ""
         self.owned: set[Place] = set()
@@ -94,38 +94,38 @@ class RemoteMembership:
         self._stale = False
         self._key = ""
 
-    def join(self, begin: Callable[[set[str]], None]) -> None:  # noqa: ARG002  # the server begins for us
-        """Become a member."""
+    def join(self, begin: Callable[[set[str]], None]) -> None:  # noqa: ARG002  # the server commits the first offsets
+        """Join the group."""
         self._adopt(self._connection.post(f"/groups/{self._group}/members", self._asked))
 
-    def refresh(self, *, look: bool = False) -> None:
-        """Learn what changed in the group. Asks at every heartbeat, and when there is news."""
+    def refresh(self, *, check_members: bool = False) -> None:
+        """Follow changes of the group. Asks the server at every heartbeat, and after `notice`."""
         now = time.monotonic()
-        if not look and not self._stale and now < self._look_at:
+        if not check_members and not self._stale and now < self._refresh_at:
             return
         self._stale = False
-        self._look_at = now + self._heartbeat_seconds
+        self._refresh_at = now + self._heartbeat_seconds
         try:
-            self._adopt(self._ask("refresh", look=look))
+            self._adopt(self._ask("refresh", check_members=check_members))
         except MemberFenced:
             if self.static:
                 raise
-            # The server has begun anew, or we were silent for too long: a new member, with what others have left.
+            # The server was restarted, or the session has expired: join again as a new member.
             self.owned, self.releasing = set(), set()
             self._adopt(self._connection.post(f"/groups/{self._group}/members", self._asked))
 
     def notice(self) -> None:
-        """Something has changed in the group: the next `refresh` asks."""
+        """The group has changed: the next `refresh` asks the server."""
         self._stale = True
 
     def release(self, places: set[Place]) -> None:
-        """Give up partitions that others wait for."""
+        """Release partitions that other members should own."""
         self._adopt(self._ask("release", {"places": by_topic(places)}))
 
     def commit(self, offsets: Mapping[Place, int] | Iterable[Place], record: Callable[[], None]) -> None:  # noqa: ARG002
-        """Record positions, if every place is still this member's; otherwise record nothing."""
+        """Commit offsets if this member still owns every partition; otherwise raise `MemberFenced`."""
         if not isinstance(offsets, Mapping):
-            raise TypeError("a member elsewhere must know the offsets")
+            raise TypeError("a remote membership needs the offsets")
         body: dict[str, dict[str, int]] = {}
         for place, offset in offsets.items():
             body.setdefault(place.topic, {})[str(place.partition)] = offset
@@ -136,21 +136,21 @@ class RemoteMembership:
             raise
 
     def beat(self) -> None:
-        """Say that this member lives."""
+        """Send a heartbeat."""
         try:
             self._ask("beat")
         except MemberFenced:
-            self._stale = True  # the next poll finds out
+            self._stale = True  # the next poll raises or joins again
 
     def leave(self) -> None:
-        """Give everything up. A static member keeps its partitions until its session ends, to come back to them."""
+        """Leave the group. A static member keeps its partitions until its session ends, so that it can return."""
         if self.id and not self._connection.closed:
             with contextlib.suppress(MemberFenced):
                 self._connection.delete(f"/groups/{self._group}/members/{self.id}", key=self._key)
         self.owned, self.releasing = set(), set()
 
     def abandon(self) -> None:
-        """End without a word, as a killed process does."""
+        """Forget the assignment without leaving the group, as a killed process does."""
         self.owned, self.releasing = set(), set()
 
     # Any: JSON.
@@ -158,15 +158,15 @@ class RemoteMembership:
         path = f"/groups/{self._group}/members/{self.id}/{what}"
         return self._connection.post(path, body, again=True, key=self._key, **parameters)
 
-    def _adopt(self, told: dict[str, Any]) -> None:
-        self.id = told["member"]
-        self._key = told.get("key", self._key)
-        self.owned = _places(told["owned"])
-        self.releasing = _places(told["releasing"])
+    def _adopt(self, body: dict[str, Any]) -> None:
+        self.id = body["member"]
+        self._key = body.get("key", self._key)
+        self.owned = _places(body["owned"])
+        self.releasing = _places(body["releasing"])
 
 
 class RemoteWatch:
-    """What a consumer waits for, asked of the server in calls that it holds until something happens."""
+    """A consumer's watch: calls that the server holds until there are rows, new topics or changes of the group."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -184,9 +184,9 @@ class RemoteWatch:
         self._group = group
 
     def wait(self, *, seconds: float, cursors: Mapping[Place, Cursor]) -> set[Sign]:
-        """Wait until something happens, and say what; after so many seconds, nothing."""
+        """Wait for a change; return the signs, or none after so many seconds."""
         now = time.monotonic()
-        if self._closed or (seconds <= 0 and now - self._asked_at < NEWS_SECONDS):
+        if self._closed or (seconds <= 0 and now - self._asked_at < POLL_SECONDS):
             return set()
         topics: dict[str, dict[str, int]] = {}
         for place, cursor in cursors.items() if seconds > 0 else ():
@@ -195,15 +195,15 @@ class RemoteWatch:
         if self._group is not None:
             body |= {"group": self._group, "state": self._state or "?"}
         try:
-            response = self._connection.ask("POST", "/wait", json=body, again=True, patience=seconds)
+            response = self._connection.ask("POST", "/wait", json=body, again=True, wait_seconds=seconds)
         except NotFound as error:
             if error.kind != "topic":
                 raise
-            return {"topics"}  # one of them has been deleted
-        told = response.json()
+            return {"topics"}  # one of them was deleted
+        answer = response.json()
         self._asked_at = time.monotonic()
-        self._catalogue, self._state = told["catalogue"], told["state"]
-        signs: set[Sign] = set(told["signs"])
+        self._catalogue, self._state = answer["catalogue"], answer["state"]
+        signs: set[Sign] = set(answer["signs"])
         return signs
 
     def close(self) -> None:

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -17,12 +16,13 @@ from headwater.config import Config
 from headwater.errors import Closed, RowInvalid
 from headwater.home import home_of
 from headwater.log.clients import ClientSet, Consumer, Producer
-from headwater.log.errors import partition_not_found
+from headwater.log.errors import TransactionFinished, partition_not_found
 from headwater.log.port import (
     Appended,
     ConsumerSettings,
     Description,
     Expiry,
+    Log,
     Offsets,
     ProducerSettings,
     Rows,
@@ -30,12 +30,12 @@ from headwater.log.port import (
     Topic,
     TopicChanges,
     TopicSettings,
+    Transaction,
     settings_to_json,
 )
 from headwater.log.remote.connection import Connection, quoted
 from headwater.log.remote.groups import RemoteGroups, RemoteMembership, RemoteWatch
 from headwater.log.remote.pages import RemoteCursor, RemoteReader
-from headwater.log.remote.transaction import RemoteTransaction
 from headwater.log.remote.wire import (
     appended_from_json,
     description_from_json,
@@ -49,14 +49,14 @@ from headwater.log.topic_rules import check_name
 from headwater.schema import RowBatch, parse_schema, schema_from_json, schema_to_json, stored_schema, to_batches
 from headwater.schema.rows import HEADERS_TYPE, with_headers
 
-#: Consumers look for new partitions this often.
+#: Consumers check for new partitions at this interval.
 TOPIC_SECONDS = 1.0
-#: One call waits for so long at most; a longer wait asks again.
+#: One request waits for so long at most; a longer wait sends several.
 WAIT_SECONDS_MAX = 20.0
 
 
-class RemoteLog:
-    """A log that another process serves. Rows travel as Arrow; errors come back as the classes they were raised as."""
+class RemoteLog(Log):
+    """A log that another process serves. Rows are sent as Arrow; errors have the class that the server raised."""
 
     read_only = False
 
@@ -85,7 +85,6 @@ class RemoteLog:
 
     @property
     def home(self) -> Path:
-        """The folder of this machine for what belongs to this log but is no row of it."""
         return home_of(self.address)
 
     # -- topics -------------------------------------------------------------------------------------------------------
@@ -93,19 +92,16 @@ class RemoteLog:
     def create(
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
-        """Make a topic. Without a schema its rows are `key` and `value`, both bytes."""
         check_name("topic", topic)
         body = {"name": topic, "schema": _schema(schema), "exist_ok": exist_ok, **settings_to_json(settings)}
         return self._remember(self._connection.post("/topics", _given(body), again=exist_ok))
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
-        """Change a topic while it is in use; other processes see it at their next call."""
         body = {"schema": _schema(schema), "force": force, **settings_to_json(changes)}
         response = self._connection.ask("PATCH", f"/topics/{_named(topic)}", json=_given(body))
         return self._remember(response.json()["topic"])
 
     def delete(self, topic: str) -> None:
-        """Remove a topic and all its rows."""
         self._connection.delete(f"/topics/{_named(topic)}")
         self._topics.pop(topic, None)
 
@@ -113,7 +109,6 @@ class RemoteLog:
         return self._remember(self._connection.get(f"/topics/{_named(name)}"))
 
     def topics(self, pattern: str = "*", *, internal: bool = False) -> list[str]:
-        """The names of all topics that match a pattern such as `orders.*`."""
         found: list[str] = []
         after: str | None = None
         while True:
@@ -124,11 +119,10 @@ class RemoteLog:
                 return found
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has, as of a second ago."""
+        """The number of partitions of a topic, at most a second old."""
         return self._recent(topic, seconds=TOPIC_SECONDS).partitions
 
     def describe(self, topic: str) -> Description:
-        """What the topic is and what each partition holds."""
         return description_from_json(self._connection.get(f"/topics/{_named(topic)}/describe"))
 
     def schema(self, topic: str, version: int | None = None) -> pa.Schema:
@@ -153,12 +147,7 @@ class RemoteLog:
         sent_at_us: int | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Append rows; on return they are as durable as the topic promises, and readers see them.
 
-        Where the answer is lost the call asks again by itself, and the rows are there once. If the server was started
-        again meanwhile, `OutcomeUnknown` says that nobody knows whether they are there; with a producer and a sequence
-        the log itself knows.
-        """
         table = self._table_of(topic, rows, headers)
         found = self._connection.append_rows(
             _named(topic),
@@ -176,24 +165,20 @@ class RemoteLog:
         return appended_from_json(found)
 
     def flush(self, topic: str) -> None:
-        """Wait until every row written so far is as durable as the topic promises."""
         self._connection.post(f"/topics/{_named(topic)}/flush", again=True)
 
     def punctuate(
         self, topic: str, time: datetime | int, *, producer: str | None = None, partition: int | None = None
     ) -> None:
-        """Promise that no row earlier than `time` follows from this producer."""
         body = _given({"time_us": time_us(time), "producer": producer, "partition": partition})
         self._connection.post(f"/topics/{_named(topic)}/punctuate", body)
 
     def open_producer(self, name: str, *, holder: str | None = None) -> int:
-        """Begin a new epoch for an idempotent producer: from now on, whoever uses an older one is refused."""
         check_name("producer", name)
         epoch: int = self._connection.post(f"/producers/{name}/open", holder=holder)["epoch"]
         return epoch
 
     def last_sequence(self, topic: str, producer: str) -> int:
-        """The highest sequence that this producer has appended to any partition of the topic, -1 for none."""
         found: int = self._connection.get(f"/topics/{_named(topic)}/producers/{quoted(producer)}")["sequence"]
         return found
 
@@ -202,25 +187,20 @@ class RemoteLog:
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
     ) -> RemoteTransaction:
-        """Append to many topics at once: `with log.transaction() as t: t.append(...)`."""
         return RemoteTransaction(self._connection, self._table_of, producer=producer, epoch=epoch, sequence=sequence)
 
     def prepared(self) -> list[str]:
-        """The ids of transactions that are durable but neither committed nor rolled back."""
         found: list[str] = self._connection.get("/transactions/prepared")["transactions"]
         return found
 
     def commit(self, transaction: str) -> dict[str, Appended]:
-        """Commit a prepared transaction by its id; a second call changes nothing."""
         found = self._connection.post(f"/transactions/{quoted(transaction)}/commit", again=True)
         return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
 
     def rollback(self, transaction: str) -> None:
-        """Forget a prepared transaction."""
         self._connection.delete(f"/transactions/{quoted(transaction)}")
 
     def committed_sequence(self, producer: str) -> int:
-        """The sequence of the last transaction that `producer` committed, -1 for none."""
         found: int = self._connection.get(f"/producers/{quoted(producer)}")["sequence"]
         return found
 
@@ -237,7 +217,6 @@ class RemoteLog:
         limit: int | None = None,
         archived: bool = False,
     ) -> RemoteReader:
-        """Read what is there now; see `Log.read`."""
         found = self._connection.get(
             f"/topics/{_named(topic)}/positions",
             start=start_to_text("" if start is None else start),
@@ -251,7 +230,7 @@ class RemoteLog:
             self._connection,
             topic,
             text_to_schema(found["arrow_schema"]),
-            # An address cannot say that no partition is wanted, and the server then tells of all.
+            # An empty list of partitions cannot be sent: the server then answers with all.
             {
                 number: (starts[number], stops[number])
                 for number in starts
@@ -263,21 +242,18 @@ class RemoteLog:
         )
 
     def start_offsets(self, topic: str) -> Offsets:
-        """The oldest offset that each partition still has."""
         return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/start"))
 
     def end_offsets(self, topic: str) -> Offsets:
-        """The offset that the next row of each partition will get."""
         return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/end"))
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
-        """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
         return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/at", time=time_us(time)))
 
     def wait(
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
     ) -> bool:
-        """Sleep until a partition has rows at or behind the given offsets. The server holds the call until then."""
+        """Like `Log.wait`; the server holds each request until there are rows."""
         positions: Mapping[str, Offsets]
         if isinstance(topics, str):
             positions = {topics: self.end_offsets(topics) if after is None else after}
@@ -289,39 +265,34 @@ class RemoteLog:
             left = WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
             held = min(left, WAIT_SECONDS_MAX)
             body = {"topics": wanted, "seconds": held}
-            told = self._connection.ask("POST", "/wait", json=body, again=True, patience=held).json()
-            if told["signs"] or (deadline is not None and left <= WAIT_SECONDS_MAX):
-                return bool(told["signs"])
+            signs = self._connection.ask("POST", "/wait", json=body, again=True, wait_seconds=held).json()["signs"]
+            if signs or (deadline is not None and left <= WAIT_SECONDS_MAX):
+                return bool(signs)
 
     def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> RemoteCursor:
-        """A place in one partition from which to read on, again and again."""
         found = self._recent(topic, seconds=TOPIC_SECONDS)
         if not 0 <= partition < found.partitions:
             raise partition_not_found(topic=topic, partition=partition, partitions=found.partitions)
         return RemoteCursor(self._connection, topic, found.id, partition, offset, columns)
 
     def expiry(self, topic: str, partition: int, offset: int) -> Expiry:
-        """When retention will delete the segment that holds an offset."""
         return Expiry(**self._connection.get(f"/topics/{_named(topic)}/expiry", partition=partition, offset=offset))
 
     def watch(self) -> RemoteWatch:
-        """What a consumer waits with."""
         return RemoteWatch(self._connection)
 
-    def settle(self) -> None:
-        """The server finishes what died in the middle."""
+    def resolve_transactions(self) -> None:
+        """Nothing to do: the server resolves its transactions."""
 
     # -- clients and groups -------------------------------------------------------------------------------------------
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
-        """Send rows in the background, in batches; with a name, none is ever doubled."""
         self._check_open()
         return self._clients.producer(self, topic, settings)
 
     def consumer(
         self, topics: str | Sequence[str], group: str | None = None, **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """Read topics, by name or by pattern, as they grow; in a group, members share the partitions."""
         self._check_open()
         return self._clients.consumer(self, topics, group, settings)
 
@@ -336,7 +307,6 @@ class RemoteLog:
         session_seconds_max: float,
         heartbeat_seconds: float,
     ) -> RemoteMembership:
-        """A consumer's part in its group, not joined yet."""
         return RemoteMembership(
             self._connection,
             group,
@@ -349,55 +319,41 @@ class RemoteLog:
 
     @property
     def groups(self) -> RemoteGroups:
-        """The consumer groups of this log: who reads what, and how far behind."""
         self._check_open()
         return RemoteGroups(self._connection, lambda topic: self.topic(topic).partitions)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Record how far a group has come; the newest commit counts."""
         check_name("group", group)
         body = {"topic": topic, "offsets": offsets_to_json(offsets), "metadata": metadata}
         self._connection.post(f"/groups/{group}/offsets", body, again=True)
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """How far a group has come, for the partitions in which it ever committed."""
         return offsets_from_json(self._connection.get(f"/groups/{quoted(group)}/offsets/{_named(topic)}"))
 
     def committed_groups(self) -> dict[str, set[str]]:
-        """All groups that ever committed, with their topics."""
         found = self._connection.get("/groups")
         return {one["group"]: set(one["committed"]) for one in found if one["committed"]}
 
     def forget_offsets(self, group: str, topic: str | None = None) -> None:
-        """Remove a group's commits."""
         self._connection.delete(f"/groups/{quoted(group)}/offsets", topic=topic)
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- close --------------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         return self._connection.closed
 
     def close(self) -> None:
-        """Let go of the connections. Rows are safe without it."""
         if self.closed:
             return
         self._clients.close()
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        # A log crosses a process border as its address.
+        # A log is pickled as its address.
         return (_reopen, (self.address, self._token, self._certificates, self.config))
 
-    # -- what is known of topics --------------------------------------------------------------------------------------
+    # -- cached topics ------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self.closed:
@@ -407,14 +363,14 @@ class RemoteLog:
         found = Topic.from_json(body)
         with self._lock:
             known = self._topics.get(found.name)
-            # The same value, so that what others keep by its schema's identity is found again.
+            # The same object, since other caches use the identity of its schema.
             if known is not None and known[1] == found:
                 found = known[1]
             self._topics[found.name] = (time.monotonic(), found)
         return found
 
     def _recent(self, topic: str, *, seconds: float | None = None) -> Topic:
-        """A topic as it was when last asked for, however long ago, or at most so many seconds."""
+        """A cached topic, at most so many seconds old if given."""
         self._check_open()
         known = self._topics.get(topic)
         if known is None or (seconds is not None and time.monotonic() - known[0] > seconds):
@@ -426,11 +382,76 @@ class RemoteLog:
         try:
             return _table_of(known, rows, headers)
         except RowInvalid:
-            # The topic may have changed since we last looked, or be another one of the same name.
+            # The topic may have been altered, or deleted and created again.
             now = self.topic(topic)
             if now.id == known.id and now.schema_version == known.schema_version:
                 raise
             return _table_of(now, rows, headers)
+
+
+class RemoteTransaction(Transaction):
+    """A transaction of a remote log; see `Log.transaction`."""
+
+    # Any: headers as `Log.append` takes them.
+    def __init__(
+        self,
+        connection: Connection,
+        table_of: Callable[[str, Rows, Any], pa.Table],
+        *,
+        producer: str | None,
+        epoch: int | None,
+        sequence: int | None,
+    ) -> None:
+        self._connection = connection
+        self._table_of = table_of
+        self.outcome = ""
+        body = {"producer": producer, "epoch": epoch, "sequence": sequence}
+        begun = connection.post("/transactions", {k: v for k, v in body.items() if v is not None}, again=True)
+        self._id: str = begun["id"]
+        self._was_committed: bool = begun["committed"]
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def committed(self) -> bool:
+        return self._was_committed or self.outcome == "committed"
+
+    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+        self._check_open()
+        table = self._table_of(topic, rows, headers)
+        path = f"/transactions/{self._id}/rows/{topic}"
+        # Not retried if the answer is lost: the rows could be added twice. The caller starts a new transaction.
+        self._connection.send_rows(path, table_to_bytes(table), again=False, partition=partition)
+
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
+        self._check_open()
+        body = {"topic": topic, "offsets": offsets_to_json(offsets), "metadata": metadata}
+        self._connection.post(f"/transactions/{self._id}/offsets/{group}", body, again=True)
+
+    def prepare(self) -> str:
+        self._check_open()
+        self._connection.post(f"/transactions/{self._id}/prepare", again=True)
+        self.outcome = "prepared"
+        return self._id
+
+    def commit(self) -> dict[str, Appended]:
+        if self.outcome != "prepared":
+            self._check_open()
+        found = self._connection.post(f"/transactions/{self._id}/commit", again=True)
+        self.outcome = "committed"
+        return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
+
+    def rollback(self) -> None:
+        if self.outcome != "prepared":
+            self._check_open()
+        self._connection.delete(f"/transactions/{self._id}")
+        self.outcome = "rolled back"
+
+    def _check_open(self) -> None:
+        if self.outcome:
+            raise TransactionFinished(transaction=self._id, outcome=self.outcome)
 
 
 def _reopen(address: str, token: str | None, certificates: str | Path | None, config: Config) -> RemoteLog:
@@ -438,14 +459,14 @@ def _reopen(address: str, token: str | None, certificates: str | Path | None, co
 
 
 def _named(topic: str) -> str:
-    """A topic's name as part of an address; one that could leave its place there is refused."""
+    """A topic's name as a segment of a path; raise if it is invalid."""
     check_name("topic", topic, internal=True)
     return topic
 
 
 # Any: JSON.
 def _given(body: dict[str, Any]) -> dict[str, Any]:
-    """What was given of a body."""
+    """A body without the values that are None."""
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -455,7 +476,7 @@ def _schema(given: Any) -> dict[str, Any] | None:
 
 # Any: headers as `Log.append` takes them.
 def _table_of(topic: Topic, rows: Rows, headers: Any = None) -> pa.Table:
-    """The rows as one table in the stored schema, with headers and tombstones beside them where there are any."""
+    """The rows as one table in the stored schema, with columns for headers and tombstones if there are any."""
     batches = to_batches(rows, topic.schema, topic=topic.name, key=topic.key)
     if headers is not None:
         batches = with_headers(batches, headers)

@@ -1,14 +1,13 @@
-"""Reading a log that is elsewhere: pages of rows, each fetched when it is asked for."""
+"""Reads of a remote log: pages of rows, each fetched on demand."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from headwater.log.port import Batch
+from headwater.log.port import Batch, Cursor, Reader
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import (
     ARROW,
@@ -22,8 +21,8 @@ from headwater.log.remote.wire import (
 PAGE_ROWS_MAX = 100_000
 
 
-class RemoteReader:
-    """A bounded read of some partitions of a topic, one after the other, lazily."""
+class RemoteReader(Reader):
+    """A bounded, lazy read of partitions of a topic, one after the other."""
 
     def __init__(
         self,
@@ -50,11 +49,9 @@ class RemoteReader:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first offset and the one behind the last, in each partition that is read."""
         return dict(self._ranges)
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with their place, punctuations among them."""
         left = self._limit
         for number, (start, stop) in self._ranges.items():
             while start < stop and (left is None or left > 0):
@@ -84,33 +81,12 @@ class RemoteReader:
         batches = list(bytes_to_batches(response.content, topic=self._topic))
         return batches, following, response.headers[MORE_HEADER] == "true"
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return (batch.data for batch in self.batches() if batch.punctuation_us is None)
 
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(iter(self), schema=self.schema)
+class RemoteCursor(Cursor):
+    """A position in one partition that advances with each read.
 
-    # Any: rows, and frames of libraries that are loaded when they are asked for.
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def count(self) -> int:
-        return sum(batch.num_rows for batch in self)
-
-    def pandas(self) -> Any:
-        return self.table().to_pandas()
-
-    def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.table())
-
-
-class RemoteCursor:
-    """A place in one partition from which a consumer reads on.
-
-    The server remembers it under a name of its own, so that reading on finds the place at once, and so that a
-    punctuation at the end is told once. What the server has forgotten it finds again by the offset.
+    The server keeps a cursor under the same name, so that it need not seek again, and returns a punctuation at the end
+    only once. If the server has dropped it, it seeks by the offset.
     """
 
     def __init__(
@@ -133,16 +109,14 @@ class RemoteCursor:
 
     @property
     def offset(self) -> int:
-        """The first offset not yet handed out."""
         return self._offset
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic has been made anew, as far as the last read has seen."""
+        """Whether the topic was deleted and created again, according to the last read."""
         return self._deleted
 
     def read(self, *, rows_max: int) -> list[Batch]:
-        """Up to `rows_max` rows that are there now, in order, and the punctuations among them; never waits."""
         response = self._connection.ask(
             "GET",
             f"/topics/{self._topic}/rows",

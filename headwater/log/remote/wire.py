@@ -1,13 +1,12 @@
-"""What crosses between a log's server and its clients: rows as Arrow streams, the rest as small JSON values.
+"""The wire format between a server and its clients: rows as Arrow streams, everything else as JSON.
 
-Both sides use this module, so that what one writes the other reads back. Offsets are written as `0:5,1:9` in addresses
-and headers, and as objects in bodies. A batch's place travels as metadata of its Arrow message.
+Both sides use this module. Offsets are `0:5,1:9` in addresses and headers, and objects in bodies. The offsets of a batch
+are metadata of its Arrow message.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,13 +18,13 @@ from headwater.log.errors import ServerUnreachable
 from headwater.log.port import Appended, Batch, Description, Lag, Offsets, PartitionInfo, Start, Topic
 
 ARROW = "application/vnd.apache.arrow.stream"
-#: Header of an answer with rows: the offsets to go on from.
+#: Header of an answer with rows: the offsets to continue from.
 NEXT_HEADER = "headwater-next"
-#: Header of an answer with rows: whether there is more in the range that was asked for.
+#: Header of an answer with rows: whether the requested range has more.
 MORE_HEADER = "headwater-more"
-#: Header of an answer with rows: the id of the topic that they are of, for one may be made anew under the same name.
+#: Header of an answer with rows: the id of their topic, which differs if it was deleted and created again.
 TOPIC_HEADER = "headwater-topic"
-#: Which server has answered an append; and, of one that is asked for again, which was asked first and how long ago.
+#: The id of the server that answered an append; and, of a repeated append, the first server and how long ago it was asked.
 SERVER_HEADER = "headwater-server"
 REPEAT_HEADER = "headwater-repeat-of"
 REPEAT_SECONDS_HEADER = "headwater-repeat-after"
@@ -37,7 +36,7 @@ _EXPECTED_START = "'earliest', 'latest', an offset, minus so many rows, a time o
 
 
 def batches_to_bytes(schema: pa.Schema, batches: Iterable[Batch]) -> bytes:
-    """Batches with their places, punctuations among them, as one Arrow stream."""
+    """Batches with their offsets, and punctuations, as one Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -46,7 +45,7 @@ def batches_to_bytes(schema: pa.Schema, batches: Iterable[Batch]) -> bytes:
 
 
 def bytes_to_batches(body: bytes, *, topic: str) -> Iterator[Batch]:
-    """What `batches_to_bytes` made. The batches share the body's memory."""
+    """Parse what `batches_to_bytes` wrote. The batches share the memory of the body."""
     reader = pa.ipc.open_stream(pa.py_buffer(body))
     while True:
         try:
@@ -70,7 +69,7 @@ def _place_of(batch: Batch) -> dict[str, str]:
 
 
 def table_to_bytes(table: pa.Table) -> bytes:
-    """Rows on their way in, as an Arrow stream."""
+    """Rows to append, as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -78,11 +77,11 @@ def table_to_bytes(table: pa.Table) -> bytes:
 
 
 def bytes_to_table(body: bytes) -> pa.Table:
-    """The rows of an Arrow stream that somebody has sent; checked, for it may be anything."""
+    """The rows of an Arrow stream from a client; fully validated, since it may hold anything."""
     try:
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
         table.validate(full=True)
-    # Arrow raises errors of many classes for bytes that it did not write.
+    # Arrow raises errors of many classes for invalid bytes.
     except (pa.ArrowException, ValueError, OSError, KeyError, NotImplementedError) as error:
         why = str(error).partition("\n")[0] or type(error).__name__
         raise EncodingInvalid(encoding="Arrow stream", position="the body", why=why) from error
@@ -93,7 +92,7 @@ def bytes_to_table(body: bytes) -> pa.Table:
 
 
 def schema_to_text(schema: pa.Schema) -> str:
-    """An Arrow schema to the last detail, as text."""
+    """A complete Arrow schema as text."""
     return base64.b64encode(schema.serialize()).decode()
 
 
@@ -142,7 +141,7 @@ def offsets_to_text(offsets: Mapping[int, int]) -> str:
 
 
 def offsets_from_text(text: str, *, name: str = "start") -> Offsets:
-    """What `offsets_to_text` wrote.
+    """Parse what `offsets_to_text` wrote.
 
     >>> offsets_from_text("0:5,1:9")
     {0: 5, 1: 9}
@@ -158,11 +157,11 @@ def offsets_from_text(text: str, *, name: str = "start") -> Offsets:
 
 
 def start_to_text(start: Start | None) -> str | None:
-    """A place to begin or to end, for an address; what means nothing is refused here."""
+    """A start or stop position as text for an address; raise if it is invalid."""
     if start is None or isinstance(start, str):
         return start
     if isinstance(start, Mapping):
-        return offsets_to_text(start) or "earliest"  # partitions that are not named begin with their oldest row
+        return offsets_to_text(start) or "earliest"  # the default for partitions that are not given
     if isinstance(start, datetime):
         aware = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
         return f"@{aware.isoformat()}"
@@ -175,7 +174,7 @@ def start_to_text(start: Start | None) -> str | None:
 
 
 def start_from_text(text: str, *, name: str = "start") -> Start:
-    """The place that a text in an address means.
+    """Parse a start or stop position in an address.
 
     >>> start_from_text("earliest"), start_from_text("-3"), start_from_text("0:5")
     ('earliest', -3, {0: 5})
@@ -195,18 +194,18 @@ def start_from_text(text: str, *, name: str = "start") -> Start:
 
 
 def time_from_text(text: str, *, name: str = "time") -> datetime:
-    """ISO 8601, or whole microseconds since 1970."""
+    """Parse ISO 8601, or microseconds since 1970."""
     try:
         if text.lstrip("-").isdecimal():
             return datetime.fromtimestamp(_whole(text) / 1e6, tz=UTC)
-        found = datetime.fromisoformat(text.replace(" ", "+"))  # a plus sign that nobody has escaped
+        found = datetime.fromisoformat(text.replace(" ", "+"))  # a plus sign that the client did not escape
     except (ValueError, OverflowError, OSError):
         raise ArgumentInvalid(name=name, value=text, expected="a time such as 2026-03-01T12:00:00Z") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _whole(text: str) -> int:
-    # `int` would also take underscores and digits of other scripts.
+    # `int` would also accept underscores and digits of other scripts.
     if not text.lstrip("-").isascii() or "_" in text:
         raise ValueError(text)
     number = int(text)
@@ -219,26 +218,19 @@ def _whole(text: str) -> int:
 
 
 def error_to_json(error: HeadwaterError) -> dict[str, Any]:
-    """An error's class and facts, so that it can be raised again elsewhere."""
+    """The class and facts of an error, so that a client can raise it."""
     facts = {name: _plain(value) for name, value in error.facts().items()}
     return {"error": type(error).__name__, "branch": error.branch(), "facts": facts}
 
 
 def error_from_json(status: int, body: Any, *, address: str) -> HeadwaterError:
-    """The error that a server has told, as the class it was raised as."""
-    told = body if isinstance(body, dict) else {}
-    why = str(told.get("detail") or told.get("message") or f"it answered {status}")
-    return error_of(told) or ServerUnreachable(address=address, why=why)
+    """The error in a server's answer, as an instance of the class that the server raised."""
+    given = body if isinstance(body, dict) else {}
+    why = str(given.get("detail") or given.get("message") or f"it answered {status}")
+    return error_of(given) or ServerUnreachable(address=address, why=why)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= 2**63:
         return str(value)
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def bytes_from_text(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise EncodingInvalid(encoding="base64", position="the text", why=str(error)) from error

@@ -40,6 +40,7 @@ from headwater.operators.aggregates.values import (
     Percentile,
     TopK,
 )
+from headwater.units import Duration
 
 __all__ = [
     "Aggregate",
@@ -149,7 +150,7 @@ def approx_percentile(
     return ApproxPercentile(of, tuple(at), error, method)
 
 
-def approx_top_k(of: Argument, n: int = 10, *, tracked: int = 1024, half_life: str | float | None = None) -> Aggregate:
+def approx_top_k(of: Argument, n: int = 10, *, tracked: int = 1024, half_life: Duration | None = None) -> Aggregate:
     """The commonest values, nearly: a list of structs of `value`, `estimate`, `lower` and `upper`.
 
     The bounds are certain, and at most the number of rows divided by `tracked` apart. With a half-life, what came long
@@ -175,17 +176,17 @@ def sample(of: Argument, n: int = 10, *, strata: str | None = None) -> Aggregate
     return Sample(of, n, strata)
 
 
-def decayed_count(of: Argument = None, *, half_life: str | float) -> Aggregate:
+def decayed_count(of: Argument = None, *, half_life: Duration) -> Aggregate:
     """How many rows, of which those a half-life before the latest count one half."""
     return Decayed(of, half_life, "count")
 
 
-def decayed_sum(of: Argument, *, half_life: str | float) -> Aggregate:
+def decayed_sum(of: Argument, *, half_life: Duration) -> Aggregate:
     """The sum, to which what came a half-life before the latest row adds one half of itself."""
     return Decayed(of, half_life, "sum")
 
 
-def decayed_mean(of: Argument, *, half_life: str | float) -> Aggregate:
+def decayed_mean(of: Argument, *, half_life: Duration) -> Aggregate:
     """The mean, in which what came a half-life before the latest row weighs one half."""
     return Decayed(of, half_life, "mean")
 

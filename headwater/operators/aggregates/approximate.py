@@ -21,6 +21,7 @@ from headwater.operators.sketches.functions import Kernel, kernel_of
 from headwater.operators.sketches.hll import Hll, lg_k_for
 from headwater.operators.sketches.murmur3 import hashes_of, is_hashable, mixed
 from headwater.operators.sketches.theta import Theta
+from headwater.units import Duration
 
 Method = Literal["kll", "tdigest"]
 #: The type of a quantile in results.
@@ -28,7 +29,7 @@ QUANTILE = pa.struct([("at", pa.float64()), *ESTIMATE])
 
 
 def share(name: str, value: float) -> float:
-    """A share between 0 and 1, both excluded; anything else is refused."""
+    """Return a share; raise unless it lies between 0 and 1, both excluded."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         raise ArgumentInvalid(name=name, value=value, expected="a share between 0 and 1, such as 0.01")
     return value
@@ -69,7 +70,7 @@ class Sketched(Approximate):
         """What makes and merges the sketches."""
 
     def check(self, kind: pa.DataType) -> None:
-        """Refuse a type that has no such sketch."""
+        """Raise unless there is such a sketch for the type."""
         if not is_hashable(kind):
             raise self.refuse(kind, "a plain type, not a list or a struct")
 
@@ -236,7 +237,7 @@ class ApproxTopK(Approximate):
 
     n: int = 10
     tracked: int = 1024
-    half_life: str | float | None = None
+    half_life: Duration | None = None
     title: ClassVar[str] = "approx_top_k"
 
     def __post_init__(self) -> None:

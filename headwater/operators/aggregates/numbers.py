@@ -1,6 +1,6 @@
 """Aggregates of numbers: counts, sums, means and deviations, also with what is past counting ever less.
 
-`Steady` is for tables, which take rows back. Infinity less infinity is not zero. So values that are no finite numbers are
+`Steady` is for tables, which retract rows. Infinity less infinity is not zero. So values that are no finite numbers are
 counted apart, and the sum is that of the rest: a NaN that is corrected leaves no trace.
 """
 
@@ -30,7 +30,7 @@ from headwater.engine.aggregation import (
 )
 from headwater.engine.errors import NumberTooLarge
 from headwater.errors import ArgumentInvalid
-from headwater.units import parse_seconds
+from headwater.units import Duration, parse_seconds
 
 Floats = npt.NDArray[np.float64]
 What = Literal["count", "sum", "mean"]
@@ -199,8 +199,8 @@ def summed(values: npt.NDArray[np.generic], groups: Groups) -> npt.NDArray[np.ge
     return np.add.reduceat(values, groups.starts) if groups.count else values[:0]
 
 
-def half_life_us(half_life: str | float | None) -> float | None:
-    """A half-life in microseconds; one that is no time is refused."""
+def half_life_us(half_life: Duration | None) -> float | None:
+    """Return a half-life in microseconds; raise unless it is a duration."""
     if half_life is None:
         return None
     seconds = parse_seconds(half_life, name="half_life")
@@ -210,7 +210,7 @@ def half_life_us(half_life: str | float | None) -> float | None:
 
 
 # Any: numbers of whichever kind.
-def faded(weights: npt.NDArray[Any], own: Int64s, then: Int64s, half_life: str | float | None) -> npt.NDArray[Any]:
+def faded(weights: npt.NDArray[Any], own: Int64s, then: Int64s, half_life: Duration | None) -> npt.NDArray[Any]:
     """Weights as they are later: `own` is the time that they are of, `then` the time at which they are looked at.
 
     >>> faded(np.array([8.0]), np.array([0]), np.array([2_000_000]), "1 second").tolist()
@@ -225,7 +225,7 @@ class Decayed(Aggregate):
     """A count, a sum or a mean in which every value fades; it is that of the latest event time of its group."""
 
     of: object = None  # type: ignore[assignment] # a count needs no argument
-    half_life: str | float = "1 hour"
+    half_life: Duration = "1 hour"
     what: What = "count"
 
     def __post_init__(self) -> None:

@@ -180,7 +180,7 @@ def number(of: Argument) -> Mapping[str, Aggregate]:
 
 
 def check_number(of: Argument, rows: pa.Schema) -> None:
-    """Refuse an argument that is no number."""
+    """Raise unless the argument is a number."""
     kind = rows.field(f"{ARGUMENT}{VALUE}").type
     if not is_number(kind):
         raise ArgumentInvalid(name="of", value=f"{of} ({kind})", expected="a column of numbers")

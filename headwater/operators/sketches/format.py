@@ -126,7 +126,7 @@ def places(sorted_numbers: Int64s) -> Int64s:
 
 
 def check_sizes(packed: Packed, family: int, sizes: npt.ArrayLike) -> None:
-    """Refuse sketches that are shorter or longer than what they say of themselves."""
+    """Raise on sketches whose length differs from the length that their header says."""
     wrong = np.flatnonzero(packed.sizes != np.asarray(sizes))
     if len(wrong):
         has, needs = packed.sizes[wrong[0]], np.broadcast_to(np.asarray(sizes), len(packed.sizes))[wrong[0]]
@@ -134,13 +134,13 @@ def check_sizes(packed: Packed, family: int, sizes: npt.ArrayLike) -> None:
 
 
 def check_at_least(packed: Packed, family: int, size: int) -> None:
-    """Refuse sketches that are too short to say anything of themselves."""
+    """Raise on sketches that are shorter than a header."""
     if len(packed.sizes) and int(packed.sizes.min()) < size:
         raise SketchInvalid(expected=FAMILIES[family], why=f"one is cut off after {int(packed.sizes.min())} bytes")
 
 
 def check_family(packed: Packed, family: int) -> None:
-    """Refuse bytes that are no sketch of this family."""
+    """Raise on bytes that are no sketch of this family."""
     wanted = FAMILIES[family]
     if not len(packed.starts):
         return

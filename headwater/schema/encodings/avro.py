@@ -1,8 +1,8 @@
-"""Rows as Avro: single records for messages, container files for exchange, and Avro's own rules between schemas.
+"""Rows as Avro: single records for messages, container files for exchange, and schema resolution by Avro's rules.
 
 An Arrow type that Avro lacks is written as one that holds it: small integers as int, uint32 as long, uint64 as a decimal of
 20 digits, seconds as milliseconds, maps without text keys as arrays of records, nanoseconds as plain longs. Column names
-that Avro does not allow are written with underscores. Moments outside the years 1 to 9999 cannot be read back.
+that Avro does not allow are written with underscores. Times outside the years 1 to 9999 cannot be read back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.schema.cast import Misfit, is_text
 from headwater.schema.nested import to_values
 from headwater.schema.values import Ticks, to_array
 
-AvroSchema = Any  # JSON by another name: a string, a list or a mapping.
+AvroSchema = Any  # JSON: a string, a list or a mapping
 Convert = Callable[[Any], Any]
 
 _FLAT: dict[pa.DataType, AvroSchema] = {
@@ -67,14 +67,14 @@ _ARROW_OF_PRIMITIVE: dict[str, pa.DataType] = {
     "enum": pa.string(),
 }
 _TIMESTAMP_UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
-_RECORDED = "arrow"  # The attribute of a record that stands for a map whose keys are not text.
+_RECORDED = "arrow"  # the attribute of a record that represents a map whose keys are not text
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------
 
 
 def avro_schema(schema: pa.Schema, name: str = "row") -> dict[str, Any]:
-    """The Avro record that stands for a row of this schema.
+    """The Avro record for rows of this schema.
 
     >>> avro_schema(pa.schema([pa.field("id", pa.int64(), nullable=False), ("tags", pa.list_(pa.string()))]), "order")
     {'type': 'record', 'name': 'order', 'fields': [{'name': 'id', 'type': 'long'}, {'name': 'tags', 'type': ['null', \
@@ -85,7 +85,7 @@ def avro_schema(schema: pa.Schema, name: str = "row") -> dict[str, Any]:
 
 
 def avro_name(name: str) -> str:
-    """A name that Avro allows.
+    """The name with only characters that Avro allows.
 
     >>> avro_name("unit price"), avro_name("2nd")
     ('unit_price', '_2nd')
@@ -95,7 +95,7 @@ def avro_name(name: str) -> str:
 
 
 def _avro_names(fields: list[pa.Field]) -> list[str]:
-    """A name for each field; those that Avro would not tell apart are numbered."""
+    """A name for each field; equal ones are numbered."""
     names: list[str] = []
     for field in fields:
         name, number = avro_name(field.name), 1
@@ -204,7 +204,7 @@ def _arrow_type_of_mapping(schema: Mapping[str, Any], named: dict[str, pa.DataTy
             return _arrow_type(other, named)[0]
 
 
-# -- out --------------------------------------------------------------------------------------------------------------
+# -- encoding ---------------------------------------------------------------------------------------------------------
 
 
 def encode(batch: pa.RecordBatch, name: str = "row") -> list[bytes]:
@@ -213,7 +213,7 @@ def encode(batch: pa.RecordBatch, name: str = "row") -> list[bytes]:
     >>> encode(pa.record_batch({"id": [1, None]}))
     [b'\\x02\\x02', b'\\x00']
     """
-    import fastavro  # Only who reads or writes Avro pays for it.
+    import fastavro  # imported on demand
 
     parsed = fastavro.parse_schema(avro_schema(batch.schema, name))
     encoded = []
@@ -227,7 +227,7 @@ def encode(batch: pa.RecordBatch, name: str = "row") -> list[bytes]:
 def write_container(
     file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, name: str = "row", codec: str = "deflate"
 ) -> None:
-    """Write batches of one schema as an Avro container file, which says its own schema.
+    """Write batches of one schema as an Avro container file, which includes the schema.
 
     >>> file = io.BytesIO()
     >>> write_container(file, [pa.record_batch({"id": [1]})], pa.schema([("id", pa.int64())]))
@@ -247,12 +247,12 @@ def _avro_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _avro_values(array: pa.Array) -> list[Any]:
-    values, convert = to_values(array, _avro_leaf), _outward(array.type)
+    values, convert = to_values(array, _avro_leaf), _converter(array.type, outward=True)
     return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
 def _avro_leaf(array: pa.Array) -> list[Any]:
-    """Flat values as fastavro wants them; times as whole numbers, so that none of Python's limits apply."""
+    """Flat values for fastavro; times as integers, so that Python's limits do not apply."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         return list(
@@ -269,16 +269,37 @@ def _avro_leaf(array: pa.Array) -> list[Any]:
     return list(array.to_pylist())
 
 
-def _outward(kind: pa.DataType) -> Convert | None:
-    """What is left to do after the leaves: names that Avro allows, and maps as mappings."""
+def _converter(kind: pa.DataType, *, outward: bool) -> Convert | None:
+    """Converts the names of fields, maps and units between Arrow and Avro; None if there is nothing to convert."""
     if pa.types.is_struct(kind):
-        return _outward_struct(kind)
+        fields = list(kind)
+        names = [(field.name, name) for field, name in zip(fields, _avro_names(fields), strict=True)]
+        if not outward:
+            names = [(theirs, ours) for ours, theirs in names]
+        converts = [_optional(_converter(field.type, outward=outward)) or _same for field in fields]
+        parts = [(source, target, convert) for (source, target), convert in zip(names, converts, strict=True)]
+        return lambda value: {target: convert(value[source]) for source, target, convert in parts}
     if pa.types.is_map(kind):
-        return _outward_map(kind)
+        return _map_converter(kind, outward=outward)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _optional(_outward(kind.value_type))
+        inner = _optional(_converter(kind.value_type, outward=outward))
         return None if inner is None else lambda items: [inner(item) for item in items]
-    return None
+    if outward or not pa.types.is_temporal(kind):
+        return None
+    # A type that fastavro has no class for comes as a number of units, which `to_array` must not read as microseconds.
+    return lambda value: Ticks(value) if type(value) is int else value
+
+
+def _map_converter(kind: pa.DataType, *, outward: bool) -> Convert:
+    of_key = _optional(_converter(kind.key_type, outward=outward)) or _same
+    of_item = _optional(_converter(kind.item_type, outward=outward)) or _same
+    if is_text(kind.key_type):
+        if outward:
+            return lambda pairs: {key: of_item(item) for key, item in pairs}
+        return lambda pairs: {key: of_item(item) for key, item in pairs.items()}
+    if outward:
+        return lambda pairs: [{"key": of_key(key), "value": of_item(item)} for key, item in pairs]
+    return lambda pairs: [(of_key(pair["key"]), of_item(pair["value"])) for pair in pairs]
 
 
 def _optional(convert: Convert | None) -> Convert | None:
@@ -289,29 +310,13 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _outward_struct(kind: pa.DataType) -> Convert:
-    fields = list(kind)
-    parts = [
-        (field.name, name, _optional(_outward(field.type)) or _same)
-        for field, name in zip(fields, _avro_names(fields), strict=True)
-    ]
-    return lambda value: {there: convert(value[here]) for here, there, convert in parts}
-
-
-def _outward_map(kind: pa.DataType) -> Convert:
-    of_key, of_item = _optional(_outward(kind.key_type)) or _same, _optional(_outward(kind.item_type)) or _same
-    if is_text(kind.key_type):
-        return lambda pairs: {key: of_item(item) for key, item in pairs}
-    return lambda pairs: [{"key": of_key(key), "value": of_item(item)} for key, item in pairs]
-
-
-# -- in ---------------------------------------------------------------------------------------------------------------
+# -- decoding ---------------------------------------------------------------------------------------------------------
 
 
 def decode(records: list[bytes], writer_schema: AvroSchema, schema: pa.Schema) -> pa.RecordBatch:
-    """Single records, as their writer's schema says, resolved to rows of this one.
+    """Decode single records of the writer's schema to rows of this schema.
 
-    Avro's rules hold: fields that the writer did not have are null, its other fields are skipped, and numbers widen.
+    By Avro's rules: fields that the writer did not have are null, its other fields are skipped, and numbers widen.
 
     >>> writer = avro_schema(pa.schema([("id", pa.int32()), ("more", pa.string())]))
     >>> records = encode(pa.record_batch({"id": pa.array([7], pa.int32()), "more": ["x"]}))
@@ -336,7 +341,7 @@ def decode(records: list[bytes], writer_schema: AvroSchema, schema: pa.Schema) -
 def read_container(
     file: BinaryIO, schema: pa.Schema | None = None, *, rows_max: int = 8_192
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a container file, resolved to this schema, or in the file's own."""
+    """The rows of a container file, in this schema or in the file's own."""
     import fastavro
 
     reader = _guarded(lambda: fastavro.reader(file), "the header")
@@ -404,38 +409,9 @@ def _batch(rows: list[Any], schema: pa.Schema) -> pa.RecordBatch:
     names = _avro_names(list(schema))
     arrays = []
     for column, name in zip(schema, names, strict=True):
-        convert = _optional(_inward(column.type)) or _same
+        convert = _optional(_converter(column.type, outward=False)) or _same
         try:
             arrays.append(to_array([convert(row[name]) for row in rows], column.type))
         except Misfit as error:
             raise EncodingInvalid(encoding="Avro", position=f"column {column.name!r}", why=str(error)) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _inward(kind: pa.DataType) -> Convert | None:
-    """What fastavro cannot know: which names and units the numbers and records stand for."""
-    if pa.types.is_struct(kind):
-        return _inward_struct(kind)
-    if pa.types.is_map(kind):
-        return _inward_map(kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _optional(_inward(kind.value_type))
-        return None if inner is None else lambda items: [inner(item) for item in items]
-    # Whatever fastavro has no class for comes as a number of units, which `to_array` must not take for microseconds.
-    return (lambda value: Ticks(value) if type(value) is int else value) if pa.types.is_temporal(kind) else None
-
-
-def _inward_struct(kind: pa.DataType) -> Convert:
-    fields = list(kind)
-    parts = [
-        (name, field.name, _optional(_inward(field.type)) or _same)
-        for field, name in zip(fields, _avro_names(fields), strict=True)
-    ]
-    return lambda value: {here: convert(value[there]) for there, here, convert in parts}
-
-
-def _inward_map(kind: pa.DataType) -> Convert:
-    of_key, of_item = _optional(_inward(kind.key_type)) or _same, _optional(_inward(kind.item_type)) or _same
-    if is_text(kind.key_type):
-        return lambda pairs: {key: of_item(item) for key, item in pairs.items()}
-    return lambda pairs: [(of_key(pair["key"]), of_item(pair["value"])) for pair in pairs]

@@ -1,14 +1,14 @@
-"""Rows as JSON lines, exact in both directions: what `encode_rows` writes, `decode_lines` reads back unchanged.
+"""Rows as JSON lines, lossless in both directions: `decode_lines` reads back what `encode_rows` writes.
 
-JSON has fewer types than Arrow; the rest is written so:
+JSON has fewer types than Arrow; the others are represented as follows:
 
-- integers as numbers with all their digits (73314510714175488 survives; readers in JavaScript must take care)
-- decimals as strings, "12.50"; on the way in also as numbers, of which no digit is lost
-- NaN and the infinities as the strings "NaN", "Infinity" and "-Infinity", which JSON numbers cannot say
-- timestamps with a zone as ISO 8601 in UTC, "2024-01-31T12:00:00.5Z", and those without one likewise without the Z; on the
-  way in also as whole microseconds since 1970
+- integers as numbers with all their digits (73314510714175488 is exact; readers in JavaScript must take care)
+- decimals as strings, "12.50"; decoded also from numbers, without losing a digit
+- NaN and the infinities as the strings "NaN", "Infinity" and "-Infinity", which are not JSON numbers
+- timestamps with a zone as ISO 8601 in UTC, "2024-01-31T12:00:00.5Z", and those without one without the Z; decoded also
+  from microseconds since 1970
 - dates as "2024-01-31", times of day as "12:00:00", durations as "PT1.5S", intervals as "P1M2DT1.5S"
-- bytes as text if they are UTF-8, otherwise as {"base64": "…"}; both are read
+- bytes as text if they are UTF-8, otherwise as {"base64": "…"}
 - maps with text keys as objects, other maps as lists of [key, value]; structs as objects
 """
 
@@ -36,16 +36,16 @@ _ZEROS_AT_END = r"\.0+$|(\.\d*?[1-9])0+$"
 _PER_SECOND_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
-# -- out --------------------------------------------------------------------------------------------------------------
+# -- encoding ---------------------------------------------------------------------------------------------------------
 
 
 def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Each row as one JSON object on one line, without the line's end.
+    """Each row as one JSON object, without a line feed.
 
     >>> list(encode_rows(pa.record_batch({"id": [73314510714175488], "name": ["Zoë"]})))[0].decode()
     '{"id":73314510714175488,"name":"Zoë"}'
     """
-    import orjson  # Only who reads or writes JSON pays for it.
+    import orjson  # imported on demand
 
     names, columns = batch.schema.names, []
     for column in batch.columns:
@@ -56,7 +56,7 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _objects(kind: pa.DataType) -> Decoder | None:
-    """Pairs as objects, wherever a map with text keys is."""
+    """Converts the pairs of maps with text keys to objects; None if there are none."""
     if pa.types.is_map(kind):
         return _objects_of_map(kind)
     if pa.types.is_struct(kind):
@@ -83,7 +83,7 @@ def _within_struct(parts: dict[str, Decoder | None]) -> Decoder | None:
         return None
 
     def convert(value: Any) -> Any:
-        # In place: the object was made here, and nothing else refers to it.
+        # In place: the object was created here, and nothing else refers to it.
         if isinstance(value, dict):
             for name, convert_part in converts.items():
                 if name in value:
@@ -103,7 +103,7 @@ def _encoded_leaf(array: pa.Array) -> list[Any]:
     kind = array.type
     if isinstance(array, pa.DictionaryArray):
         return _encoded_leaf(array.dictionary_decode())
-    if isinstance(kind, pa.OpaqueType):  # a type that only the database knows
+    if isinstance(kind, pa.OpaqueType):  # a type of a database
         return _encoded_leaf(array.storage)
     if pa.types.is_timestamp(kind):
         return _encoded_times(array)
@@ -167,7 +167,7 @@ def _duration(count: int, digits: int) -> str:
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:
-    """Months and days have no fixed length, so each stands by itself.
+    """An interval; months and days have no fixed length, so they are separate.
 
     >>> _interval(1, 0, 0), _interval(0, -2, 1_500_000_000), _interval(0, 0, 0)
     ('P1M', 'P-2DT1.5S', 'PT0S')
@@ -177,7 +177,7 @@ def _interval(months: int, days: int, nanoseconds: int) -> str:
     return f"P{found or 'T0S'}"
 
 
-# -- in ---------------------------------------------------------------------------------------------------------------
+# -- decoding ---------------------------------------------------------------------------------------------------------
 
 
 def decode_lines(
@@ -185,8 +185,8 @@ def decode_lines(
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of JSON lines, some at a time, ready for `to_batches`; blank lines are skipped.
 
-    Give lines as a file gives them, or all of them at once as one text. What is not a JSON object raises an error with its
-    line's number; rows of the lines before it have been given by then.
+    `data` is an iterable of lines, such as a file, or one text. A line that is not a JSON object raises an error with its
+    number, after the rows of the lines before it were yielded.
 
     >>> schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(12, 2))])
     >>> list(decode_lines(b'{"id": 1, "price": 9.90}\\n', schema, topic="sales"))
@@ -231,7 +231,7 @@ def _json_name(value: Any) -> str:
 
 
 def _parser(schema: pa.Schema) -> Callable[[bytes | str], Any]:
-    """orjson, unless the schema has decimals: it would parse 0.1 as a float, and the digits would be lost."""
+    """orjson, unless the schema has decimals: it would parse them as floats, and lose digits."""
     if any(_holds(column.type, pa.types.is_decimal) for column in schema):
         return lambda line: json.loads(line, parse_float=Decimal, parse_constant=_raise_on_constant)
     import orjson
@@ -250,7 +250,7 @@ def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _row_decoder(schema: pa.Schema) -> Decoder | None:
-    """What must be done to a row before `to_batches`: bytes out of their base64, wherever the schema has bytes."""
+    """Decodes base64 in a row, wherever the schema has bytes; None if it has none."""
     parts = {column.name: _decoder(column.type) for column in schema}
     return _within_struct({**parts, "_headers": _decoder(HEADERS_TYPE)})
 

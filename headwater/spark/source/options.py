@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from headwater.errors import ArgumentInvalid, UsageError
+from headwater.schema.event_time import EventTime
 from headwater.units import parse_bytes, parse_seconds
 
 Position = Literal["earliest", "latest", "now"] | int | datetime | dict[str, dict[int, int]]
@@ -50,6 +51,8 @@ class Options:
     partitions_min: int = 1
     format: Format | None = None
     schema: str | None = None
+    #: The event time of the rows, where it is another than that of their topics.
+    time: EventTime | None = None
     bad_rows: BadRows = "dead_letter"
     #: What the reader does to its rows for an operator, as `headwater.engine.reader_protocol` encodes it.
     reader_stage: str | None = None
@@ -217,6 +220,7 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "partitions_min": ("partitions_min", _count),
     "format": ("format", _one_of("json", "avro")),
     "schema": ("schema", str),
+    "time": ("time", EventTime.of),
     "bad_rows": ("bad_rows", _one_of("dead_letter", "fail")),
     "reader_stage": ("reader_stage", str),
     "asks": ("asks", _topic_and_query),

@@ -73,8 +73,8 @@ class Scan:
         topic = self._topic(part)
         ranged = self._options.since_us is not None or self._options.until_us is not None
         columns = self._columns(topic)
-        if ranged and topic.time is not None and topic.time not in columns:
-            columns.append(topic.time)
+        if ranged and topic.time_column is not None and topic.time_column not in columns:
+            columns.append(topic.time_column)
         for piece in read_range(
             self._log,
             part.topic,
@@ -90,8 +90,8 @@ class Scan:
                 yield self._punctuation(piece, topic, part)
                 continue
             data = piece.data
-            if ranged and topic.time is not None:
-                data = _between(data, topic.time, self._options.since_us, self._options.until_us)
+            if ranged and topic.time_column is not None:
+                data = _between(data, topic.time_column, self._options.since_us, self._options.until_us)
             if self._decoder is not None:
                 data = self._decoded(data, self._decoder)
             if data.num_rows:
@@ -152,7 +152,7 @@ class Scan:
         """A row that has nothing but its times: the promise, and the event time, which Spark's watermark looks at."""
         columns = []
         for field in self._schema:
-            if field.name in (PUNCTUATION, topic.time) and pa.types.is_timestamp(field.type):
+            if field.name in (PUNCTUATION, topic.time_column) and pa.types.is_timestamp(field.type):
                 columns.append(pa.array([found.time_us], TIME).cast(field.type))
             elif field.name == TOPIC:
                 columns.append(_constant(topic.name, 1))

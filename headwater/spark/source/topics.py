@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.engine.time_metadata import marked
 from headwater.errors import ArgumentInvalid, ColumnUnknown, NotFound, SchemaConflict
 from headwater.log import Log
 from headwater.log.port import Topic
+from headwater.schema.event_time import EventTime
 from headwater.spark.source.columns import carried_type, is_system, spark_schema
 from headwater.spark.source.decoder import decoder_of
 from headwater.spark.source.offsets import Offsets
@@ -46,7 +49,7 @@ def read_schema(log: Log, options: Options) -> StructType:
     for name in options.columns or ():
         if name not in schema.names and not is_system(name):
             raise ColumnUnknown(topic=", ".join(topics), column=name, columns=", ".join(schema.names))
-    return spark_schema(
+    made = spark_schema(
         schema,
         columns=options.columns,
         topic=options.several,
@@ -55,6 +58,16 @@ def read_schema(log: Log, options: Options) -> StructType:
         tombstones=any(topic.compact for topic in topics.values()),
         key=decoder is not None,
     )
+    return marked(made, event_times(topics, options, made.names))
+
+
+def event_times(topics: dict[str, Topic], options: Options, columns: Sequence[str]) -> list[EventTime]:
+    """The event time of the rows: the one of the read, or the one that all of the topics declare alike."""
+    declared = {topic.time for topic in topics.values()}
+    time = options.time or (declared.pop() if len(declared) == 1 else None)
+    if options.time is not None and options.columns is None and options.time.column not in columns:
+        raise ColumnUnknown(topic=", ".join(topics), column=options.time.column, columns=", ".join(columns))
+    return [] if time is None or time.column not in columns else [time]
 
 
 def shared_schema(topics: dict[str, Topic]) -> pa.Schema:

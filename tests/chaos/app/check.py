@@ -1,4 +1,4 @@
-"""What every output of the App should hold, computed from the input topic by DuckDB alone, beside what it holds."""
+"""Compares every output of the app with the expected one, which DuckDB computes from the input topic alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from tests.chaos.app.declared import DELETED_BY, TIERS
+from tests.chaos.app.declaration import DELETED_BY, TIERS
 from tests.chaos.check import Verdict, compare, recomputed
 from tests.chaos.query import LATE_BY_SECONDS, WINDOW_US, WITHIN_SECONDS
 
@@ -40,7 +40,7 @@ SELECT user, n, total, n < before_n AS back, n = before_n AND total = before_tot
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One output beside what it should be."""
+    """One output, compared with the expected one."""
 
     name: str
     expected: int
@@ -62,7 +62,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class AppVerdict:
-    """All outputs beside what they should be."""
+    """All outputs, compared with the expected ones."""
 
     bills: Verdict
     outputs: tuple[Compared, ...]
@@ -80,7 +80,7 @@ class AppVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Everything that the App has read and written. `tables` has what it says elsewhere than in its topics, by name."""
+    """Everything that the app has read and written."""
 
     orders: pa.Table
     bills: pa.Table
@@ -88,11 +88,11 @@ class Outputs:
     spend: pa.Table
     tiers: pa.Table
     tables: Mapping[str, tuple[str, pa.Table]]
-    """By a name to tell it by: which of `bills`, `spend` and `tiers` it must be equal to, and its rows."""
+    """Outputs outside of topics: a title, which of `bills`, `spend` and `tiers` it must be equal to, and its rows."""
 
 
 def check(outputs: Outputs, *, tariff: int, problems: tuple[str, ...] = ()) -> AppVerdict:
-    """Compare every output of the App with a recomputation over the orders."""
+    """Compare every output of the app with a recomputation from the orders."""
     database = recomputed(
         outputs.orders,
         within_us=WITHIN_SECONDS * 1_000_000,
@@ -110,14 +110,14 @@ def check(outputs: Outputs, *, tariff: int, problems: tuple[str, ...] = ()) -> A
 
 
 def expect(database: duckdb.DuckDBPyConnection, *, tariff: int) -> None:
-    """Compute what the views and the archive should hold from the tables `orders` and `expected`."""
+    """Compute the expected views and archive from the tables `orders` and `expected`."""
     for statement in _EXPECTED.split(";\n"):
         if statement.strip():
             database.execute(statement, {"tariff": tariff} if "$tariff" in statement else None)
 
 
 def _changelog(database: duckdb.DuckDBPyConnection, view: str, changes: pa.Table) -> Compared:
-    """What a view's topic says now, and whether it came there step by step."""
+    """Compare the current rows of a view's topic, and check that its changes are in order."""
     database.register(f"{view}_changes", changes)
     current = database.sql(_CURRENT.format(changes=f"{view}_changes")).to_arrow_table()
     found = _compared(database, f"{view}, its topic", view, current)

@@ -1,4 +1,4 @@
-"""The child that is killed: it runs the App as `headwater run` does, until SIGTERM."""
+"""The child process that is killed: it runs the app as `headwater run` does, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 from headwater.apps.runner import Runner
-from tests.chaos.app.declared import declared
-from tests.chaos.killing import FOLDER, Control
+from tests.chaos.app.declaration import declare_app
+from tests.chaos.kills import FOLDER, Control
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     control = Control(Path(os.environ[FOLDER]))
     life = os.environ[f"{FOLDER}_LIFE"]
     began = time.monotonic()
-    runner = Runner(declared(chosen.home, url=chosen.url), standby=chosen.standby)
+    runner = Runner(declare_app(chosen.home, url=chosen.url), standby=chosen.standby)
     if chosen.standby:
         print(f"life {life}: waits", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: runner.request_stop())
@@ -47,5 +47,5 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)  # without a JVM, Spark's own ways to end may wait for it
+        os._exit(1)  # without a JVM, Spark's own shutdown may wait for it
     sys.exit(code)

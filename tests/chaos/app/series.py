@@ -1,11 +1,11 @@
-"""The series that kills a whole App: two queries, a view on a view, PostgreSQL and a lake, under load.
+"""The series that kills a whole app: two queries, a view on a view, PostgreSQL and a lake, under load.
 
 Between the kills at the steps of batches, of the views' store and of the sinks, once each:
 
-- a view is rebuilt, and the App killed as it is about to serve the new rows;
-- the App is killed while another process stands by, which takes over;
-- the tariff changes, and a second version of the view is replayed from the beginning and switched to. The App is killed
-  at every step of that switch, and finishes it by itself.
+- a view is rebuilt, and the app killed just before it serves the new rows;
+- the app is killed while a standby process waits, which takes over;
+- the tariff changes, and a second version of the view is replayed from the beginning and switched to. The app is killed
+  at every step of that switch, and finishes it after the restart.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.views import DuckStore
 from tests.chaos import single
+from tests.chaos.app.app_process import AppProcess
 from tests.chaos.app.check import AppVerdict, check
-from tests.chaos.app.declared import tariff_of
-from tests.chaos.app.gathering import gathered, unread_writes
-from tests.chaos.app.running import RunningApp
-from tests.chaos.killing import Order
+from tests.chaos.app.declaration import tariff_of
+from tests.chaos.app.outputs import read_outputs, unread_writes
+from tests.chaos.kills import Order
 from tests.chaos.process import PROGRESS_SECONDS_MAX, end_producing, producing
 from tests.chaos.query import ORDERS, ORDERS_SCHEMA
 from tests.chaos.tally import Tally
 from tests.servers import PeerUnavailable, postgres_server
 
-#: Those that only a PostgreSQL passes, or only several sinks of one computation.
+#: Points that are only reached with PostgreSQL, or with several sinks of one query.
 POSTGRES_POINTS = ("delivery.written", "delivery.between")
-#: No row of this App is refused by a sink, nothing that it sends cannot be taken back, and no plain files are written.
+#: Points that this app never reaches: no row becomes a dead letter, and it has neither a message sink nor Parquet files.
 _ELSEWHERE = ("delivery.letters", "delivery.sent", "parquet.published")
 SINK_POINTS = tuple(point for point in DELIVERY_CRASH_POINTS if point not in _ELSEWHERE)
 REBUILD_POINT = "view.before_switch"
 KEEPER_POINTS = tuple(point for point in VIEW_CRASH_POINTS if point != REBUILD_POINT)
 REGULAR = (*single.POINTS, *APP_CRASH_POINTS, *SINK_POINTS, *KEEPER_POINTS)
 POINTS = (*REGULAR, REBUILD_POINT, *REPLAY_CRASH_POINTS)
-#: Points in the tasks of a batch. All others are in the process that runs the App, and `worker` is that one alone.
+#: Points in the tasks of a batch. All others are in the process that runs the app, which is then the `worker`.
 TASKS = ("source", "engine", "side", "run", "manifest", "stage")
-#: What is killed where kills are few. The rebuild is left in peace then.
+#: The kills of a short series, without a rebuild.
 FEW = (
     ("run.written", "worker"),
     ("stage.finished", "worker"),
@@ -57,7 +57,7 @@ VIEW = "spend"
 
 
 def plan(*, kills: int, seed: int) -> list[Order]:
-    """Which kills to do: all points in turn, and in the middle a rebuild, a hand-over and a replay."""
+    """Choose the kills: all points in turn, and in the middle a rebuild, a hand-over and a replay."""
     if kills < len(POINTS):
         return _few(kills)
     chance = random.Random(seed)
@@ -92,7 +92,7 @@ def _regular(kills: int, chance: random.Random) -> list[tuple[str, str]]:
 
 
 def _victim(point: str, turn: int) -> str:
-    """Whom to kill there: of a task mostly its worker alone; the store of the views has nothing to do with the JVM."""
+    """The victim at a point: in a task mostly its worker; at the store of the views never the JVM, which has no part."""
     if point in KEEPER_POINTS:
         turns: tuple[str, ...] = ("driver", "worker")
     else:
@@ -114,13 +114,13 @@ def run(
     seed: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> AppVerdict:
-    """Carry out all orders while the producer works, let the App catch up, and check everything that it wrote."""
+    """Carry out all orders under load, let the app catch up, and check all its outputs."""
     (home / "tariff").write_text(str(TARIFFS[0]))
     with _postgres(tally) as url, open_log(home / "log") as log:
         if url is None:
             orders = [order for order in orders if order.point not in POSTGRES_POINTS]
         log.create(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
-        app = RunningApp(home, log, url=url)
+        app = AppProcess(home, log, url=url)
         session = _Series(app=app, tally=tally, orders=orders, say=say, chance=random.Random(seed))
         try:
             with producing(log, seed=seed) as producer:
@@ -130,12 +130,14 @@ def run(
             tally.lives = app.lives
             tally.orphans = app.bury()
             tally.seconds = time.monotonic() - session.began
-        return check(gathered(home, log, url=url), tariff=tariff_of(home), problems=(*problems, *session.problems()))
+        return check(
+            read_outputs(home, log, url=url), tariff=tariff_of(home), problems=(*problems, *session.problems())
+        )
 
 
 @contextlib.contextmanager
 def _postgres(tally: Tally) -> Iterator[str | None]:
-    """A database for the sinks; None, and said so, where this machine has no PostgreSQL."""
+    """A database for the sinks; None, with a note in the tally, if this machine has no PostgreSQL."""
     with contextlib.ExitStack() as stack:
         try:
             url = stack.enter_context(postgres_server()).new_database()
@@ -151,7 +153,7 @@ def _postgres(tally: Tally) -> Iterator[str | None]:
 class _Series:
     """The orders, carried out one after the other."""
 
-    app: RunningApp
+    app: AppProcess
     tally: Tally
     orders: list[Order]
     say: Callable[[str], None]
@@ -174,7 +176,7 @@ class _Series:
             self._tell(f"kill {self.tally.kills.total()}/{len(self.orders)}: {order}")
 
     def _kill(self, order: Order) -> None:
-        # Most restarts are killed in their first batch, the one that is done again.
+        # Most restarts are killed in their first batch, which is the repeated one.
         if self.app.lives and self.chance.random() < 0.25:
             self.app.start()
             self.app.wait_for_batches(1)
@@ -191,7 +193,7 @@ class _Series:
             self._event(f"view {VIEW} rebuilt as version {self.app.rebuild(VIEW)}")
 
     def _replay(self, order: Order) -> None:
-        """The first steps are killed in a switch that was asked for, the others in the start that finishes it."""
+        """Kill the first steps in the requested switch, and the others in the start that finishes it."""
         if tariff_of(self.app.home) == TARIFFS[0]:
             self.app.stop()
             (self.app.home / "tariff").write_text(str(TARIFFS[1]))
@@ -208,7 +210,7 @@ class _Series:
         return known.active.number == 2 and known.trial is None and not known.switching
 
     def problems(self) -> list[str]:
-        """What the App has left behind that is nobody's."""
+        """Topics and tables that the app should have removed."""
         topics = [name for name in self.app.log.topics() if name.startswith(f"{VIEW}.v")]
         store = DuckStore(self.app.app_home.views, read_only=True)
         views = [one.spec.table for one in store.stored() if not one.active]
@@ -224,14 +226,14 @@ class _Series:
 
 
 def _hand_over(orders: list[Order]) -> int | None:
-    """The order that is carried out while another process stands by: a driver's, next to the middle."""
+    """The order to carry out while a standby waits: one that kills the driver, next to the middle."""
     fit = [order.number for order in orders if order.victim == "driver" and order.point in REGULAR]
     middle = orders[len(orders) // 2].number if orders else 0
     return min(fit, key=lambda number: abs(number - middle), default=None)
 
 
-def _finish(app: RunningApp, log: Log, producer: subprocess.Popen[bytes]) -> list[str]:
-    """Stop the producer, read back what was written, and let the App come to the end of everything."""
+def _finish(app: AppProcess, log: Log, producer: subprocess.Popen[bytes]) -> list[str]:
+    """Stop the producer, query the last writes, and let the app process everything."""
     app.start()
     app.wait_for_batches(1)
     end_producing(producer)

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.log import open as open_log
 from tests.chaos.app.check import AppVerdict, Outputs, check
-from tests.chaos.app.declared import DELETED_BY
+from tests.chaos.app.declaration import DELETED_BY
 from tests.chaos.check import all_rows, refused_rows
 from tests.chaos.producer import Orders
 from tests.chaos.query import BILLS_SCHEMA, ORDERS, ORDERS_SCHEMA

@@ -1,1 +1,1 @@
-"""Histories: processes that work on one log are killed again and again, and all that they saw must fit together."""
+"""Histories: processes that work on one log are killed repeatedly, and their records must be consistent."""

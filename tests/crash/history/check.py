@@ -62,7 +62,7 @@ class World:
         return not self.is_compact(topic) and "retention" not in self.topics[topic]
 
     def keep_seconds(self, topic: str) -> float | None:
-        """After how many seconds rows of a topic may go; None where age does not matter."""
+        """After how many seconds retention may delete rows of a topic; None for never."""
         number, _, unit = str(self.topics[topic].get("retention", "")).partition(" ")
         return float(number) if unit == "seconds" else None
 
@@ -127,7 +127,7 @@ class _Checker:
     # -- what was acknowledged ----------------------------------------------------------------------------------------
 
     def _acknowledgements(self) -> None:
-        """Each offset is given once, to as many rows as were appended, and a retry is told the same place."""
+        """Each offset is assigned once, to as many rows as were appended, and a retry gets the same offsets."""
         for number, operation in self._operations.items():
             for answer in operation.answers[1:]:
                 same = answer.ranges == operation.answers[0].ranges
@@ -147,7 +147,7 @@ class _Checker:
                         self._is("offsets given once", other == number, text)
 
     def _real_time_order(self) -> None:
-        """An append that began after another was acknowledged stands behind it."""
+        """An append that began after another was acknowledged is behind it."""
         appends: dict[Place, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         for number, operation in self._operations.items():
             if operation.ok_ns is not None:
@@ -216,7 +216,7 @@ class _Checker:
         self._is("no row too early", operation.visible_from_ns <= read.ended_ns, text)
 
     def _writer_order(self) -> None:
-        """Rows of one writer stand in each partition in the order in which it appended them."""
+        """Rows of one writer are in each partition in the order in which it appended them."""
         for place, rows in self._rows.items():
             last: dict[str, int] = {}
             for offset in sorted(rows):
@@ -243,7 +243,7 @@ class _Checker:
                 yield self._offset_of[row]
 
     def _visibility(self) -> None:
-        """What was acknowledged or seen before a read began, the read sees; a transaction counts as a whole."""
+        """A read sees all rows that were acknowledged or read before it began; a transaction counts as a whole."""
         known: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
         for number, operation in self._operations.items():
             for place, offset in self._places_of(operation):
@@ -302,7 +302,7 @@ class _Checker:
     # -- conditional appends ------------------------------------------------------------------------------------------
 
     def _conditions(self) -> None:
-        """A conditional append happens where the end, or the key, was as expected; if not, it says what was there."""
+        """A conditional append happens if the end, or the key, is as expected; otherwise its error has the actual one."""
         keys = {
             row: key
             for one in self._operations.values()
@@ -366,7 +366,7 @@ class _Checker:
     # -- retention and compaction -------------------------------------------------------------------------------------
 
     def _starts(self) -> None:
-        """Only a prefix goes, only where a topic says so, not before its time, and never comes back."""
+        """Retention deletes only a prefix, only of topics with a retention, not too early, and for ever."""
         before: dict[Place, tuple[int, int]] = {}
         for positions in self._positions:
             if positions.group:
@@ -393,7 +393,7 @@ class _Checker:
                 self._is("retention", age_ns + CLOCK_SLACK_NS >= seconds * 1e9, text)
 
     def _newest_of_keys(self) -> None:
-        """A scan of a compacted topic has the last row of each key, unless a newer one came meanwhile."""
+        """A scan of a compacted topic has the last row of each key, or a newer one."""
         for topic in self._world.topics:
             if not self._world.is_compact(topic):
                 continue
@@ -437,7 +437,7 @@ class _Checker:
     # -- groups -------------------------------------------------------------------------------------------------------
 
     def _groups(self) -> None:
-        """A group skips no row, commits only what it has read, and comes to the end."""
+        """A group skips no row, commits only rows that it has read, and reaches the end."""
         for group, topics in self._world.groups.items():
             events: list[tuple[int, int, Read | Operation]] = [
                 (read.ended_ns, place, read) for place, read in enumerate(self._reads) if read.group == group
@@ -465,7 +465,7 @@ class _Checker:
                     self._is("consumed at least once", consumed[place] >= span.stop, text)
 
     def _group_positions(self) -> None:
-        """A group's position is one that was committed, and never goes back."""
+        """The offsets of a group are ones that were committed, and never decrease."""
         moments: dict[tuple[str, Place], list[tuple[int, int, int, bool]]] = defaultdict(list)
         tried: dict[tuple[str, Place], set[int]] = defaultdict(set)
         for operation in self._operations.values():
@@ -510,7 +510,7 @@ class _Checker:
     # -- what is left -------------------------------------------------------------------------------------------------
 
     def _final_rows(self) -> None:
-        """Each acknowledged row is there at the end, unless retention has taken it; and each one that was ever seen."""
+        """Each row that was acknowledged or read exists at the end, unless retention has deleted it."""
         present = {row for span in self._final.values() for row in span.ids}
         for place, rows in (*self._claims.items(), *self._rows.items()):
             final = self._final.get(place)
@@ -540,7 +540,7 @@ class _Checker:
                 self._is("no lost row", not gone, f"{place}: rows at {gone} were seen and are gone")
 
     def _final_transactions(self) -> None:
-        """Of a transaction all rows are there, or none, where topics keep their rows."""
+        """In topics without retention, all rows of a transaction exist, or none."""
         present = {row for span in self._final.values() for row in span.ids}
         for operation in self._operations.values():
             if operation.act.kind == "transaction":

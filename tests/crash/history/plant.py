@@ -12,7 +12,7 @@ from headwater.log.embedded.transactions import EmbeddedTransaction
 
 
 class LostAppend(EmbeddedLog):
-    """Acknowledges some appends that it does not make."""
+    """Acknowledges some appends without appending the rows."""
 
     def append(self, topic: str, rows: Any, **options: Any) -> Appended:
         # A conditional append would find its own lie at the next try.
@@ -34,7 +34,7 @@ class DoubleAppend(EmbeddedLog):
 
 
 class TornTransaction(EmbeddedLog):
-    """Shows some transactions in two pieces, one a little after the other."""
+    """Makes some transactions visible in two parts, one a little after the other."""
 
     def transaction(self, *given: Any, **options: Any) -> EmbeddedTransaction:
         transaction = super().transaction(*given, **options)
@@ -45,7 +45,7 @@ class TornTransaction(EmbeddedLog):
 
 
 class StaleCondition(EmbeddedLog):
-    """Does not look at the condition of some conditional appends."""
+    """Ignores the condition of some conditional appends."""
 
     def append(self, topic: str, rows: Any, **options: Any) -> Appended:
         if random.random() < 0.5:
@@ -67,7 +67,7 @@ def _tear(log: EmbeddedLog, transaction: EmbeddedTransaction) -> None:
     def commit() -> dict[str, Appended]:
         parts = transaction._parts
         topics = sorted({topic for topic, _ in parts})
-        if len(topics) < 2 or transaction._outcome:
+        if len(topics) < 2 or transaction.outcome:
             return whole()
         rest = EmbeddedLog.transaction(log)
         rest._parts = {place: parts.pop(place) for place in list(parts) if place[0] == topics[-1]}

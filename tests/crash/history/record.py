@@ -1,8 +1,8 @@
-"""A history: what every process tried, what it was answered, and what it read, put together from their journals.
+"""A history: the operations of every process, their answers, and what it read, from the journals of all processes.
 
-An operation that may change the log is written down before it begins and after it ends. One without an end is unknown:
-its process was killed, and it may have happened or not. A read is written down when it has ended, since one that was
-killed has told nobody anything.
+An operation that may change the log is recorded before it begins and after it ends. The outcome of one without an end
+is unknown: its process was killed, and it may have happened or not. A read is recorded when it has ended, since a read
+that was killed returned nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ranges = dict[str, dict[int, tuple[int, int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An acknowledgement: when it came and where the rows are."""
+    """An acknowledgement: its time, and the offsets of the rows."""
 
     at_ns: int
     ranges: Ranges
@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Operation:
-    """An act with all that is known of it; a retried one has an answer for each time."""
+    """An act with its outcome; a retried one has an answer for each attempt."""
 
     act: Act
     invoked_ns: int
@@ -42,7 +42,7 @@ class Operation:
 
     @property
     def status(self) -> Status:
-        """Whether it happened; what was refused, rolled back or only prepared has not."""
+        """Whether it happened; an operation that was refused, rolled back or only prepared has not."""
         if self.answers:
             return "ok"
         if self.refused_ns is not None or self.resolving == "rollback" or (self.prepared and not self.resolving):
@@ -55,7 +55,7 @@ class Operation:
 
     @property
     def visible_from_ns(self) -> int:
-        """Before this moment nobody may see its rows."""
+        """Its rows must not be visible before this moment."""
         return self.resolving_ns if self.prepared else self.invoked_ns
 
     def ids_of(self, topic: str) -> list[int]:

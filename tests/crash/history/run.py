@@ -78,7 +78,7 @@ class Processes:
         self.errors: list[str] = []
 
     def work(self, *, seconds: float, say: Callable[[int], None]) -> None:
-        """Keep all places filled for so long, then kill whoever is left."""
+        """Keep all slots filled with processes for so long, then kill those that still run."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.errors:
             for slot, life in self._lives.items():
@@ -87,7 +87,7 @@ class Processes:
             if self._random.random() < 0.002:
                 self._kill_all()
             say(sum(self.kills.values()))
-            time.sleep(0.005)  # how often places are looked at; nothing depends on it
+            time.sleep(0.005)  # the interval at which slots are checked; nothing depends on it
         self._kill_all()
         for life in self._lives.values():
             if life is not None:

@@ -160,7 +160,7 @@ def test_a_retry_that_is_told_another_place_is_found() -> None:
     assert "retries" in book.broken()
 
 
-def test_a_row_of_nobody_is_found() -> None:
+def test_a_row_without_an_append_is_found() -> None:
     book = Book()
     book.final(kept=[row(7)])
     assert "known rows" in book.broken()
@@ -489,7 +489,7 @@ def test_a_position_that_forgets_a_commit_is_found() -> None:
     assert book.broken() == {"group positions"}
 
 
-def test_a_position_that_nobody_committed_is_found() -> None:
+def test_a_position_without_a_commit_is_found() -> None:
     book = Book()
     consumed(book)
     book.read([row(1, 0), row(1, 1), row(1, 2)], topic="other", group="g")

@@ -63,8 +63,8 @@ HISTORY = Scenario(
         "conditional": 6,
         "account": 2,
         "copy": 3,
-        "tidy": 1,
-        "tidy offsets": 1,
+        "maintain": 1,
+        "maintain offsets": 1,
     },
 )
 WORLD = World(topics=HISTORY.topics, groups={GROUP: CONSUMED})
@@ -353,7 +353,7 @@ class HistoryConsumer:
                 self._step(consumer)
 
     def drain(self) -> None:
-        """Consume up to the end; nobody appends any more."""
+        """Consume up to the end, after the last append."""
         ends = {topic: self._log.end_offsets(topic) for topic in CONSUMED}
         with self._consumer() as consumer:
             while consumer.positions != ends:

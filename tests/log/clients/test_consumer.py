@@ -1,4 +1,4 @@
-"""A consumer reads what is there, waits for what comes, and goes on where its group left off."""
+"""A consumer reads existing rows, waits for new ones, and continues from the committed offsets of its group."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_a_deleted_topic_is_said(log: EmbeddedLog, topic: str) -> None:
 
 
 @pytest.mark.parametrize("group", [None, "billing"])
-def test_a_topic_made_anew_is_read_from_its_beginning(log: EmbeddedLog, topic: str, group: str | None) -> None:
+def test_a_topic_created_again_is_read_from_its_beginning(log: EmbeddedLog, topic: str, group: str | None) -> None:
     with log.consumer(topic, group) as consumer:
         log.append(topic, ids(3))
         assert read(consumer) == [0, 1, 2]
@@ -324,12 +324,12 @@ def test_a_log_opened_to_read_has_no_groups_to_join(log: EmbeddedLog, topic: str
 
 
 def expire(log: EmbeddedLog, topic: str, clock: ManualClock) -> None:
-    """Let retention take everything that is there now."""
+    """Let retention delete all current rows."""
     clock.advance(seconds=100)
-    log.tidy(topic, seal=True)
+    log.maintain(topic, seal=True)
 
 
-def test_who_fell_off_is_told_and_nobody_else(log: EmbeddedLog, clock: ManualClock) -> None:
+def test_only_a_reader_of_expired_rows_gets_the_error(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("orders", SCHEMA, partitions=2, retention="60 seconds")
     slow = log.consumer("orders", rows_max=1)
     log.append("orders", ids(3), partition=0)

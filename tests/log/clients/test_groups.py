@@ -1,4 +1,4 @@
-"""Members of a group share partitions: each row reaches one of them at least once, whoever joins, leaves, dies or hangs."""
+"""Members of a group share partitions: each row reaches one of them at least once, while members join, leave, die or hang."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ids(count: int, start: int = 0) -> list[dict[str, int]]:
 
 
 def member(log: EmbeddedLog, name: str | None = None, *, auto_commit: bool = True) -> Consumer:
-    """A member whose heart beats only when it is polled, so that tests can let it hang."""
+    """A member that sends heartbeats only when it is polled, so that tests can let it hang."""
     return log.consumer(
         "orders",
         "billing",
@@ -57,12 +57,12 @@ def owned(consumer: Consumer) -> set[int]:
 
 
 def die(consumer: Consumer) -> None:
-    """What the kernel does for a killed process: its lock goes, and it says nothing."""
+    """Release the lock without leaving the group, as the kernel does for a killed process."""
     assert consumer._membership is not None
     consumer._membership.abandon()
 
 
-def settle(*consumers: Consumer) -> None:
+def rebalance(*consumers: Consumer) -> None:
     for _ in range(3):
         for consumer in consumers:
             consumer.poll(seconds=0)
@@ -90,11 +90,11 @@ def test_members_share_the_partitions(orders: EmbeddedLog) -> None:
     assert owned(first) == {0, 1, 2, 3}
     second = member(orders)
     assert owned(second) == set()
-    settle(first, second)
+    rebalance(first, second)
     assert len(owned(first)) == len(owned(second)) == 2
     assert owned(first) | owned(second) == {0, 1, 2, 3}
     first.close()
-    settle(second)
+    rebalance(second)
     assert owned(second) == {0, 1, 2, 3}
 
 
@@ -104,17 +104,17 @@ def test_a_newcomer_reads_only_when_the_owner_has_let_go(orders: EmbeddedLog) ->
         orders.append("orders", ids(1, start=number), partition=number)
     assert sorted(read(first)) == [0, 1, 2, 3]
     second = member(orders)
-    settle(second)
+    rebalance(second)
     assert owned(second) == set()  # the first has not polled since
     assert read(first) == []
-    settle(second)
+    rebalance(second)
     assert len(owned(second)) == 2
     assert read(second) == []  # the first committed before it let go
 
 
 def test_a_rebalance_does_not_stop_the_others(orders: EmbeddedLog) -> None:
     slow, busy = member(orders), member(orders)
-    settle(slow, busy)
+    rebalance(slow, busy)
     before = owned(busy)
     newcomer = member(orders)
     for number in range(4):
@@ -124,16 +124,16 @@ def test_a_rebalance_does_not_stop_the_others(orders: EmbeddedLog) -> None:
     kept = owned(busy)
     assert kept
     assert kept <= before
-    settle(busy, newcomer)
+    rebalance(busy, newcomer)
     orders.append("orders", ids(1, start=10), partition=min(kept))
     assert read(busy) == [10]
-    settle(slow, busy, newcomer)
+    rebalance(slow, busy, newcomer)
     assert sorted(map(len, (owned(slow), owned(busy), owned(newcomer)))) == [1, 1, 2]
 
 
 def test_more_members_than_partitions_wait(orders: EmbeddedLog) -> None:
     members = [member(orders) for _ in range(6)]
-    settle(*members)
+    rebalance(*members)
     assert sorted(len(owned(each)) for each in members) == [0, 0, 1, 1, 1, 1]
 
 
@@ -149,7 +149,7 @@ def test_who_gives_a_partition_up_may_commit_first(orders: EmbeddedLog) -> None:
         orders.append("orders", ids(1, start=number), partition=number)
     read(first)
     second = member(orders, auto_commit=False)
-    settle(first, second)
+    rebalance(first, second)
     assert {place.partition for place in given} == owned(second)
     assert read(second) == []
 
@@ -168,7 +168,7 @@ def test_members_may_subscribe_to_different_topics(log: EmbeddedLog) -> None:
     for topic in ("orders", "views"):
         log.create(topic, SCHEMA, partitions=2)
     both, one = log.consumer(["orders", "views"], "billing"), log.consumer("orders", "billing")
-    settle(both, one)
+    rebalance(both, one)
     assert both.assignment == {"views": [0, 1]}
     assert one.assignment == {"orders": [0, 1]}
 
@@ -178,15 +178,15 @@ def test_members_may_subscribe_to_different_topics(log: EmbeddedLog) -> None:
 
 def test_a_dead_members_partitions_go_to_the_living(orders: EmbeddedLog) -> None:
     first, second = member(orders), member(orders)
-    settle(first, second)
+    rebalance(first, second)
     die(first)
-    settle(second)  # woken by the file that the kernel closed, not by a time-out: the clock stood still
+    rebalance(second)  # woken by the file that the kernel closed, not by a time-out: the clock stood still
     assert owned(second) == {0, 1, 2, 3}
 
 
 def test_a_hung_member_loses_its_partitions_and_may_not_commit(orders: EmbeddedLog, clock: ManualClock) -> None:
     hung, other = member(orders, auto_commit=False), member(orders, auto_commit=False)
-    settle(hung, other)
+    rebalance(hung, other)
     lost = min(owned(hung))
     orders.append("orders", ids(1), partition=lost)
     assert read(hung) == [0]
@@ -197,7 +197,7 @@ def test_a_hung_member_loses_its_partitions_and_may_not_commit(orders: EmbeddedL
         hung.commit()
     assert (raised.value.group, raised.value.member) == ("billing", hung.member)
     assert orders.committed("billing", "orders") == {}
-    settle(hung, other)  # it joins again
+    rebalance(hung, other)  # it joins again
     assert len(owned(hung)) == 2
     assert owned(hung) | owned(other) == {0, 1, 2, 3}
 
@@ -205,26 +205,26 @@ def test_a_hung_member_loses_its_partitions_and_may_not_commit(orders: EmbeddedL
 def test_a_member_that_polls_is_not_taken_for_hung(orders: EmbeddedLog, clock: ManualClock) -> None:
     first, second = member(orders), member(orders)
     for _ in range(5):
-        settle(first, second)
+        rebalance(first, second)
         clock.advance(seconds=SESSION * 0.9)
     assert len(owned(first)) == 2
 
 
 def test_a_static_member_keeps_its_partitions_over_a_restart(orders: EmbeddedLog, clock: ManualClock) -> None:
     first, second = member(orders, "worker-1"), member(orders, "worker-2")
-    settle(first, second)
+    rebalance(first, second)
     before = owned(first)
     first.close()
     clock.advance(seconds=SESSION / 2)
-    settle(second)
+    rebalance(second)
     assert owned(second).isdisjoint(before)
     again = member(orders, "worker-1")
     assert owned(again) == before
     again.close()
     clock.advance(seconds=SESSION / 2)
-    settle(second)
+    rebalance(second)
     clock.advance(seconds=SESSION / 2 + 1)
-    settle(second)
+    rebalance(second)
     assert owned(second) == {0, 1, 2, 3}
 
 
@@ -241,10 +241,10 @@ def test_the_newer_of_two_static_members_of_one_name_wins(orders: EmbeddedLog) -
 
 def test_a_forgotten_consumer_leaves_its_group(orders: EmbeddedLog) -> None:
     forgotten, other = member(orders), member(orders)
-    settle(forgotten, other)
+    rebalance(forgotten, other)
     del forgotten
     gc.collect()
-    settle(other)
+    rebalance(other)
     assert owned(other) == {0, 1, 2, 3}
 
 
@@ -252,7 +252,7 @@ def test_a_forgotten_consumer_leaves_its_group(orders: EmbeddedLog) -> None:
 @pytest.mark.core
 def test_a_forked_child_does_not_keep_its_parents_place(orders: EmbeddedLog) -> None:
     dead, living = member(orders), member(orders)
-    settle(dead, living)
+    rebalance(dead, living)
     from_child, to_parent = os.pipe()
     from_parent, to_child = os.pipe()
     child_id = os.fork()
@@ -262,7 +262,7 @@ def test_a_forked_child_does_not_keep_its_parents_place(orders: EmbeddedLog) -> 
         os._exit(0)
     os.read(from_child, 1)
     die(dead)
-    settle(living)
+    rebalance(living)
     assert owned(living) == {0, 1, 2, 3}
     os.write(to_child, b".")
     os.waitpid(child_id, 0)
@@ -366,7 +366,7 @@ def test_no_row_is_lost_when_workers_are_killed_while_they_read(tmp_path: Path) 
 
 def test_a_group_is_described_with_its_members_and_its_lag(orders: EmbeddedLog, clock: ManualClock) -> None:
     first, second = member(orders, "worker-1"), member(orders)
-    settle(first, second)
+    rebalance(first, second)
     orders.append("orders", ids(3), partition=0)
     clock.advance(seconds=5)
     info = orders.groups.describe("billing")
@@ -434,13 +434,13 @@ def test_a_deleted_group_can_be_joined_again(orders: EmbeddedLog) -> None:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Whatever members do and suffer, what is committed was delivered, and in the end everything was."""
+    """For all actions and failures of members: committed rows were delivered, and in the end all rows were."""
 
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-groups-"))
         self.clock = ManualClock()
-        self.log = open_log(self.folder / "log", clock=self.clock, config=Config(upkeep="manual"))
+        self.log = open_log(self.folder / "log", clock=self.clock, config=Config(maintenance="manual"))
         self.log.create("orders", SCHEMA, partitions=3, durability="os")
         self.delivered: set[tuple[int, int]] = set()
         self.committed = dict.fromkeys(range(3), 0)
@@ -472,7 +472,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.delivered |= {(batch.partition, row["_offset"]) for row in batch.rows()}
 
     def owned_by_others(self, consumer: Consumer) -> dict[Place, str]:
-        """What other living members own, which only they may give up."""
+        """Partitions of other live members, which only they may release."""
         folder = GroupFolder(self.log.path, "billing")
         state, now_us = folder.load(), self.clock.now_us()
         living = {
@@ -571,8 +571,8 @@ GroupMachine.TestCase.settings = settings(stateful_step_count=25)
 TestGroups = GroupMachine.TestCase
 
 
-def test_commits_begin_anew_where_their_topic_was_removed(tmp_path: Path) -> None:
-    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as log:
+def test_offsets_can_be_committed_again_after_their_topic_was_removed(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
         log.create("orders", SCHEMA)
         log.append("orders", ids(9))
         log.commit_offsets("billing", "orders", {0: 7})

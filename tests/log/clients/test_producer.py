@@ -1,4 +1,4 @@
-"""A producer loses nothing in silence: rows are sent once, or counted as dropped, or named as failed."""
+"""A producer loses no row silently: rows are sent once, counted as dropped, or reported as failed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from headwater.log import Limit
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.errors import DiskFull, ProducerFenced, ProducerOverloaded, ReadOnly, SyncFailed
+from tests.conditions import until
 from tests.log.processes import child
-from tests.waiting import until
 
 SCHEMA = {"id": "int64"}
 

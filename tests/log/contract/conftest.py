@@ -28,7 +28,7 @@ def clock(tmp_path: Path) -> ManualClock:
 @pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core])])
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[Log]:
     if request.param == "embedded":
-        with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as opened:
+        with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as opened:
             yield opened
         return
     server: ServerProcess = request.getfixturevalue("server")

@@ -24,7 +24,7 @@ ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     "rows",
     [
         ROWS,
-        lambda: (row for row in ROWS),  # made anew for each adapter, for it can be read once
+        lambda: (row for row in ROWS),  # a new one for each adapter, since it can be read only once
         pd.DataFrame(ROWS),
         pl.DataFrame(ROWS),
         pa.Table.from_pylist(ROWS),

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible, SchemaConflict, SchemaInvalid
 from headwater.log import Log, Retention
 from headwater.log.errors import NameInvalid, TopicExists
@@ -24,11 +25,23 @@ def test_a_topic_is_what_was_declared(log: Log) -> None:
     topic = log.topic("orders")
     assert topic.partitions == 3
     assert topic.key == ("customer",)
-    assert topic.time == "at"
+    assert topic.time == EventTime("at")
     assert topic.retention == Retention(seconds_max=7 * 86_400)
     assert topic.codec == "zstd"
     assert topic.schema.field("amount").type == pa.decimal128(12, 2)
     assert log.topics() == ["orders"]
+
+
+def test_the_event_time_of_a_topic_keeps_its_settings_and_can_change_them(log: Log) -> None:
+    log.create("orders", ORDERS, time=EventTime("at", delay="30 seconds", idle_timeout="1 minute", future_max=None))
+    assert log.topic("orders").time == EventTime("at", delay=30, idle_timeout=60, future_max=None)
+    assert log.alter("orders", time=EventTime("at", delay="5 minutes")).time == EventTime("at", delay=300)
+    assert log.topic("orders").time == EventTime("at", delay=300)
+    with pytest.raises(ArgumentInvalid, match="settings of column 'at'"):
+        log.alter("orders", time="customer")
+    log.create("plain", ORDERS)
+    with pytest.raises(ArgumentInvalid, match="made without event time"):
+        log.alter("plain", time="at")
 
 
 def test_a_topic_may_take_its_schema_from_a_dataclass(log: Log) -> None:

@@ -10,7 +10,7 @@ from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
-from headwater.log.embedded.staging import Staged
+from headwater.log.embedded.stage import Staged
 
 #: Bytes of a segment that holds about five rows.
 SEGMENT = 1_500
@@ -35,7 +35,7 @@ class Sample:
 
 
 def open_sample(folder: Path, *, read_only: bool = False) -> EmbeddedLog:
-    return open_log(folder, clock=ManualClock(), config=Config(upkeep="manual"), read_only=read_only)
+    return open_log(folder, clock=ManualClock(), config=Config(maintenance="manual"), read_only=read_only)
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> Rows:
@@ -49,7 +49,7 @@ def rows_of(log: EmbeddedLog, topic: str) -> Rows:
 def build(folder: Path) -> Sample:
     sample = Sample(folder / "log", folder / "older")
     clock = ManualClock()
-    with open_log(sample.folder, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(sample.folder, clock=clock, config=Config(maintenance="manual")) as log:
         log.create("plain", SCHEMA, segment_bytes_max=SEGMENT)
         log.create("loose", SCHEMA, segment_bytes_max=SEGMENT, durability="os")
         log.create("joined", SCHEMA, segment_bytes_max=SEGMENT)
@@ -58,14 +58,14 @@ def build(folder: Path) -> Sample:
         log.create("parts", SCHEMA, partitions=2)
         log.open_producer("p")
         _fill(log, clock, 0, OLDER)
-        log.tidy("joined")
-        log.tidy("table", seal=True)
-        log.tidy("expired")
+        log.maintain("joined")
+        log.maintain("table", seal=True)
+        log.maintain("expired")
         shutil.copytree(sample.folder, sample.older)
         _fill(log, clock, OLDER, ROWS)
-        log.tidy("joined", seal=True)
-        log.tidy("table")
-        log.tidy("expired")
+        log.maintain("joined", seal=True)
+        log.maintain("table")
+        log.maintain("expired")
         for number in range(3):
             log.append("joined", [{"id": ROWS + number}])
         pending = log.transaction()

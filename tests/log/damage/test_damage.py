@@ -1,12 +1,12 @@
-"""Whatever happens to a file of a log, whoever opens it gets all acknowledged rows, or an error that names the place.
+"""Whatever damage a file of a log has, every user of the log gets all acknowledged rows, or an error that names the place.
 
-A sample log is copied, one file of it is damaged, and the copy is opened by a guest, a reader, a consumer, a writer,
-`verify` and `repair`, each under a deadline. The law:
+A sample log is copied, one file of it is damaged, and the copy is opened by a read-only reader, a reader, a consumer, a
+writer, `verify` and `repair`, each under a deadline. The law:
 
-1. each gets all rows that were acknowledged, or an error of ours; no row is missing in silence, and nobody hangs;
-2. `verify` finds whatever a reader finds;
-3. an append takes no offset that was acknowledged, and what is sent again is not appended twice;
-4. after a repair all rows can be read but those in the ranges that it reported, and `verify` finds nothing more.
+1. each gets all rows that were acknowledged, or an error of Headwater; no row is missing silently, and no call hangs;
+2. `verify` finds every damage that a reader finds;
+3. an append takes no offset that was acknowledged, and a retried batch is not appended twice;
+4. after a repair all rows can be read except those in the ranges that it reported, and `verify` finds nothing more.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ KINDS = sorted(FILES)
 
 
 class Overdue(BaseException):
-    """An opener did not end by its deadline. Not an `Exception`, so that nothing on the way takes it for a failure."""
+    """A call did not end by its deadline. Not an `Exception`, so that no handler takes it for a failure."""
 
 
 @contextlib.contextmanager
 def deadline() -> Iterator[None]:
-    """End what the main thread does after `SECONDS_MAX`, also where it loops or waits for a lock."""
+    """Interrupt the main thread after `SECONDS_MAX`, even if it loops or waits for a lock."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise Overdue
@@ -63,7 +63,7 @@ def deadline() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def memory() -> Iterator[Path]:
-    """A folder for copies; in memory where there is one, for what is tested here is not the disk."""
+    """A folder for copies; in memory if possible, since the disk is not tested here."""
     shared = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="headwater-damage-", dir=shared if os.access(shared, os.W_OK) else None))
     yield folder
@@ -79,7 +79,7 @@ def sample(memory: Path) -> Sample:
 
 
 def opened(folder: Path, act: Callable[[EmbeddedLog], T], *, read_only: bool = False) -> T | HeadwaterError:
-    """What one opener gets: a result, or an error of ours; anything else fails the test."""
+    """The result of a call, or its error; an error that is not Headwater's fails the test."""
     with deadline():
         try:
             with open_sample(folder, read_only=read_only) as log:
@@ -109,7 +109,7 @@ def check_place(error: HeadwaterError, folder: Path, topic: str) -> None:
 
 
 def check(sample: Sample, kind: str, damage: str, seed: int) -> None:
-    """Damage one file of a copy, and let everybody open it."""
+    """Damage one file of a copy, and open it in every way."""
     chance = random.Random(f"{kind} {damage} {seed}")
     folder = sample.folder.with_name("copy")
     shutil.copytree(sample.folder, folder)
@@ -159,7 +159,7 @@ def check_readers(sample: Sample, folder: Path, damaged: Path) -> list[Headwater
 
 
 def check_retries(sample: Sample, folder: Path) -> list[HeadwaterError]:
-    """Send again what was acknowledged: it is known, or the sender is told that this is not known."""
+    """Retry acknowledged batches: they are duplicates, or an error says that this is not known."""
 
     def send_rows(log: EmbeddedLog) -> None:
         assert log.append("joined", [{"id": ROWS - 1}], producer="p", sequence=ROWS - 1).duplicate, "appended twice"

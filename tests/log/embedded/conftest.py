@@ -14,7 +14,7 @@ from headwater.testing import reboot
 
 @pytest.fixture
 def power_cut() -> Iterator[Callable[[], None]]:
-    """The machine comes up anew: what was never synced is no longer believed."""
+    """Simulate a reboot: records that were never synced are ignored."""
     real = state.boot_identity
     yield lambda: reboot("another boot")
     state.boot_identity = real
@@ -23,9 +23,9 @@ def power_cut() -> Iterator[Callable[[], None]]:
 
 @pytest.fixture
 def disk_of() -> Iterator[Callable[[int], Path]]:
-    """Makes a disk of so many megabytes, where this user may mount one.
+    """Mount a disk of so many megabytes, or skip the test if this user may not.
 
-    It stands outside of `tmp_path`: a test that is killed leaves its disk mounted, and later runs of pytest could not
+    It is outside of `tmp_path`: a test that is killed leaves its disk mounted, and later runs of pytest could not
     delete the folder.
     """
     with ExitStack() as end:

@@ -1,4 +1,4 @@
-"""Every partition has one reader, readers have equally many, and they keep what they have."""
+"""Every partition has one owner, the assignment is balanced, and it is sticky."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sizes(assigned: dict[Place, str], members: dict[str, frozenset[str]]) -> dic
 
 
 @given(subscriptions=SUBSCRIPTIONS, partitions=PARTITIONS, owners=OWNERS)
-def test_each_partition_that_somebody_wants_has_one_reader_that_wants_it(
+def test_each_partition_of_a_subscribed_topic_has_one_subscribed_owner(
     subscriptions: dict[str, frozenset[str]], partitions: dict[str, int], owners: dict[Place, str]
 ) -> None:
     assigned = assign(subscriptions, partitions, owners)
@@ -41,7 +41,7 @@ def test_no_partition_could_move_to_a_member_with_two_fewer(
 
 
 @given(subscriptions=SUBSCRIPTIONS, partitions=PARTITIONS, owners=OWNERS)
-def test_what_is_settled_stays(
+def test_a_balanced_assignment_stays(
     subscriptions: dict[str, frozenset[str]], partitions: dict[str, int], owners: dict[Place, str]
 ) -> None:
     assigned = assign(subscriptions, partitions, owners)

@@ -1,4 +1,4 @@
-"""The commit log: damage is told from a torn end, refused, found by verify, and rebuilt by repair."""
+"""The commit log: damage is distinguished from a torn end, refused, found by verify, and repaired."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import faults
 from headwater.config import Config
-from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import EmbeddedLog, commits
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commit_log import framed, whole_records
 from headwater.log.embedded.repair import repair, verify
@@ -30,7 +31,7 @@ def opened() -> Iterator[Callable[[Path], EmbeddedLog]]:
     logs: list[EmbeddedLog] = []
 
     def open_again(path: Path) -> EmbeddedLog:
-        logs.append(open_log(path, config=Config(upkeep="manual")))
+        logs.append(open_log(path, config=Config(maintenance="manual")))
         return logs[-1]
 
     yield open_again
@@ -42,7 +43,7 @@ def opened() -> Iterator[Callable[[Path], EmbeddedLog]]:
 def folder(tmp_path: Path) -> Path:
     """A log with six commits of one producer, each of a row in two topics."""
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         for topic in ("a", "b"):
             log.create(topic, SCHEMA)
         for sequence in range(COMMITS):
@@ -96,11 +97,11 @@ def refused(log: EmbeddedLog) -> CommitLogCorrupt:
 
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_each_flipped_bit_is_named_refused_and_mended(
+def test_each_flipped_bit_is_reported_refused_and_repaired(
     tmp_path_factory: pytest.TempPathFactory, place: float, bit: int
 ) -> None:
     path = tmp_path_factory.mktemp("flip") / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         for topic in ("a", "b"):
             log.create(topic, SCHEMA)
         for sequence in range(3):
@@ -109,13 +110,13 @@ def test_each_flipped_bit_is_named_refused_and_mended(
     position = int(place * len(sound))
     begins = [0, *ends(path)]
     flip(commits_of(path), position, bit)
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         with pytest.raises(CommitLogCorrupt) as caught:
             commit(log, 0)
         assert caught.value.position == max(begin for begin in begins if begin <= position)
         assert caught.value.path == str(commits_of(path))
         assert [finding.kind for finding in verify(log).findings] == ["damaged commit log"]
-        assert ids(log) == [0, 1, 2], "what is settled can be read"
+        assert ids(log) == [0, 1, 2], "committed rows can be read"
         repair(log)
         assert commits_of(path).read_bytes() == sound
         assert verify(log).ok
@@ -228,7 +229,7 @@ def test_repair_rebuilds_from_the_copy_what_the_log_has_lost(
     commits_of(folder).unlink()
     log = opened(folder)
     planned = repair(log, dry_run=True)
-    assert "would be set aside and rebuilt: 0 commits from what is whole, 6 from the copy" in str(planned.findings[0])
+    assert "would be set aside and rebuilt: 0 commits from whole records, 6 from the copy" in str(planned.findings[0])
     assert not commits_of(folder).exists()
     assert [finding.kind for finding in repair(log).findings] == ["damaged commit log"]
     assert commits_of(folder).read_bytes() == sound
@@ -240,13 +241,15 @@ def test_repair_rebuilds_what_the_partitions_prove_and_says_what_is_lost(
     data, places = commits_of(folder).read_bytes(), ends(folder)
     for name in ("commits.log", "commits.copy"):
         (folder / "transactions" / name).write_bytes(data[: places[2]])
-    (folder / "topics" / "a" / "state").unlink()  # the end of `a` is looked for anew, and asks for each transaction
+    (
+        folder / "topics" / "a" / "state"
+    ).unlink()  # recovery finds the end of `a` from the segments, and needs each transaction
     log = opened(folder)
     with pytest.raises(CommitLogCorrupt):
         ids(log)
     report = repair(log)
     assert [finding.kind for finding in report.findings] == ["damaged commit log", "lost commits"]
-    assert "3 commits from what is whole, 0 from the copy, 3 from the partitions" in str(report.findings[0])
+    assert "3 commits from whole records, 0 from the copy, 3 from the partitions" in str(report.findings[0])
     assert "commits 4 to 6" in str(report.findings[1])
     assert ids(log) == ids(log, "b") == list(range(COMMITS))
     assert verify(log).ok
@@ -274,7 +277,7 @@ def test_the_quarantine_has_what_repair_replaced(folder: Path, opened: Callable[
     assert [path.read_bytes() for path in (folder / "quarantine").iterdir()] == [damaged]
 
 
-def test_a_damaged_copy_is_found_and_written_anew(folder: Path, opened: Callable[[Path], EmbeddedLog]) -> None:
+def test_a_damaged_copy_is_found_and_replaced(folder: Path, opened: Callable[[Path], EmbeddedLog]) -> None:
     flip(folder / "transactions" / "commits.copy", 40)
     log = opened(folder)
     assert [finding.kind for finding in verify(log).findings] == ["damaged copy of the commit log"]

@@ -14,7 +14,7 @@ from headwater.log.embedded import open_folder as open_log
 
 
 def table_of(log: EmbeddedLog, topic: str = "t") -> dict[Any, Any]:
-    """What a new reader from the start takes the table to be."""
+    """The table as a new reader from the start sees it."""
     table: dict[Any, Any] = {}
     for row in log.read(topic).rows():
         if row["_tombstone"]:
@@ -28,7 +28,7 @@ def test_a_reader_from_the_start_gets_the_whole_table_and_little_more(log: Embed
     log.create("t", {"key": "string", "value": "int64"}, key="key", compact=True, segment_bytes_max=4096)
     for number in range(300):
         log.append("t", [{"key": f"k{number % 10}", "value": number}])
-    report = log.tidy("t", seal=True)
+    report = log.maintain("t", seal=True)
     assert report.rows_compacted == 290
     assert table_of(log) == {f"k{number % 10}": number for number in range(290, 300)}
     assert log.read("t").count() == 10
@@ -44,11 +44,11 @@ def test_a_reader_from_the_start_gets_the_whole_table_and_little_more(log: Embed
 def test_every_range_of_offsets_holds_the_rows_that_compaction_has_kept_in_it(
     tmp_path_factory: pytest.TempPathFactory, appends: list[list[int]], later: bool
 ) -> None:
-    with open_log(tmp_path_factory.mktemp("ranges"), config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path_factory.mktemp("ranges"), config=Config(maintenance="manual")) as log:
         log.create("t", {"key": "int64"}, key="key", compact=True, durability="os", segment_bytes_max=4096)
         for keys in appends:
             log.append("t", [{"key": key} for key in keys])
-        log.tidy("t", seal=True)
+        log.maintain("t", seal=True)
         if later:
             log.append("t", [{"key": 5}])
         kept = [row["_offset"] for row in log.read("t").rows()]
@@ -65,7 +65,7 @@ def test_offsets_and_times_of_kept_rows_do_not_change(log: EmbeddedLog, clock: M
         log.append("t", [{"key": f"k{number % 15}", "value": number, "_headers": {"n": str(number)}}])
         clock.advance(seconds=1)
     before = {row["_offset"]: row for row in log.read("t").rows()}
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     after = log.read("t").rows()
     assert len(after) == 15
     assert all(before[row["_offset"]] == row for row in after)
@@ -78,12 +78,12 @@ def test_tombstones_delete_and_then_age_away(log: EmbeddedLog, clock: ManualCloc
     )
     log.append("t", [{"key": "a", "value": 1}, {"key": "b", "value": 2}])
     log.append("t", [{"key": "a", "_tombstone": True}])
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     assert table_of(log) == {"b": 2}
     assert log.read("t").count() == 2
     clock.advance(seconds=3601)
     log.append("t", [{"key": "c", "value": 3}])
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     assert log.read("t").count() == 2
     assert table_of(log) == {"b": 2, "c": 3}
 
@@ -91,7 +91,7 @@ def test_tombstones_delete_and_then_age_away(log: EmbeddedLog, clock: ManualCloc
 def test_a_null_value_is_a_tombstone_in_a_topic_without_a_schema(log: EmbeddedLog) -> None:
     log.create("t", compact=True)
     log.append("t", [(b"a", b"1"), (b"b", b"2"), (b"a", None)])
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     assert table_of(log) == {b"b": b"2"}
 
 
@@ -101,7 +101,7 @@ def test_a_reader_in_the_middle_is_not_disturbed(log: EmbeddedLog) -> None:
         log.append("t", [{"key": f"k{number % 3}", "value": number}])
     reader = iter(log.read("t", columns=["value"]))
     seen = [next(reader).column("value")[0].as_py()]
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     seen += [value for batch in reader for value in batch.column("value").to_pylist()]
     assert seen == sorted(set(seen))
     assert seen[-3:] == [97, 98, 99]
@@ -116,7 +116,7 @@ def test_small_frames_are_joined_when_a_segment_is_sealed(log: EmbeddedLog, cloc
         clock.advance(seconds=1)
     before = log.read("t").rows()
     size = log.describe("t").bytes
-    report = log.tidy("t", seal=True)
+    report = log.maintain("t", seal=True)
     assert report.segments_coalesced > 0
     assert log.read("t").rows() == before
     assert log.describe("t").bytes < size / 2
@@ -129,7 +129,7 @@ def test_a_retry_is_recognised_after_its_frames_were_joined(log: EmbeddedLog) ->
     log.create("t", {"id": "int64"}, segment_bytes_max=2_000)
     for number in range(40):
         log.append("t", [{"id": number}], producer="loader", sequence=number)
-    log.tidy("t", seal=True)
+    log.maintain("t", seal=True)
     path = log.path
     log.close()
     with open_log(path) as again:
@@ -152,7 +152,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_compaction_never_changes_the_table(tmp_path: Path, steps: list[tuple[str, str, int]]) -> None:
     clock = ManualClock()
-    with open_log(tmp_path, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path, clock=clock, config=Config(maintenance="manual")) as log:
         if "t" in log.topics():
             log.delete("t")
         log.create(
@@ -174,7 +174,7 @@ def test_compaction_never_changes_the_table(tmp_path: Path, steps: list[tuple[st
                 model.pop(key, None)
             else:
                 clock.advance(seconds=value)
-                log.tidy("t", seal=True)
+                log.maintain("t", seal=True)
             assert table_of(log) == model
         found = [row["_offset"] for row in log.read("t").rows()]
         assert found == sorted(set(found))

@@ -1,4 +1,4 @@
-"""What crash tests have found, one by one: each of these once lost, doubled, hid or blocked something."""
+"""Regressions that crash tests have found: each of these once lost, doubled, hid or blocked rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater import faults
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.errors import NotFound
 from headwater.filelock import FileLock
-from headwater.log.embedded import EmbeddedLog, faults
+from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.errors import FrameCorrupt, SyncFailed, TransactionFinished
 
@@ -48,7 +49,7 @@ def another(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], Embedde
     opened: list[EmbeddedLog] = []
 
     def open_again() -> EmbeddedLog:
-        opened.append(open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")))
+        opened.append(open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")))
         return opened[-1]
 
     yield open_again
@@ -89,7 +90,7 @@ def test_a_retried_batch_is_known_though_others_have_joined_its_frame(
     idle.append("rows", rows(0), producer="p", sequence=0)
     log.append("rows", rows(1), producer="p", sequence=1)
     log.append("rows", rows(2))
-    log.tidy("rows", seal=True)
+    log.maintain("rows", seal=True)
     assert segments(log)[0].name.count("-"), "the frames have been joined"
     assert idle.append("rows", rows(1), producer="p", sequence=1).duplicate
     assert ids(idle) == [0, 1, 2]
@@ -104,7 +105,7 @@ def test_a_retried_batch_is_known_though_retention_took_its_frame(
     for number in range(1, 6):
         plain.append("rows", rows(number))  # rolls, and knows nothing of producers
     clock.advance(seconds=60)
-    plain.tidy("rows")
+    plain.maintain("rows")
     assert 0 not in ids(plain)
     assert another().append("rows", rows(0), producer="p", sequence=0).duplicate
 
@@ -126,9 +127,9 @@ def test_joined_rows_are_kept_as_long_as_the_newest_of_them(log: EmbeddedLog, cl
     log.append("rows", rows(0))
     clock.advance(seconds=90)
     log.append("rows", rows(1))
-    log.tidy("rows", seal=True)
+    log.maintain("rows", seal=True)
     clock.advance(seconds=20)
-    log.tidy("rows")
+    log.maintain("rows")
     assert 1 in ids(log)
 
 
@@ -139,7 +140,7 @@ def test_the_offset_at_a_time_is_found_within_joined_rows(log: EmbeddedLog, cloc
         times.append(clock.now_us())
         log.append("rows", rows(number))
         clock.advance(seconds=1)
-    log.tidy("rows", seal=True)
+    log.maintain("rows", seal=True)
     assert [log.offset_at("rows", time)[0] for time in times] == [0, 1, 2, 3]
     assert log.offset_at("rows", times[-1] + 1)[0] == 4
 
@@ -150,10 +151,10 @@ def test_a_reader_goes_on_where_a_segment_is_sealed_and_joined_under_it(log: Emb
         log.append("rows", rows(number))
     batches = log.read("rows").batches()
     seen = [row["id"] for row in next(batches).rows()]
-    log.tidy("rows", seal=True)
+    log.maintain("rows", seal=True)
     for number in range(6, 12):
         log.append("rows", rows(number))
-    log.tidy("rows", seal=True)
+    log.maintain("rows", seal=True)
     seen += [row["id"] for batch in batches for row in batch.rows()]
     assert seen == [0, 1, 2, 3, 4, 5]
 
@@ -306,7 +307,7 @@ def test_rows_wait_for_the_archive_where_they_are(
         log.append("rows", rows(number))
     clock.advance(seconds=60)
     with death_at("retention.marked"):
-        log.tidy("rows")
+        log.maintain("rows")
     assert [row["id"] for row in another().read("rows", archived=True).rows()] == [0, 1, 2, 3, 4, 5]
 
 

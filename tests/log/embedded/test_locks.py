@@ -1,4 +1,4 @@
-"""Locks that stay held: nobody waits without end, and the error names the process that holds them."""
+"""Locks that are held too long: no call waits without end, and the error names the process that holds the lock."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from pathlib import Path
 
 import pytest
 
+from headwater import faults
 from headwater.config import Config
 from headwater.errors import Locked, NotFound
 from headwater.filelock import FileLock, holder_of
-from headwater.log.embedded import EmbeddedLog, commits, faults
+from headwater.log.embedded import EmbeddedLog, commits
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.repair import verify
 from headwater.testing import start_child
 
 SCHEMA = {"id": "int64"}
 TOPICS = ("a", "b", "c", "d")
-#: Where a commit holds locks of its own partitions alone.
+#: Points at which a commit holds only locks of its own partitions.
 BEFORE_THE_LOCK = ("commit.written", "commit.synced")
-#: Where it holds the lock of the transactions.
+#: Points at which it holds the transaction lock.
 UNDER_THE_LOCK = ("commit.recording", "commit.durable", "commit.copied", "commit.recorded", "commit.flipped")
-PATIENT = Config(upkeep="manual")
-IMPATIENT = Config(upkeep="manual", lock_seconds_max=0.05)
+LONG_WAIT = Config(maintenance="manual")
+SHORT_WAIT = Config(maintenance="manual", lock_seconds_max=0.05)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "log"
-    with open_log(path, config=PATIENT) as log:
+    with open_log(path, config=LONG_WAIT) as log:
         for topic in TOPICS:
             log.create(topic, SCHEMA)
             log.append(topic, [{"id": 0}])
@@ -42,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(folder: Path) -> Iterator[EmbeddedLog]:
-    with open_log(folder, config=IMPATIENT) as opened:
+    with open_log(folder, config=SHORT_WAIT) as opened:
         yield opened
 
 
@@ -73,7 +74,7 @@ def held_at(
 
     def run() -> None:
         try:
-            with open_log(folder, config=PATIENT) as other:
+            with open_log(folder, config=LONG_WAIT) as other:
                 work(other)
         except BaseException as error:
             errors.append(error)
@@ -131,7 +132,7 @@ def test_a_thread_that_waits_for_another_is_told_too(tmp_path: Path) -> None:
         pass
 
 
-def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+def test_a_waiting_process_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
     lock, rival = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     order: list[str] = []
 
@@ -221,7 +222,7 @@ def test_readers_go_on_while_a_commit_hangs_that_shows_nothing_yet(folder: Path,
 
 
 def test_a_commit_whose_sequence_another_commits_first_changes_nothing(folder: Path) -> None:
-    """Both write their frames side by side; the second to come to the lock takes its own back."""
+    """Both write their frames at the same time; the second one to get the lock cuts its own."""
 
     def numbered(other: EmbeddedLog, *topics: str) -> bool:
         transaction = other.transaction("p", sequence=7)
@@ -230,7 +231,7 @@ def test_a_commit_whose_sequence_another_commits_first_changes_nothing(folder: P
         return all(one.duplicate for one in transaction.commit().values())
 
     late: list[bool] = []
-    with open_log(folder, config=PATIENT) as log:
+    with open_log(folder, config=LONG_WAIT) as log:
         with held_at("commit.synced", folder, lambda other: late.append(numbered(other, "a", "b"))):
             assert not numbered(log, "c", "d")
         assert late == [True]
@@ -254,7 +255,7 @@ def test_a_prepared_transaction_that_is_rolled_back_meanwhile_is_not_committed(f
 
 
 def test_a_commit_finishes_what_a_dead_one_began_though_it_has_written_itself(folder: Path, log: EmbeddedLog) -> None:
-    """A process dies with its record written while another holds frames of its own: they are written anew behind it."""
+    """A process dies after its record while another commit has written its frames, which are then written again."""
 
     class Died(BaseException):
         pass
@@ -294,7 +295,7 @@ def test_a_stopped_process_is_named_with_what_to_do(folder: Path, point: str) ->
                 os.kill(os.getpid(), signal.SIGSTOP)
 
         faults.install(hook)
-        with open_log(folder, config=PATIENT) as other:
+        with open_log(folder, config=LONG_WAIT) as other:
             if point.startswith("commit"):
                 commit(other, "a", "b")
             else:
@@ -304,7 +305,7 @@ def test_a_stopped_process_is_named_with_what_to_do(folder: Path, point: str) ->
     try:
         _, status = os.waitpid(child, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
-        with open_log(folder, config=IMPATIENT) as log:
+        with open_log(folder, config=SHORT_WAIT) as log:
             with pytest.raises(Locked) as caught:
                 commit(log, "a", "b", row=2)
             assert f"process {child} (" in caught.value.holder

@@ -1,5 +1,4 @@
-"""A file that was cut, or is gone, is an error for whoever reads its rows; and never a row less, nor a reader that
-never ends."""
+"""Reading rows of a file that was cut, or is missing, raises an error; no row is skipped silently, and no reader hangs."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ GONE = (FrameCorrupt, SegmentMissing)
 
 
 def opened(path: Path, **options: object) -> EmbeddedLog:
-    return open_log(path, clock=ManualClock(), config=Config(upkeep="manual"), **options)  # type: ignore[arg-type]
+    return open_log(path, clock=ManualClock(), config=Config(maintenance="manual"), **options)  # type: ignore[arg-type]
 
 
 def fill(log: EmbeddedLog, first: int, last: int) -> None:
@@ -41,10 +40,10 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700)
         fill(log, 0, ROWS // 2)
         if request.param != "plain":
-            log.tidy("t", seal=True)
+            log.maintain("t", seal=True)
         fill(log, ROWS // 2, ROWS)
         if request.param == "rewritten":
-            log.tidy("t")
+            log.maintain("t")
     return path
 
 
@@ -140,7 +139,7 @@ def test_repair_tells_which_rows_are_lost_and_reading_and_writing_go_on(
         assert log.read("t").rows()[-1]["_offset"] == ROWS
     with opened(folder) as log:
         assert ids(log)[-1] == 99
-        log.tidy("t", seal=True)
+        log.maintain("t", seal=True)
         assert [row["_offset"] for row in log.read("t").rows()] == [*rows, ROWS]
         assert verify(log).ok
 
@@ -154,15 +153,15 @@ def test_rows_behind_the_gap_can_be_read_without_a_repair(folder: Path, which: i
 
 
 @pytest.mark.parametrize("cut", [to_its_header, between_frames, Path.unlink])
-def test_upkeep_does_not_make_a_loss_permanent(tmp_path: Path, cut: Callable[[Path], None]) -> None:
+def test_maintenance_does_not_make_a_loss_permanent(tmp_path: Path, cut: Callable[[Path], None]) -> None:
     """Joining frames, compaction and retention would hide what is missing under a name that covers it."""
     clock = ManualClock()
-    with open_log(tmp_path / "log", clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700, retention="1 hour")
         fill(log, 0, ROWS)
         cut(segments(tmp_path / "log")[1])
         with contextlib.suppress(*GONE):
-            log.tidy("t")
+            log.maintain("t")
         with pytest.raises(GONE):
             ids(log)
 
@@ -172,11 +171,11 @@ def test_compaction_stops_at_a_segment_that_is_gone(tmp_path: Path) -> None:
         log.create("t", {"id": "int64"}, key="id", compact=True, segment_bytes_max=2_700)
         for _ in range(3):
             fill(log, 0, 20)
-        log.tidy("t", compact=False)
+        log.maintain("t", compact=False)
         middle = segments(tmp_path / "log")[2]
         middle.unlink()
         with pytest.raises(GONE):
-            log.tidy("t", seal=True)
+            log.maintain("t", seal=True)
         with pytest.raises(GONE):
             ids(log)
 
@@ -189,12 +188,12 @@ def expired(tmp_path: Path) -> tuple[Path, int]:
     """A log from which retention has taken rows, and the offset at which it now begins."""
     clock = ManualClock()
     path = tmp_path / "log"
-    with open_log(path, clock=clock, config=Config(upkeep="manual")) as log:
+    with open_log(path, clock=clock, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700, retention="100 seconds")
         for number in range(ROWS):
             log.append("t", [{"id": number}])
             clock.advance(seconds=5)
-        log.tidy("t")
+        log.maintain("t")
         start = log.start_offsets("t")[0]
     assert 0 < start < ROWS
     return path, start
@@ -219,7 +218,7 @@ def test_the_start_survives_the_loss_of_either_record(expired: tuple[Path, int],
         with pytest.raises(OffsetExpired):
             ids(log, start=start - 1)
         assert verify(log).ok
-        log.tidy("t")
+        log.maintain("t")
     assert [int(record.stem) for record in (path / "topics/t/0").glob("*.start")] == [start]
 
 
@@ -259,7 +258,7 @@ def test_a_state_file_from_an_older_copy_hides_no_row(tmp_path: Path, durability
             log.append("t", [{"id": number}])
             shutil.copyfile(path / "topics/t/state", tmp_path / f"{number}.state")
         if tidied:
-            log.tidy("t")
+            log.maintain("t")
     for number in (0, 9, 10, 11, 30, 58):  # at the ends of segments, and between
         for who in ("reader", "writer", "guest"):
             copy = tmp_path / f"{number} {who}"
@@ -281,7 +280,7 @@ def test_a_rewritten_segment_that_does_not_tell_its_size_is_read(tmp_path: Path)
     with opened(path) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=2_700)
         fill(log, 0, ROWS)
-        log.tidy("t", seal=True)
+        log.maintain("t", seal=True)
         topic = int(log.topic("t").id[:15], 16)
     for segment in segments(path)[:-1]:
         data = segment.read_bytes()
@@ -311,10 +310,10 @@ def test_what_a_power_cut_takes_from_a_topic_that_never_syncs_is_passed_over(
         assert verify(log).ok
 
 
-def test_a_segment_that_becomes_shorter_while_it_is_opened_is_looked_at_again(
+def test_a_segment_that_becomes_shorter_while_it_is_opened_is_mapped_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where another process takes back what it had written and not published."""
+    """As when another process cuts frames that it has written but not published."""
     path, real = segments(folder)[-1], mmap.mmap
     mapped: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Who may read a log: its owner alone, unless its folder says otherwise; and memory that all users share."""
+"""Permissions: a log is for its owner alone, unless its folder has others; and topics in shared memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fill(log: EmbeddedLog) -> None:
         stage.finish()
     with log.consumer("table", group="g") as consumer:
         consumer.poll(seconds=0)
-    log.tidy(seal=True)
+    log.maintain(seal=True)
     log.commit_offsets("g", "table", {0: 1})
 
 
@@ -65,10 +65,10 @@ def permissions(folder: Path) -> dict[str, int]:
 
 def test_a_new_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "log"
-    with open_log(folder, config=Config(upkeep="manual")) as log:
+    with open_log(folder, config=Config(maintenance="manual")) as log:
         fill(log)
     damage(folder)
-    with open_log(folder, config=Config(upkeep="manual")) as log:
+    with open_log(folder, config=Config(maintenance="manual")) as log:
         repair(log)
     assert {path: oct(mode) for path, mode in permissions(folder).items() if mode & 0o077} == {}
     assert (folder / "archive").is_dir()
@@ -78,7 +78,7 @@ def test_a_new_log_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_log_in_a_folder_that_others_may_read_is_as_open_as_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir(mode=0o755)
-    with open_log(folder, config=Config(upkeep="manual")) as log:
+    with open_log(folder, config=Config(maintenance="manual")) as log:
         fill(log)
     for path in folder.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644), path
@@ -86,12 +86,12 @@ def test_a_log_in_a_folder_that_others_may_read_is_as_open_as_the_folder(tmp_pat
 
 def test_a_shared_log_stays_shared_when_files_are_added(tmp_path: Path) -> None:
     folder = tmp_path / "log"
-    with open_log(folder, config=Config(upkeep="manual")):
+    with open_log(folder, config=Config(maintenance="manual")):
         pass
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o770 if path.is_dir() else 0o660)
     os.umask(0o002)
-    with open_log(folder, config=Config(upkeep="manual")) as log:
+    with open_log(folder, config=Config(maintenance="manual")) as log:
         fill(log)
     for path in folder.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o770 if path.is_dir() else 0o660), path
@@ -99,7 +99,7 @@ def test_a_shared_log_stays_shared_when_files_are_added(tmp_path: Path) -> None:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """The folder in memory of a topic that was made and closed again."""
+    """The folder in memory of a topic that was created and closed."""
     with open_log(tmp_path / "log") as log:
         log.create("fast", SCHEMA, durability="memory")
         log.append("fast", [{"id": 1}])
@@ -135,7 +135,7 @@ def test_a_link_in_the_place_of_a_folder_in_memory_is_refused(tmp_path: Path, me
     shutil.rmtree(memory)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     memory.symlink_to(tmp_path / "elsewhere")
-    with open_log(tmp_path / "log") as log, pytest.raises(FolderUnsafe, match="no folder"):
+    with open_log(tmp_path / "log") as log, pytest.raises(FolderUnsafe, match="not a folder"):
         log.read("fast")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

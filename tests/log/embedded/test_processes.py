@@ -188,8 +188,8 @@ def test_deleting_a_topic_in_memory_frees_the_memory(log: EmbeddedLog, memory: P
     assert not memory.exists()
 
 
-def test_a_topic_made_anew_outlives_whoever_still_opens_the_one_before(tmp_path: Path) -> None:
-    """Others look at a topic all the time while it is deleted and made again: it is there whole, or it is told as gone."""
+def test_a_topic_created_again_survives_a_process_that_still_opens_the_deleted_one(tmp_path: Path) -> None:
+    """Other processes open a topic while it is deleted and created again: it exists completely or not at all."""
     surprises: list[BaseException] = []
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A partition finds its true end again, whatever its last writer left behind."""
+"""Recovery finds the true end of a partition, whatever its last writer left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = 20
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A log with twenty rows in as many frames, closed."""
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, durability=request.param)
         for number in range(ROWS):
             log.append("t", [{"id": number}])
@@ -44,7 +44,7 @@ def ids(log: EmbeddedLog) -> list[int]:
 
 
 def after_a_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on it is another boot: what was written but not synced is not believed."""
+    """Simulate a reboot: records that were not synced are ignored."""
     monkeypatch.setattr(state_module, "boot_identity", lambda: b"another boot")
     state_module.boot_mark.cache_clear()
 
@@ -157,14 +157,14 @@ def test_after_a_power_cut_no_offset_that_was_seen_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, durability="os")
         for number in range(10):
             log.append("t", [{"id": number}])
     file = segment(path)
     os.truncate(file, SEGMENT_HEADER_BYTES + (file.stat().st_size - SEGMENT_HEADER_BYTES) // 2)
     after_a_power_cut(monkeypatch)
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.append("t", [{"id": 99}])
         rows = log.read("t").rows()
         assert [row["id"] for row in rows] == [0, 1, 2, 3, 4, 99]
@@ -195,7 +195,7 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path) -> None:
         "from headwater.log import open\n"
         f"log = open({str(folder)!r})\n"
         "partition = log.handle('t').partition(0)\n"
-        "partition.append_lock.__enter__(); partition.sync_lock.__enter__(); partition.tidy_lock.__enter__()\n"
+        "partition.append_lock.__enter__(); partition.sync_lock.__enter__(); partition.maintenance_lock.__enter__()\n"
         "print('locked', flush=True)\n"
         "signal.pause()\n"
     )
@@ -206,7 +206,7 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path) -> None:
         child.wait()
     with open_log(folder) as log:
         log.append("t", [{"id": ROWS}])
-        log.tidy("t")
+        log.maintain("t")
         assert ids(log) == list(range(ROWS + 1))
 
 
@@ -229,7 +229,7 @@ def test_another_format_is_refused_and_left_alone(folder: Path) -> None:
         ids(log)
 
 
-def test_there_is_no_log_where_nobody_made_one(tmp_path: Path) -> None:
+def test_opening_a_log_that_was_never_created_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         open_log(tmp_path / "nothing", create=False)
     with pytest.raises(NotFound):
@@ -250,14 +250,14 @@ def test_a_folder_opened_read_only_is_read_and_never_written(folder: Path) -> No
             lambda: log.delete("t"),
             lambda: log.transaction(),
             lambda: log.open_producer("p"),
-            lambda: log.tidy(),
+            lambda: log.maintain(),
         ):
             with pytest.raises(ReadOnly):
                 act()
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_guest_reads_after_a_power_cut_without_mending_anything(
+def test_a_read_only_process_reads_after_a_power_cut_without_changing_anything(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with segment(folder).open("ab") as file:

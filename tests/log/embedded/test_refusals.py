@@ -1,4 +1,4 @@
-"""Whatever the machine refuses or has damaged is said by an error of ours, with the place and the remedy."""
+"""Failures and damage of the machine raise Headwater's errors, with the place and a remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 20
 
 
 def opened(path: Path) -> EmbeddedLog:
-    return open_log(path, clock=ManualClock(), config=Config(upkeep="manual"))
+    return open_log(path, clock=ManualClock(), config=Config(maintenance="manual"))
 
 
 def ids(log: EmbeddedLog, topic: str = "t") -> list[int]:
@@ -40,7 +40,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(path / "topics/t/topic.json", path.parent / "one partition.json")
         for number in range(ROWS // 2):
             log.append("t", [{"id": number}])
-        log.tidy("t", seal=True)
+        log.maintain("t", seal=True)
         for number in range(ROWS // 2, ROWS):
             log.append("t", [{"id": number}])
         log.alter("t", partitions=2)
@@ -218,10 +218,10 @@ def test_a_lock_that_is_held_stays_held_when_its_partition_lets_go_of_its_files(
         other = os.open(partition.folder / "append.lock", os.O_RDWR)
         try:
             with partition.append_lock:
-                partition.rest()
+                partition.release_files()
                 with pytest.raises(BlockingIOError):
                     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            partition.rest()
+            partition.release_files()
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         finally:
             os.close(other)

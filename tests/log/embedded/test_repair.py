@@ -17,7 +17,7 @@ ROWS = 30
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "log"
-    with open_log(path, config=Config(upkeep="manual")) as log:
+    with open_log(path, config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64"}, segment_bytes_max=3000)
         log.create("other", {"id": "int64"})
         for number in range(ROWS):

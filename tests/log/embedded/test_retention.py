@@ -28,7 +28,7 @@ SCHEMA = {"id": "int64", "body": "string"}
 def test_rows_older_than_the_retention_go_by_whole_segments(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048)
     fill(log, clock, rows=60)
-    report = log.tidy("t")
+    report = log.maintain("t")
     assert report.segments_expired > 0
     kept = offsets(log)
     assert kept == list(range(kept[0], 60))
@@ -40,7 +40,7 @@ def test_a_quiet_topic_expires_too(log: EmbeddedLog, clock: ManualClock) -> None
     log.create("t", SCHEMA, retention="100 seconds")
     fill(log, clock, rows=3)
     clock.advance(seconds=1000)
-    log.tidy("t")
+    log.maintain("t")
     assert offsets(log) == []
     assert log.start_offsets("t") == log.end_offsets("t") == {0: 3}
     log.append("t", [{"id": 9, "body": ""}])
@@ -50,7 +50,7 @@ def test_a_quiet_topic_expires_too(log: EmbeddedLog, clock: ManualClock) -> None
 def test_a_partition_stays_within_its_bytes(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, retention=Retention(bytes_max=10_000), segment_bytes_max=2048)
     fill(log, clock, rows=100)
-    log.tidy("t")
+    log.maintain("t")
     assert log.describe("t").bytes <= 10_000
     kept = offsets(log)
     assert kept == list(range(kept[0], 100))
@@ -61,7 +61,7 @@ def test_only_the_reader_that_fell_off_is_told(log: EmbeddedLog, clock: ManualCl
     fill(log, clock, rows=60)
     slow = iter(log.read("t", columns=["_offset"]))
     next(slow)
-    log.tidy("t")
+    log.maintain("t")
     with pytest.raises(OffsetExpired) as caught:
         log.read("t", start=0)
     assert caught.value.oldest == log.start_offsets("t")[0]
@@ -75,7 +75,7 @@ def test_a_reader_in_the_middle_of_a_segment_finishes_it(log: EmbeddedLog, clock
     fill(log, clock, rows=20)
     reader = iter(log.read("t", columns=["_offset"]))
     first = next(reader)
-    log.tidy("t")
+    log.maintain("t")
     assert log.start_offsets("t") == {0: 20}
     rest = [first, *reader]
     assert [value for batch in rest for value in batch.column("_offset").to_pylist()] == list(range(20))
@@ -84,7 +84,7 @@ def test_a_reader_in_the_middle_of_a_segment_finishes_it(log: EmbeddedLog, clock
 def test_archived_rows_can_still_be_read_on_request(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048, archive=True)
     fill(log, clock, rows=60)
-    log.tidy("t")
+    log.maintain("t")
     assert offsets(log)[0] > 0
     assert offsets(log, archived=True) == list(range(60))
 
@@ -93,19 +93,19 @@ def test_the_mark_survives_reopening(tmp_path: Path, clock: ManualClock) -> None
     with open_log(tmp_path, clock=clock) as log:
         log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048)
         fill(log, clock, rows=60)
-        log.tidy("t")
+        log.maintain("t")
         kept = offsets(log)
     with open_log(tmp_path, clock=clock) as log:
         assert offsets(log) == kept
 
 
-def test_upkeep_asked_for_waits_for_the_upkeep_at_work(log: EmbeddedLog, clock: ManualClock) -> None:
+def test_explicit_maintenance_waits_for_maintenance_that_runs(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, retention="100 seconds", segment_bytes_max=2048)
     fill(log, clock, rows=60)
     (partition,) = log.handle("t").partitions()
     reports: list[int] = []
-    asked = threading.Thread(target=lambda: reports.append(log.tidy("t").segments_expired))
-    with partition.tidy_lock:
+    asked = threading.Thread(target=lambda: reports.append(log.maintain("t").segments_expired))
+    with partition.maintenance_lock:
         asked.start()
         asked.join(timeout=0.1)
         assert offsets(log) == list(range(60))
@@ -117,5 +117,5 @@ def test_upkeep_asked_for_waits_for_the_upkeep_at_work(log: EmbeddedLog, clock: 
 def test_without_a_retention_nothing_goes(log: EmbeddedLog, clock: ManualClock) -> None:
     log.create("t", SCHEMA, segment_bytes_max=2048)
     fill(log, clock, rows=30, seconds=1e6)
-    log.tidy("t")
+    log.maintain("t")
     assert offsets(log) == list(range(30))

@@ -18,7 +18,7 @@ from headwater.errors import NotFound
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commits import SIDE_BY_SIDE_BYTES_MIN
-from headwater.log.embedded.staging import LITTER_SECONDS_MAX, Staged
+from headwater.log.embedded.stage import LITTER_SECONDS_MAX, Staged
 from headwater.log.errors import DiskFull, FrameCorrupt, ProducerFenced
 
 
@@ -42,7 +42,7 @@ def topic(log: EmbeddedLog) -> EmbeddedLog:
     return log
 
 
-def test_nobody_sees_staged_rows_before_the_commit_and_all_see_them_after(topic: EmbeddedLog) -> None:
+def test_staged_rows_are_visible_after_the_commit_and_not_before(topic: EmbeddedLog) -> None:
     files = [stage(topic, "t", range(50), attempt="a"), stage(topic, "t", range(50, 100), attempt="b")]
     assert topic.read("t").count() == 0
     appended = topic.commit_staged(files, producer="query", sequence=0)
@@ -87,10 +87,10 @@ def test_a_commit_removes_what_other_attempts_of_its_batch_have_left(topic: Embe
     assert ids(topic) == list(range(20))
 
 
-def test_discarding_after_the_commit_takes_nothing_back(topic: EmbeddedLog) -> None:
+def test_discarding_after_the_commit_removes_no_row(topic: EmbeddedLog) -> None:
     staged = stage(topic, "t", range(10))
     topic.commit_staged([staged], producer="query", sequence=0)
-    topic.discard_staged([staged])
+    topic.discard_attempts("query", sequence=0, attempt="a")
     assert ids(topic) == list(range(10))
 
 
@@ -213,7 +213,7 @@ def bodies(count: int) -> dict[str, Any]:
 
 def test_a_disk_that_fills_while_rows_are_staged_leaves_nothing(disk_of: Callable[[int], Path]) -> None:
     disk = disk_of(16)
-    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
+    with open_log(disk / "log", config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"})
         with pytest.raises(DiskFull), log.stage("query", sequence=0, attempt="a") as stage:
             for _ in range(100):
@@ -228,7 +228,7 @@ def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all
     disk_of: Callable[[int], Path],
 ) -> None:
     disk = disk_of(16)
-    with open_log(disk / "log", config=Config(upkeep="manual")) as log:
+    with open_log(disk / "log", config=Config(maintenance="manual")) as log:
         log.create("t", {"id": "int64", "body": "string"}, partitions=3, key="id")
         with log.stage("query", sequence=0, attempt="a") as stage:
             stage.append("t", pa.table(bodies(900)))

@@ -1,4 +1,4 @@
-"""Whatever is done to a log, in whatever order, it agrees with a model made of plain lists."""
+"""For all sequences of operations, a log agrees with a model of plain lists."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LogMachine(RuleBasedStateMachine):
             )
 
     def _open(self) -> EmbeddedLog:
-        return open_log(self.folder, clock=self.clock, config=Config(upkeep="manual"))
+        return open_log(self.folder, clock=self.clock, config=Config(maintenance="manual"))
 
     @rule(who=st.integers(0, 1), topic=st.sampled_from(TOPICS), number=st.integers(0, 1), values=VALUES)
     def append(self, who: int, topic: str, number: int, values: list[int]) -> None:
@@ -134,8 +134,8 @@ class LogMachine(RuleBasedStateMachine):
         self.groups.setdefault((group, topic), {})[number] = offset
 
     @rule(who=st.integers(0, 1), topic=st.sampled_from(TOPICS), seal=st.booleans())
-    def tidy(self, who: int, topic: str, seal: bool) -> None:
-        self.logs[who].tidy(topic, seal=seal)
+    def maintain(self, who: int, topic: str, seal: bool) -> None:
+        self.logs[who].maintain(topic, seal=seal)
 
     @rule(who=st.integers(0, 1), seconds=st.integers(0, 50))
     def reopen(self, who: int, seconds: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.columns import HASH, KEY
 from headwater.engine.contract import Contract
 from headwater.engine.event_time import EVER, BatchTime
@@ -32,7 +33,13 @@ class Laws:
     """One rule, run by the engine."""
 
     def __init__(self, rule: Rule, *, late_by_us: int = 0, **settings: Any) -> None:
-        self.match = Match(rule, by="key", on="at", late_by=late_by_us / 1e6, ahead=None, timed_out="side", **settings)
+        self.match = Match(
+            rule,
+            by="key",
+            time=EventTime("at", delay=late_by_us / 1e6, future_max=None),
+            timed_out="side_output",
+            **settings,
+        )
         self.plan = planned(self.match.rule())
 
     def table(self, rows: Sequence[Row]) -> pa.Table:

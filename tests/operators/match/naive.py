@@ -211,7 +211,7 @@ def search(rule: Rule, rows: Sequence[Row], *, on: str = "at", steps_max: int = 
     timed_out: list[SearchResult] = []
     start = 0
     while start < len(rows):
-        one = _Search(rule, rows, rule.on or on, start, len(matches) + 1, steps_max)
+        one = _Search(rule, rows, rule.order_by or on, start, len(matches) + 1, steps_max)
         found: list[SearchResult] = []
         for taken in one.matches():
             found.append(SearchResult(one.number, start, taken))

@@ -286,7 +286,7 @@ def rules(
         after=after,
         within_us=within,
         between_us=between,
-        on="at",
+        order_by="at",
         every=after.where == "none" and draw(st.booleans()),
     )
 

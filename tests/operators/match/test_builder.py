@@ -35,7 +35,7 @@ def rows_of(letters: str) -> list[dict[str, Any]]:
 def found(pattern: Pattern, letters: str) -> list[str]:
     """The matches among rows, written as characters again."""
     rows = rows_of(letters)
-    outcome = search(pattern.rule(on="at"), rows)
+    outcome = search(pattern.rule(order_by="at"), rows)
     shown = [f"{row['kind']}{row['amount'] or ''}" for row in rows]
     return [" ".join(shown[one.row] for one in match.taken) for match in outcome.matches]
 
@@ -201,13 +201,15 @@ def test_every_way_to_choose_the_rows_of_a_chain_is_found(
 ) -> None:
     pattern, wants = chain
     expected = {way for wanted in wants for start in range(len(kinds)) for way in chosen(wanted, kinds, start) if way}
-    outcome = search(pattern.rule(on="at"), rows_of(kinds))
+    outcome = search(pattern.rule(order_by="at"), rows_of(kinds))
     assert {tuple(one.row for one in match.taken) for match in outcome.matches if match.taken} == expected
 
 
 @given(chain=chains())
 def test_what_is_built_can_be_written_as_text(chain: tuple[Pattern, list[list[Wanted]]]) -> None:
-    rule = chain[0].within("1 minute").measures(first="FIRST(s0.amount)", count="COUNT(*)").rule(on="at", by="user")
+    rule = (
+        chain[0].within("1 minute").measures(first="FIRST(s0.amount)", count="COUNT(*)").rule(order_by="at", by="user")
+    )
     assert parse(render(rule)) == rule
 
 
@@ -226,9 +228,9 @@ def test_a_pattern_never_changes() -> None:
 def test_a_pattern_shows_itself() -> None:
     pattern = begin("small", "amount < 5").times(2).or_more().next("big", "amount > 500").within("10 minutes")
     assert repr(pattern) == "Pattern(small{2,} big WITHIN INTERVAL '10' MINUTE)"
-    rule = pattern.measures(total="SUM(small.amount)").rule(on="at", by="card")
+    rule = pattern.measures(total="SUM(small.amount)").rule(order_by="at", by="card")
     assert rule.pattern == Sequence((Repeat(Variable("small"), 2, None), Variable("big")))
-    assert (rule.within_us, rule.on, rule.by, rule.after) == (600_000_000, "at", ("card",), AfterMatch())
+    assert (rule.within_us, rule.order_by, rule.by, rule.after) == (600_000_000, "at", ("card",), AfterMatch())
     assert rule.define["small"].simple
     assert [measure.sql for measure in rule.measures] == ["SUM(small.amount)"]
 

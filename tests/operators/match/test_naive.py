@@ -90,11 +90,11 @@ def test_a_round_of_nothing_is_no_round() -> None:
 
 def test_time_is_over_once_for_each_start() -> None:
     pattern = begin("a", "kind = 'a'").followed_by("b", "kind = 'b'").followed_by("c", "kind = 'c'").within("3 seconds")
-    outcome = search(pattern.rule(on="at"), rows_of("a1 b a2 x x x c"))
+    outcome = search(pattern.rule(order_by="at"), rows_of("a1 b a2 x x x c"))
     assert outcome.matches == []
     assert [[one.row for one in partial.taken] for partial in outcome.timed_out] == [[0, 1], [2]]
     # Without a limit nothing times out.
-    assert search(begin("a", "kind = 'a'").next("b").rule(on="at"), rows_of("a")).timed_out == []
+    assert search(begin("a", "kind = 'a'").next("b").rule(order_by="at"), rows_of("a")).timed_out == []
 
 
 def test_an_empty_match_is_a_match_and_nothing_times_out() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.contract import Broadcast
 from headwater.engine.state_folder import LocalFolder
 from headwater.engine.step import PartitionEngine
@@ -64,8 +65,8 @@ def table(rules: Sequence[tuple[str, str | None, bool]], *, since: Sequence[int]
 class Running:
     """`MatchRules` over the engine, batch after batch."""
 
-    def __init__(self, *, partitions: int = 2, **given: Any) -> None:
-        operator = MatchRules(rules=RULES, on="at", by="key", ahead=None, **given)
+    def __init__(self, *, partitions: int = 2, delay: float = 0, **given: Any) -> None:
+        operator = MatchRules(rules=RULES, time=EventTime("at", delay=delay, future_max=None), by="key", **given)
         self.contract = replace(operator.contract(SCHEMA), partitions=partitions)
         self.folder = state_folder()
         self.batch = 0
@@ -161,7 +162,7 @@ def test_each_rule_finds_what_it_would_find_alone(
     except naive.TooHard:
         assume(False)
     batches = data.draw(arrivals(rows, late_by_us=3 * SECOND))
-    with Running(late_by=3) as running:
+    with Running(delay=3) as running:
         found = [row for batch in batches for row in running.run(batch, texts)]
         found += running.end(texts)
         assert running.side("refused") == []
@@ -231,7 +232,7 @@ def test_two_operators_with_the_same_rules_keep_to_their_own_keys() -> None:
     rows = pa.Table.from_pylist([row(1, 1), row(2, 9)], SCHEMA)
 
     def found(by: str) -> tuple[list[Row], list[Row]]:
-        operator = MatchRules(rules=RULES, on="at", by=by)
+        operator = MatchRules(rules=RULES, time="at", by=by)
         output, sides = bounded(operator.contract, rows, broadcast={"rules": rules})
         return output.to_pylist(), sides["refused"].to_pylist() if "refused" in sides else []
 
@@ -253,7 +254,7 @@ def test_measures_are_json_also_where_json_has_no_word_for_them() -> None:
 
 def test_rules_over_rows_that_are_all_there() -> None:
     rules = table([("rise", RISE, True), ("bad", "PATTERN", True)])
-    operator = MatchRules(rules=RULES, on="at", by="key")
+    operator = MatchRules(rules=RULES, time="at", by="key")
 
     def contract(schema: pa.Schema) -> Any:
         return operator.contract(schema)
@@ -265,7 +266,7 @@ def test_rules_over_rows_that_are_all_there() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    given: Any = {"rules": RULES, "on": "at", "by": "key"}
+    given: Any = {"rules": RULES, "time": "at", "by": "key"}
     for wrong in (
         {"by": ()},
         {"rules": "rules"},

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater.engine.errors import EventTimeUnknown
 from headwater.engine.spark_plan import applied_operators
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import Match
@@ -27,7 +28,7 @@ def test_conditions_and_measures_are_any_expression_of_sparks(spark: SparkSessio
         MEASURES format_string('%s-%s', A.kind, B.kind) AS both, B.at - A.at AS took, reverse(B.kind) AS turned
         PATTERN (A B) DEFINE A AS crc32(kind) = crc32('x'), B AS amount % 2 = 1 AND rlike(kind, 'x|y')
     """
-    found = events(spark, SOME).transform(Match(text, on="at", by="key")).collect()
+    found = events(spark, SOME).transform(Match(text, time="at", by="key")).collect()
     assert sorted((row.key, row.both, row.took.total_seconds(), row.turned) for row in found) == [
         ("a", "x-y", 1.0, "y"),
         ("b", "x-xy", 1.0, "yx"),
@@ -40,7 +41,7 @@ def test_all_rows_of_a_match_with_those_of_none(spark: SparkSession) -> None:
         ALL ROWS PER MATCH WITH UNMATCHED ROWS
         PATTERN (A B) DEFINE A AS kind = 'x', B AS B.amount > A.amount
     """
-    found = events(spark, SOME).transform(Match(text, on="at", by="key"))
+    found = events(spark, SOME).transform(Match(text, time="at", by="key"))
     assert found.columns == ["key", "id", "at", "amount", "kind", "is", "so_far", "of"]
     assert sorted((row.id, row["is"], row.so_far, row.of) for row in found.collect()) == [
         (1, "A", 1, 2),
@@ -54,22 +55,30 @@ def test_all_rows_of_a_match_with_those_of_none(spark: SparkSession) -> None:
 def test_only_the_columns_that_are_needed_travel(spark: SparkSession) -> None:
     text = "MEASURES A.id AS id PATTERN (A B) DEFINE A AS kind = 'x', B AS amount > 5"
     with applied_operators() as operators:
-        events(spark, SOME).transform(Match(text, on="at", by="key"))
+        events(spark, SOME).transform(Match(text, time="at", by="key"))
     assert operators[0].rows.names == ["key", "at", "id", "_mask0"]
 
 
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: Match("PATTERN (A B) DEFINE A AS amont > 1", on="at"), PatternInvalid, "amont"),
-        (lambda: Match("PATTERN (A B", on="at"), PatternInvalid, "line 1"),
-        (lambda: Match("PATTERN (A B)"), ArgumentInvalid, "ORDER BY"),
-        (lambda: Match("ORDER BY at PATTERN (A B)", on="id"), ArgumentInvalid, "what ORDER BY says"),
-        (lambda: Match("PARTITION BY key PATTERN (A B)", on="at", by="id"), ArgumentInvalid, "what PARTITION BY says"),
-        (lambda: Match("PATTERN (A B)", on="id"), ArgumentInvalid, "a column of timestamps"),
-        (lambda: Match("PATTERN (A B)", on="at", by="card"), ColumnUnknown, "no column 'card'"),
-        (lambda: Match("PATTERN (A B)", on="at", partials_max=0), ArgumentInvalid, "at least 1"),
-        (lambda: Match("PATTERN (A B)", on="at", timed_out=cast("Any", "no")), ArgumentInvalid, '"drop" or "side"'),
+        (lambda: Match("PATTERN (A B) DEFINE A AS amont > 1", time="at"), PatternInvalid, "amont"),
+        (lambda: Match("PATTERN (A B", time="at"), PatternInvalid, "line 1"),
+        (lambda: Match("PATTERN (A B)"), EventTimeUnknown, "^Match needs the event time"),
+        (lambda: Match("ORDER BY at PATTERN (A B)", time="id"), ArgumentInvalid, "what ORDER BY says"),
+        (
+            lambda: Match("PARTITION BY key PATTERN (A B)", time="at", by="id"),
+            ArgumentInvalid,
+            "what PARTITION BY says",
+        ),
+        (lambda: Match("PATTERN (A B)", time="id"), ArgumentInvalid, "a column of timestamps"),
+        (lambda: Match("PATTERN (A B)", time="at", by="card"), ColumnUnknown, "no column 'card'"),
+        (lambda: Match("PATTERN (A B)", time="at", partials_max=0), ArgumentInvalid, "at least 1"),
+        (
+            lambda: Match("PATTERN (A B)", time="at", timed_out=cast("Any", "no")),
+            ArgumentInvalid,
+            '"drop" or "side_output"',
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(

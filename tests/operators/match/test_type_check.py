@@ -209,7 +209,7 @@ def test_a_long_list_of_conditions_is_not_deep() -> None:
 
 def test_columns_are_found_whatever_the_case_of_their_letters() -> None:
     rule = parse("PARTITION BY USER ORDER BY At MEASURES A.AMOUNT AS last PATTERN (A) DEFINE A AS Amount < 5", SCHEMA)
-    assert (rule.by, rule.on) == (("user",), "at")
+    assert (rule.by, rule.order_by) == (("user",), "at")
     assert rule.define["A"].sql == "amount < 5"
     assert rule.measures[0].tree == Reference("amount", "A")
 
@@ -238,12 +238,12 @@ def test_types_are_known(value: str, kind: pa.DataType | None) -> None:
 
 
 def test_a_rule_of_the_builder_is_checked_as_well() -> None:
-    rule = begin("small", "amont < 5").next("big", "amount > 5").rule(on="at", by="user")
+    rule = begin("small", "amont < 5").next("big", "amount > 5").rule(order_by="at", by="user")
     with pytest.raises(PatternInvalid, match="amont") as caught:
         check(rule, SCHEMA)
     assert caught.value.place == "amont < 5\n^"
     assert caught.value.why == "in the condition of small: the input has no column amont"
-    good = begin("small", "amount < 5").rule(on="at")
+    good = begin("small", "amount < 5").rule(order_by="at")
     with pytest.raises(PatternInvalid, match="no variable big"):
         check(replace(good, after=AfterMatch("to_last", "big")), SCHEMA)
 

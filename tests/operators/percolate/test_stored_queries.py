@@ -151,7 +151,7 @@ def test_what_queries_cost_is_counted() -> None:
         ({"queries": {}, "default_fields": ("nowhere",)}, ColumnUnknown),
         ({"queries": {}, "default_fields": "title"}, ArgumentInvalid),
         ({"queries": {}, "columns": ("nowhere",)}, ColumnUnknown),
-        ({"queries": {}, "on": "price"}, ArgumentInvalid),
+        ({"queries": {}, "time": "price"}, ArgumentInvalid),
         ({"queries": {}, "costs_every": "often"}, ArgumentInvalid),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.operators import Anomaly, ComparedTo, Hopping, KMeans, Rate, Rolling, SeenBefore, Trend, agg
 from headwater.operators.aggregates import Aggregate
 from tests.operators.readings import END_OF_TIME, LATE_BY, Reading
@@ -31,7 +32,7 @@ TOPIC = {
         "key": "sensor",
     }
 }
-COMMON: dict[str, Any] = {"on": "at", "by": "sensor", "late_by": LATE_BY, "ahead": None}
+COMMON: dict[str, Any] = {"by": "sensor", "time": EventTime("at", delay=LATE_BY, future_max=None)}
 
 
 def some_readings() -> list[list[Any]]:
@@ -196,7 +197,7 @@ APPROXIMATE = Entry(
     topics=ORDERS,
     batches=[*({"orders": batch} for batch in SKETCHED), {"orders": ENDS}, {"orders": ENDS}],
     build=lambda rows: rows.transform(
-        Hopping(size=20, every=10, on="at", by="user", compute=SKETCHES, ahead=None)
+        Hopping(size=20, every=10, time=EventTime("at", future_max=None), by="user", compute=SKETCHES)
     ),
     seen=within_bounds,
     wanted=lambda: [(f"u{user}", end, [True] * 4) for user in range(5) for end in range(10, 110, 10)],
@@ -207,7 +208,7 @@ SEEN = many_orders(13, 300)
 
 
 def seen_and_grouped(rows: DataFrame) -> DataFrame:
-    settings: dict[str, Any] = {"by": "user", "on": "at", "ahead": None}
+    settings: dict[str, Any] = {"by": "user", "time": EventTime("at", future_max=None)}
     known = SeenBefore(of="amount", period=40, capacity=10_000, false_positives=1e-6, **settings)
     return rows.transform(known).transform(KMeans(columns="amount", k=3, warm_up=20, block=32, **settings))
 

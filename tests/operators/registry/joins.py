@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater import EventTime
 from headwater.operators import Enrich, IntervalJoin, Join
 from tests.operators import test_enrich, test_interval_join
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, numbered
@@ -50,14 +51,13 @@ def of_pairs(rows: Rows) -> list[tuple[Any, ...]]:
 
 def joined_within(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
     settings: dict[str, Any] = {
-        "late_by": 5,
+        "time": EventTime("at", delay=5, future_max=None),
         "allowed_lateness": 4,
         "suffix": "_click",
-        "ahead": None,
         "name": "joined",
     }
     return impressions.transform(
-        IntervalJoin(clicks, on={"user": "visitor"}, time="at", before=5, after=15, how="outer", **settings)
+        IntervalJoin(clicks, on={"user": "visitor"}, before=5, after=15, how="outer", **settings)
     )
 
 
@@ -144,11 +144,9 @@ ENRICH = Entry(
         Enrich(
             rates.withColumnRenamed("op", "_op"),
             on={"country": "land"},
-            as_of="sold",
+            as_of=EventTime("sold", delay=9, future_max=None),
             valid_from="since",
-            late_by=9,
             allowed_lateness=12,
-            ahead=None,
         )
     ),
     seen=of_sales,

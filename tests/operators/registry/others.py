@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.engine.event_time import BatchTime
 from headwater.engine.state_maintenance import states
 from headwater.operators import CorrectClock, Guard, Process
@@ -82,7 +83,7 @@ def guarded() -> tuple[list[int], list[int]]:
 
 
 def guard(rows: DataFrame) -> DataFrame:
-    operator = Guard(on="at", late_by=5, late="side_output", watermark="input", name="guard")
+    operator = Guard(time=EventTime("at", delay=5, scope="input"), late="side_output", name="guard")
     return rows.transform(operator).dropDuplicatesWithinWatermark(["_partition", "_offset"])
 
 

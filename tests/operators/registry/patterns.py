@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater import EventTime
 from headwater.engine.contract import Broadcast
 from headwater.engine.spark_plan import applied_operators
 from headwater.operators import Match, MatchRules, Percolate, percolate
@@ -97,6 +98,7 @@ def the_reader_sends_masks(stream: Stream) -> None:
     assert not {"amount", "price", "kind"} & set(applied[0].rows.names)
 
 
+TIME = EventTime("at", delay=5, future_max=None)
 MATCHED: dict[str, Any] = {
     "operators": ("Match",),
     "topics": EVENTS,
@@ -105,7 +107,7 @@ MATCHED: dict[str, Any] = {
 }
 MATCH = Entry(
     name="match",
-    build=lambda events: events.transform(Match(LIKE, late_by=5, ahead=None, timed_out="side", name="found")),
+    build=lambda events: events.transform(Match(LIKE, time=TIME, timed_out="side_output", name="found")),
     wanted=lambda: comparable(expected(parse(LIKE), HAPPENED)[0]),
     check=what_timed_out_is_aside,
     is_core=True,
@@ -113,7 +115,7 @@ MATCH = Entry(
 )
 MATCH_BY_MASKS = Entry(
     name="match_by_masks_of_the_reader",
-    build=lambda events: events.transform(Match(PLAIN, late_by=5, ahead=None)),
+    build=lambda events: events.transform(Match(PLAIN, time=TIME)),
     wanted=lambda: comparable(expected(parse(PLAIN), HAPPENED)[0]),
     check=the_reader_sends_masks,
     options={"metadata": "position"},
@@ -176,7 +178,9 @@ MATCH_RULES = Entry(
         later(10**6),
     ],
     build=lambda events, log: events.transform(
-        MatchRules(rules=Broadcast(log=log, topic="rules"), on="at", by="key", ahead=None, name="rules")
+        MatchRules(
+            rules=Broadcast(log=log, topic="rules"), time=EventTime("at", future_max=None), by="key", name="rules"
+        )
     ),
     seen=of_rules,
     wanted=lambda: [
@@ -267,7 +271,7 @@ def told_of(changes: dict[str, Any]) -> Batch:
 def percolated(news: DataFrame, log: str) -> DataFrame:
     settings: dict[str, Any] = {"columns": ("n",), "costs_every": 0, "name": "contract"}
     return news.transform(
-        Percolate(queries="searches", log=log, fields=KINDS, default_fields=("title", "body"), on="seen", **settings)
+        Percolate(queries="searches", log=log, fields=KINDS, default_fields=("title", "body"), time="seen", **settings)
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.operators import AggregateTable, Branch, Merge, TableJoin, TopN, Tumbling, agg
 from tests.operators import test_table_join
 from tests.operators.batches import final_table
@@ -165,7 +166,7 @@ def trades_by_sql(query: str) -> list[tuple[Any, ...]]:
 def ranked_windows(trades: DataFrame) -> DataFrame:
     volumes = {"volume": agg.sum("volume")}
     windows = trades.transform(
-        Tumbling(size=20, on="at", by="symbol", compute=volumes, late_by=60, emit="changes", ahead=None)
+        Tumbling(size=20, time=EventTime("at", delay=60, future_max=None), by="symbol", compute=volumes, emit="changes")
     ).drop("window_end")
     best = windows.transform(TopN(n=2, by="window_start", order=[("volume", "desc")], key=("window_start", "symbol")))
     return best.transform(AggregateTable(by="symbol", compute={"times": agg.count(), "best": agg.min("rank")}))

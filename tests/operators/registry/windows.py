@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from headwater import EventTime
 from headwater.operators import CountWindow, Dedupe, Hopping, Panes, Session, Sliding, Tumbling
 from headwater.operators.trigger import AfterProcessingTime, FirstOf, rows
 from tests.operators import test_count_window, test_panes, test_session, test_sliding, test_windows
@@ -39,7 +40,11 @@ def closed(batches: Sequence[Sequence[Row]], *, ends: int = 2) -> list[Batch]:
 
 
 ORDERED = some_orders(1, late_by=LATE_BY)
-WINDOW: dict[str, Any] = {"on": "at", "by": "user", "compute": test_windows.COMPUTE, "late_by": LATE_BY, "ahead": None}
+WINDOW: dict[str, Any] = {
+    "time": EventTime("at", delay=LATE_BY, future_max=None),
+    "by": "user",
+    "compute": test_windows.COMPUTE,
+}
 CHANGING: dict[str, Any] = {"topics": ORDERS, "batches": closed(ORDERED, ends=1)}
 FINAL: dict[str, Any] = {"topics": ORDERS, "batches": closed(ORDERED)}
 
@@ -125,7 +130,7 @@ PANES = Entry(
     batches=closed(LATE),
     build=lambda orders: orders.transform(
         Panes(
-            window=Hopping(size=20, every=10, on="at", late_by=8, ahead=None),
+            window=Hopping(size=20, every=10, time=EventTime("at", delay=8, future_max=None)),
             by="user",
             compute=test_windows.COMPUTE,
             early=FirstOf(rows(2), AfterProcessingTime("1 ms")),
@@ -162,7 +167,7 @@ DEDUPE = Entry(
     operators=("Dedupe",),
     topics=ORDERS,
     batches=[{"orders": orders(batch)} for batch in REPEATED],
-    build=lambda orders: orders.transform(Dedupe(by="user", on="at", within="1 hour", late_by="10 minutes")),
+    build=lambda orders: orders.transform(Dedupe(by="user", time=EventTime("at", delay="10 minutes"), within="1 hour")),
     seen=lambda found: sorted((row["user"], row["amount"], round(row["at"].timestamp())) for row in found),
     wanted=lambda: first_of_each(flat(REPEATED), 3600),
 )

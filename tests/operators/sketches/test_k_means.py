@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.columns import ALL
 from headwater.engine.errors import AggregateInvalid
 from headwater.errors import ArgumentInvalid
@@ -50,7 +51,7 @@ def columns(tables: list[pa.Table]) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_that_are_far_apart_are_found(seed: int) -> None:
     points, own = around([(0, 0), (20, 0), (0, 20), (20, 20)], 3_000, seed)
-    operator = KMeans(columns=("x", "y"), k=4, on="at", ahead=None)
+    operator = KMeans(columns=("x", "y"), k=4, time=EventTime("at", future_max=None))
     found, _ = bounded(operator.contract, table(points))
     clusters = np.array(found.sort_by("_offset").column("cluster").to_pylist()[100:], float)
     pairs = {(int(one), int(other)) for one, other in zip(clusters, own[100:], strict=True)}
@@ -70,7 +71,13 @@ def test_the_batches_make_no_difference(seed: int, cuts: list[int], replay: int,
     points, _ = around([(0, 0), (5, 5), (-5, 5)], 400, seed)
     users = [f"u{number}" for number in np.random.default_rng(seed).integers(0, 3, 400)]
     operator = KMeans(
-        columns=("x", "y"), k=3, on="at", by="user", half_life=half_life, warm_up=20, block=16, ahead=None
+        columns=("x", "y"),
+        k=3,
+        time=EventTime("at", future_max=None),
+        by="user",
+        half_life=half_life,
+        warm_up=20,
+        block=16,
     )
     rows = table(points, users)
     ends = [0, *sorted(cuts), 400]
@@ -86,7 +93,7 @@ def test_the_batches_make_no_difference(seed: int, cuts: list[int], replay: int,
 def test_keys_do_not_see_one_another() -> None:
     points, _ = around([(0, 0), (30, 30)], 600, 1)
     users = ["a", "b"] * 300
-    operator = KMeans(columns=("x", "y"), k=2, on="at", by="user", warm_up=20, ahead=None)
+    operator = KMeans(columns=("x", "y"), k=2, time=EventTime("at", future_max=None), by="user", warm_up=20)
     both = columns(streamed(operator.contract, [table(points, users)]))
     own = table(points, users).filter(pa.array([user == "a" for user in users]))
     alone = columns([bounded(operator.contract, own)[0]])
@@ -99,7 +106,7 @@ def test_with_a_half_life_centres_follow_the_stream() -> None:
     rows = table(np.concatenate([early, late]))
     ends = {}
     for half_life in (None, "2 minutes"):
-        operator = KMeans(columns=("x", "y"), k=2, on="at", half_life=half_life, block=64, ahead=None)
+        operator = KMeans(columns=("x", "y"), k=2, time=EventTime("at", future_max=None), half_life=half_life, block=64)
         found = columns([bounded(operator.contract, rows)[0]])
         ends[half_life] = np.mean(found["cluster_distance"][-500:])
     assert ends["2 minutes"] < 2
@@ -110,7 +117,7 @@ def test_rows_of_the_warm_up_and_rows_without_a_place_have_no_cluster() -> None:
     points, _ = around([(0, 0), (10, 0)], 100, 1)
     points[60, 1], points[61, 1] = np.nan, np.inf
     nulls = np.arange(100) == 62
-    operator = KMeans(columns=("x", "y"), k=2, on="at", warm_up=30, ahead=None)
+    operator = KMeans(columns=("x", "y"), k=2, time=EventTime("at", future_max=None), warm_up=30)
     found = columns([bounded(operator.contract, table(points, nulls=nulls))[0]])
     assert [place for place, one in enumerate(found["cluster"]) if one is None] == [*range(30), 60, 61, 62]
     assert found["cluster_centre"][0] is None
@@ -118,14 +125,14 @@ def test_rows_of_the_warm_up_and_rows_without_a_place_have_no_cluster() -> None:
 
 
 def test_points_that_are_all_the_same_are_one_cluster() -> None:
-    operator = KMeans(columns=("x", "y"), k=3, on="at", warm_up=10, block=4, half_life=5, ahead=None)
+    operator = KMeans(columns=("x", "y"), k=3, time=EventTime("at", future_max=None), warm_up=10, block=4, half_life=5)
     found = columns([bounded(operator.contract, table(np.ones((60, 2))))[0]])
     assert max(found["cluster_distance"][10:]) == pytest.approx(0, abs=1e-6)
 
 
 def test_ten_thousand_keys_at_once() -> None:
     points, _ = around([(0, 0), (10, 0)], 120_000, 4)
-    operator = KMeans(columns=("x", "y"), k=2, on="at", by="user", warm_up=10, ahead=None)
+    operator = KMeans(columns=("x", "y"), k=2, time=EventTime("at", future_max=None), by="user", warm_up=10)
     users = [f"u{number % 10_000}" for number in range(120_000)]
     found, _ = bounded(operator.contract, table(points, users))
     assert found.column("cluster").null_count == 100_000
@@ -143,9 +150,9 @@ def test_ten_thousand_keys_at_once() -> None:
 )
 def test_settings_that_cannot_be_meant_are_refused(given_settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
-        KMeans(on="at", **given_settings)
+        KMeans(time="at", **given_settings)
 
 
 def test_a_coordinate_must_be_a_number() -> None:
     with pytest.raises(AggregateInvalid, match="a number"):
-        KMeans(columns="user", k=2, on="at").contract(table(np.zeros((1, 2))).schema)
+        KMeans(columns="user", k=2, time="at").contract(table(np.zeros((1, 2))).schema)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import SeenBefore
 from headwater.operators.seen_before import SHARD, SLICES, VALUE
@@ -86,7 +87,9 @@ def arrivals(draw: st.DrawFn, late_by: int) -> list[list[Row]]:
 
 @given(batches=arrivals(late_by=10), replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_a_value_is_known_for_the_period(batches: list[list[Row]], replay: int, partitions: int) -> None:
-    operator = SeenBefore(of="value", on="at", period=40, late_by=10, capacity=5_000, false_positives=1e-9, ahead=None)
+    operator = SeenBefore(
+        of="value", time=EventTime("at", delay=10, future_max=None), period=40, capacity=5_000, false_positives=1e-9
+    )
     found = streamed(operator.contract, batches_of(operator, batches), partitions=partitions, replay=replay)
     assert answers(found) == naive(batches, 40)
 
@@ -101,7 +104,9 @@ def test_without_a_period_a_value_is_known_for_ever(batches: list[list[Row]], re
 
 @given(batches=arrivals(late_by=0))
 def test_the_batches_make_no_difference_where_rows_are_in_order(batches: list[list[Row]]) -> None:
-    operator = SeenBefore(of="value", on="at", period=40, capacity=5_000, false_positives=1e-9, ahead=None)
+    operator = SeenBefore(
+        of="value", time=EventTime("at", future_max=None), period=40, capacity=5_000, false_positives=1e-9
+    )
     tables = batches_of(operator, batches)
     whole, _ = bounded(operator.contract, pa.concat_tables(tables))
     assert answers([whole]) == answers(streamed(operator.contract, tables))
@@ -110,7 +115,7 @@ def test_the_batches_make_no_difference_where_rows_are_in_order(batches: list[li
 @pytest.mark.parametrize("period", [None, 1_000])
 def test_no_more_new_values_are_taken_for_old_than_was_said(period: int | None) -> None:
     operator = SeenBefore(
-        of="value", on=None if period is None else "at", period=period, capacity=20_000, false_positives=0.02
+        of="value", time=None if period is None else "at", period=period, capacity=20_000, false_positives=0.02
     )
     # In each quarter of the period all of them come: no filter is less than full.
     rows = [(f"value {number}", 250 * quarter + number // 100) for quarter in range(4) for number in range(20_000)]
@@ -136,7 +141,7 @@ def test_an_overfull_filter_says_so() -> None:
 
 
 def test_what_is_over_is_forgotten() -> None:
-    operator = SeenBefore(of="value", on="at", period=40, capacity=2_000, ahead=None)
+    operator = SeenBefore(of="value", time=EventTime("at", future_max=None), period=40, capacity=2_000)
     contract = operator.contract(table(operator, [("a", 0)]).schema)
     step: Any = contract.step
     assert step.bloom.size < 10_000
@@ -159,9 +164,8 @@ def test_a_filter_never_forgets_what_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("given_settings", "says"),
     [
-        ({"of": "v", "on": "at"}, "both `on` and `period`"),
-        ({"of": "v", "period": "1 day"}, "both `on` and `period`"),
-        ({"of": "v", "on": "at", "period": 0}, "longer than none"),
+        ({"of": "v", "time": "at"}, "a period beside `time`"),
+        ({"of": "v", "time": "at", "period": 0}, "longer than none"),
         ({"of": "v", "false_positives": 0}, "a share between 0 and 1"),
         ({"of": "v", "capacity": 0}, "1 or more"),
         ({"of": ()}, "the column or columns"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.errors import AggregateInvalid
 from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, Hopping, Session, Sliding, Tumbling, agg
@@ -45,10 +46,10 @@ def results(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
 
 
 WINDOWS = {
-    "tumbling": Tumbling(size=20, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None),
-    "hopping": Hopping(size=30, every=10, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None),
-    "session": Session(gap=10, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None),
-    "sliding": Sliding(size=15, on="at", by="user", compute=COMPUTE, late_by=7, ahead=None),
+    "tumbling": Tumbling(size=20, time=EventTime("at", delay=7, future_max=None), by="user", compute=COMPUTE),
+    "hopping": Hopping(size=30, every=10, time=EventTime("at", delay=7, future_max=None), by="user", compute=COMPUTE),
+    "session": Session(gap=10, time=EventTime("at", delay=7, future_max=None), by="user", compute=COMPUTE),
+    "sliding": Sliding(size=15, time=EventTime("at", delay=7, future_max=None), by="user", compute=COMPUTE),
 }
 
 

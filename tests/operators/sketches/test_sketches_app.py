@@ -17,7 +17,7 @@ app.input("visits", {"user": "string", "seconds": "float64", "at": "timestamp"},
 @app.view(key="minute")
 def minutes(visits: DataFrame) -> DataFrame:
     compute = {"users": agg.sketch.hll("user"), "seconds": agg.sketch.kll("seconds")}
-    per_minute = visits.transform(Tumbling(size="1 minute", on="at", compute=compute))
+    per_minute = visits.transform(Tumbling(size="1 minute", time="at", compute=compute))
     return per_minute.withColumnRenamed("window_start", "minute").drop("window_end")
 
 
@@ -25,7 +25,7 @@ def minutes(visits: DataFrame) -> DataFrame:
 def hours(minutes: DataFrame) -> DataFrame:
     merged = {name: agg.merge_sketches(name) for name in ("users", "seconds")}
     return minutes.where("_op is null or _op in ('+I', '+U')").transform(
-        Tumbling(size="1 hour", on="minute", compute=merged)
+        Tumbling(size="1 hour", time="minute", compute=merged)
     )
 
 

@@ -24,7 +24,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 
 def hourly(rows: DataFrame, **compute: Aggregate) -> DataFrame:
-    return rows.transform(Tumbling(size="1 hour", on="at", compute=compute))
+    return rows.transform(Tumbling(size="1 hour", time="at", compute=compute))
 
 
 def one(found: DataFrame) -> Any:
@@ -42,7 +42,9 @@ def test_hll_goes_both_ways(rows: DataFrame, column: str) -> None:
     both = one(theirs.select(sketches.estimate("sketch").alias("n"), "sketch"))["n"]
     assert both["lower"] <= truth <= both["upper"]
     own = one(hourly(rows, sketch=agg.sketch.hll(column)).agg(F.collect_list("sketch").alias("all")))["all"]
-    direct = one(rows.transform(Tumbling(size="1 day", on="at", compute={"sketch": agg.sketch.hll(column)})))["sketch"]
+    direct = one(rows.transform(Tumbling(size="1 day", time="at", compute={"sketch": agg.sketch.hll(column)})))[
+        "sketch"
+    ]
     # Spark's registers are ours: after the preamble the bytes are the same.
     assert bytes(one(theirs)["sketch"])[40:] == bytes(direct)[40:]
     assert len(own) == 2
@@ -82,9 +84,9 @@ def test_hours_are_merged_to_a_day(rows: DataFrame) -> None:
     }
     hours = hourly(rows, **compute).drop("window_end")
     day = hours.transform(
-        Tumbling(size="1 day", on="window_start", compute={name: agg.merge_sketches(name) for name in compute})
+        Tumbling(size="1 day", time="window_start", compute={name: agg.merge_sketches(name) for name in compute})
     )
-    direct = rows.transform(Tumbling(size="1 day", on="at", compute=compute))
+    direct = rows.transform(Tumbling(size="1 day", time="at", compute=compute))
     for name in ("users", "set", "often"):
         assert one(day)[name] == one(direct)[name]
     asked = one(
@@ -108,7 +110,7 @@ def test_hours_are_merged_to_a_day(rows: DataFrame) -> None:
 def test_set_operations_between_columns(rows: DataFrame) -> None:
     early, late = (
         rows.filter(condition).transform(
-            Tumbling(size="1 day", on="at", compute={name: agg.sketch.theta("whole")}, name=name)
+            Tumbling(size="1 day", time="at", compute={name: agg.sketch.theta("whole")}, name=name)
         )
         for condition, name in ((F.col("id") < 20_000, "early"), (F.col("id") >= 10_000, "late"))
     )
@@ -136,7 +138,7 @@ def test_seen_before_and_k_means_over_bounded_rows(spark: SparkSession) -> None:
         [("a", "x", 1.0), ("a", "y", 2.0), ("b", "x", 3.0), ("a", "x", 4.0), (None, "x", 5.0), ("a", None, 6.0)],
         "user string, device string, at double",
     ).withColumn("at", F.timestamp_seconds("at"))
-    found = rows.transform(SeenBefore(by="user", of="device", on="at", period="1 hour"))
+    found = rows.transform(SeenBefore(by="user", of="device", time="at", period="1 hour"))
     assert sorted((row["user"], str(row["device"]), row["seen"]) for row in found.collect()) == [
         ("a", "None", None),
         ("a", "x", False),
@@ -145,7 +147,7 @@ def test_seen_before_and_k_means_over_bounded_rows(spark: SparkSession) -> None:
         ("b", "x", False),
     ]
     points = spark.range(400).selectExpr("id", "cast(id % 2 * 10 as double) as x", "timestamp_seconds(id) as at")
-    clusters = points.transform(KMeans(columns="x", k=2, on="at", warm_up=50)).filter("cluster is not null")
+    clusters = points.transform(KMeans(columns="x", k=2, time="at", warm_up=50)).filter("cluster is not null")
     assert {(row["x"], row["cluster"]) for row in clusters.collect()} == {(0.0, 0), (10.0, 1)}
 
 
@@ -153,10 +155,10 @@ def test_seen_before_and_k_means_over_bounded_rows(spark: SparkSession) -> None:
     ("operator", "error", "says"),
     [
         (SeenBefore(of="card"), ColumnUnknown, "no column 'card'"),
-        (SeenBefore(of="text", on="text", period=1), ArgumentInvalid, "a column of timestamps"),
+        (SeenBefore(of="text", time="text", period=1), ArgumentInvalid, "a column of timestamps"),
         (SeenBefore(of="text", into="whole"), ArgumentInvalid, "a name that is free"),
-        (KMeans(columns="weight", k=2, on="at"), ColumnUnknown, "no column 'weight'"),
-        (KMeans(columns="seconds", k=2, on="at", into="whole"), ArgumentInvalid, "a name that is free"),
+        (KMeans(columns="weight", k=2, time="at"), ColumnUnknown, "no column 'weight'"),
+        (KMeans(columns="seconds", k=2, time="at", into="whole"), ArgumentInvalid, "a name that is free"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused_at_once(

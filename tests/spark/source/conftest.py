@@ -24,7 +24,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    with open_log(tmp_path / "log", config=Config(upkeep="manual")) as opened:
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as opened:
         yield opened
     known = open_logs._logs.pop((os.getpid(), opened.address), None)
     if known is not None:

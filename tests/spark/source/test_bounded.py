@@ -143,7 +143,7 @@ def test_expired_rows_fail_or_are_skipped(log: Log) -> None:
     log.create("orders", {"id": "int64"}, segment_bytes_max="4 KiB", retention="4 KiB")
     for first in range(0, 2_000, 500):
         log.append("orders", [{"id": first + n} for n in range(500)])
-    local_log(log).tidy()
+    local_log(log).maintain()
     oldest = log.start_offsets("orders")[0]
     assert oldest > 0
     start = json.dumps({"orders": {"0": 0}})

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from headwater.engine.micro_batch import MicroBatch, batch_time_us
 from headwater.log import Log
 from headwater.spark import lag_of
+from tests.conditions import until
 from tests.spark.source.planner import Checkpoint, plan
 from tests.spark.source.spark_reads import Run, batch_sizes, stream, table
-from tests.waiting import until
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000

@@ -19,9 +19,9 @@ from headwater.spark import lag_of
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source import reader as module
 from headwater.spark.source.reader import BATCHES_KEPT
+from tests.conditions import until
 from tests.spark.source.planner import Checkpoint, as_json, limit_of, plan
 from tests.spark.source.tasks import in_task
-from tests.waiting import until
 
 ALL = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
 
@@ -231,7 +231,7 @@ def expiring(log: Log) -> Log:
 def expire(log: Log) -> int:
     for first in range(0, 2_000, 500):
         log.append("orders", [{"id": first + n} for n in range(500)])
-    local_log(log).tidy()
+    local_log(log).maintain()
     return log.start_offsets("orders")[0]
 
 

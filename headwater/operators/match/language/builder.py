@@ -200,10 +200,10 @@ class Pattern:
             raise ArgumentInvalid(name="rows", value=rows, expected=f"one of {', '.join(ROWS)}")
         return replace(self, shown=rows)
 
-    def rule(self, *, on: str | None = None, by: tuple[str, ...] | str = ()) -> Rule:
+    def rule(self, *, order_by: str | None = None, by: tuple[str, ...] | str = ()) -> Rule:
         """What the engine runs."""
 
-        return _rule(self, on=on, by=(by,) if isinstance(by, str) else tuple(by))
+        return _rule(self, order_by=order_by, by=(by,) if isinstance(by, str) else tuple(by))
 
     def __repr__(self) -> str:
 
@@ -263,7 +263,7 @@ def _sql(name: str, text: object) -> str | None:
     return text
 
 
-def _rule(pattern: Pattern, *, on: str | None, by: tuple[str, ...]) -> Rule:
+def _rule(pattern: Pattern, *, order_by: str | None, by: tuple[str, ...]) -> Rule:
     """The rule of a pattern, with all conditions read."""
     tree = _node(pattern)
     if holds(tree, Nothing) and pattern.within_us is None:
@@ -287,7 +287,7 @@ def _rule(pattern: Pattern, *, on: str | None, by: tuple[str, ...]) -> Rule:
         within_us=pattern.within_us,
         between_us=pattern.gap_us,
         by=by,
-        on=on,
+        order_by=order_by,
         every=after.where == "none",
     )
 

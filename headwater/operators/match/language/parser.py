@@ -107,7 +107,7 @@ class _RuleParser:
             within_us=self._clause("WITHIN", self._length, None),
             between_us=self._clause("GAP", self._length, None),
             by=self._clause("PARTITION", self._columns, ()),
-            on=self._clause("ORDER", self._time, None),
+            order_by=self._clause("ORDER", self._time, None),
             every=every,
         )
 

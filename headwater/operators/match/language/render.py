@@ -85,7 +85,7 @@ def render(rule: Rule) -> str:
     after = f"AFTER MATCH {_AFTER[rule.after.where]}"
     lines = [
         _listed("PARTITION BY", [identifier(name) for name in rule.by]),
-        f"ORDER BY {identifier(rule.on)}" if rule.on is not None else "",
+        f"ORDER BY {identifier(rule.order_by)}" if rule.order_by is not None else "",
         _listed("MEASURES", [f"{one.sql} AS {identifier(one.name)}" for one in rule.measures]),
         _ROWS[rule.rows],
         f"{after} {identifier(rule.after.variable)}" if rule.after.variable else after,

@@ -327,7 +327,7 @@ class Rule:
     #: The longest time between two neighbouring rows of a match.
     between_us: int | None = None
     by: tuple[str, ...] = ()
-    on: str | None = None
+    order_by: str | None = None
     #: Every match that begins at a row, and not only the preferred one: Flink's engine with `followed_by_any`.
     every: bool = False
 

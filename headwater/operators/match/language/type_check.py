@@ -54,9 +54,9 @@ def check(rule: Rule, schema: pa.Schema, *, where: Where | None = None) -> Rule:
     define = {name: checker.condition(name, one) for name, one in rule.define.items()}
     measures = tuple(checker.measure(one) for one in rule.measures)
     by = tuple(checker.column(name, "PARTITION") for name in rule.by)
-    on = checker.time(rule.on) if rule.on is not None else None
+    order_by = checker.time(rule.order_by) if rule.order_by is not None else None
     checker.output(by)
-    return replace(rule, define=define, measures=measures, by=by, on=on)
+    return replace(rule, define=define, measures=measures, by=by, order_by=order_by)
 
 
 @dataclass

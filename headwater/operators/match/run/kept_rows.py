@@ -54,21 +54,21 @@ class KeptRows:
         return self.rows.select(list(columns)).take(pa.array(self.order[at]))
 
 
-def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], on: str) -> KeptRows:
+def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], time: str) -> KeptRows:
     """What was kept and what is new, in order."""
     numbers = [np.asarray(one.column(KEY).combine_chunks()) for one in (state, rows)]
     count = int(max(one.max(initial=-1) for one in numbers)) + 1
     matches, whole = np.zeros(count, np.int64), np.ones(count, bool)
     new = rows.select([*columns, KEY])
     if not state.num_rows:
-        keys, times = numbers[1], _micros(new, on)
+        keys, times = numbers[1], _micros(new, time)
         nothing = np.zeros(len(keys), bool)
         return KeptRows(new, np.arange(len(keys)), keys, times, nothing, nothing.copy(), matches, whole)
     matches[numbers[0]] = np.asarray(state.column(MATCHES))
     whole[numbers[0]] = np.asarray(state.column(WHOLE))
-    old = state.filter(pc.is_valid(state.column(on)))
+    old = state.filter(pc.is_valid(state.column(time)))
     both = pa.concat_tables([old.select([*columns, KEY]), new.cast(old.select([*columns, KEY]).schema)])
-    keys, times = np.asarray(both.column(KEY).combine_chunks()), _micros(both, on)
+    keys, times = np.asarray(both.column(KEY).combine_chunks()), _micros(both, time)
     order = merged(both, keys, times, old.num_rows)
     nothing = np.zeros(new.num_rows, bool)
     past = np.concatenate([np.asarray(old.column(PAST)).astype(bool), nothing])[order]
@@ -76,8 +76,8 @@ def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], on: str
     return KeptRows(both, order, keys[order], times[order], past, taken, matches, whole)
 
 
-def _micros(rows: pa.Table, on: str) -> Int64s:
-    return np.asarray(micros(rows.column(on)).combine_chunks()).astype(np.int64, copy=False)
+def _micros(rows: pa.Table, time: str) -> Int64s:
+    return np.asarray(micros(rows.column(time)).combine_chunks()).astype(np.int64, copy=False)
 
 
 def merged(rows: pa.Table, keys: Int64s, times: Int64s, old: int) -> Int64s:

@@ -1,6 +1,6 @@
 """`Match`: patterns in the order of events, as SQL's MATCH_RECOGNIZE says them or as the builder builds them.
 
-Rows before the watermark (`reached_us`) are complete and searched; later ones wait. A search that needs a row which is
+Rows before the watermark (`local_watermark_us`) are complete and searched; later ones wait. A search that needs a row which is
 not there yet is open: the key keeps its rows from the open start on, and a timer wakes the key when the time of the
 search is over.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +22,15 @@ from headwater.engine.event_time import (
     LATE_SAMPLE_ROWS,
     BatchTime,
     Late,
-    WatermarkStrategy,
     check_late,
     late_schema,
-    put_aside,
-    watermark_strategy,
+    split_late_rows,
 )
 from headwater.engine.finder import Finder, note_finder
+from headwater.engine.operator import EventTimeOperator, claims
 from headwater.engine.reader_protocol import DirectRead, direct_read, read_with
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name, partitions_of
+from headwater.engine.spark_plan import apply, partitions_of
 from headwater.engine.window_operator import check_columns, check_time, keys_of
 from headwater.errors import ArgumentInvalid
 from headwater.operators.errors import SkipImpossible
@@ -63,48 +62,50 @@ class HasRule(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Match:
+class Match(EventTimeOperator):
     """Find a pattern among the rows of each key, in the order of event time.
 
     `pattern` is the text of a MATCH_RECOGNIZE, or a pattern of the builder. Rows are matched up to the watermark; a match
-    comes out as soon as its rows are there and no row that may still come could be preferred. `on` and `by` stand in for
-    ORDER BY and PARTITION BY where the pattern has none. With `timed_out="side"`, partial matches that ran out of their
-    WITHIN go to the side `timed_out`; no further event is needed for that. State: of each key the rows since the first
-    start that is undecided, at most `partials_max`; beyond, the oldest start is given up, counted, and told in the side
-    `dropped`. So is a search of more than `steps_max` steps.
+    comes out as soon as its rows are there and no row that may still come could be preferred. `by` stands in for
+    PARTITION BY where the pattern has none, and the event time of the rows for ORDER BY. With
+    `timed_out="side_output"`, partial matches that ran out of their WITHIN go to the side output `timed_out`; no further
+    event is needed for that. State: of each key the rows since the first start that is undecided, at most
+    `partials_max`; beyond, the oldest start is dropped, counted, and a row of the side output `dropped`. So is a search
+    of more than `steps_max` steps.
 
-    >>> Match("PATTERN (small{2,} big) DEFINE small AS amount < 5, big AS amount > 500", on="at", by="card").by
+    >>> Match("PATTERN (small{2,} big) DEFINE small AS amount < 5, big AS amount > 500", by="card").by
     'card'
     """
 
     pattern: str | Rule | HasRule = field(kw_only=False)
-    on: str | None = None
     by: str | tuple[str, ...] | None = None
-    late_by: str | float = 0.0
     late: Late = "drop"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     partials_max: int = PARTIALS_MAX
     steps_max: int = STEPS_MAX
-    timed_out: Literal["drop", "side"] = "drop"
+    timed_out: Late = "drop"
     flink: bool = False
-    partitions: int | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         check_settings(self)
-        self.strategy()
         self.rule()
 
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
+    def resolved(self, rows: DataFrame) -> Self:
+        """With the event time of the rows, or of the column that ORDER BY names."""
+        time = self.time if self.time is not None else read(self.pattern).order_by
+        timed_out: Late = "side_output" if claims("timed_out") else self.timed_out
+        written = replace(self, time=time, timed_out=timed_out, name=self.called)
+        return super(Match, written).resolved(rows)
 
     def rule(self, schema: pa.Schema | None = None) -> Rule:
         """The pattern as a rule, with the key and the time that hold; with a schema, checked against it."""
-        made = with_time_and_key(read(self.pattern, schema), on=self.on, by=self.by, flink=self.flink)
+        time = None if self.time is None else self.event_time.column
+        made = with_time_and_key(read(self.pattern, schema), time=time, by=self.by, flink=self.flink)
         return made if schema is None else check(made, schema)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
+        return self.resolved(rows)._found(rows)
+
+    def _found(self, rows: DataFrame) -> DataFrame:
         rule, plan = self._planned(rows)
         note_finder(self.finder(rule))
         make = partial(self.contract, plan=plan, raw=True)
@@ -118,21 +119,21 @@ class Match:
     def finder(self, rule: Rule) -> Finder:
         """Describe the pattern, for the console and notebooks that show its matches."""
         text = self.pattern if isinstance(self.pattern, str) else render(rule)
-        name = self.name or default_name(self)
-        return Finder(kind="pattern", operator=name, on=rule.on, by=tuple(rule.by), text=text)
+        return Finder(kind="pattern", operator=self.called, time=rule.order_by, by=tuple(rule.by), text=text)
 
-    def side(self, name: str, rows: DataFrame) -> DataFrame:
-        """The rows of a side of bounded input. In a stream they lie in the state folder, computed once."""
-        rule, plan = self._planned(rows)
-        make = partial(self.contract, plan=plan, raw=True)
-        return apply(make, self._prepared(rows, plan), partitions=self._count(rule), side=name)
+    def side_output(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows of a side output of bounded input. In a stream they lie in the state folder, computed once."""
+        operator = self.resolved(rows)
+        rule, plan = operator._planned(rows)
+        make = partial(operator.contract, plan=plan, raw=True)
+        return apply(make, operator._prepared(rows, plan), partitions=self._count(rule), side=name)
 
     def contract(self, rows: pa.Schema, *, plan: Plan, raw: bool = False) -> Contract:
         """How the engine runs it; `rows` has the columns that the plan makes."""
         rule = plan.rule
-        keys, on = keys_of(rule.by), str(rule.on)
+        keys, time = keys_of(rule.by), str(rule.order_by)
         made = program(plan, rows).bounded(rows_max=self.partials_max, steps_max=self.steps_max)
-        needed = (*keys, on, *(name for name in PLACES if name in rows.names), *plan.columns, *plan.mask_columns)
+        needed = (*keys, time, *(name for name in PLACES if name in rows.names), *plan.columns, *plan.mask_columns)
         own = [one.name for one in rows if not one.name.startswith("_")]
         columns = tuple(dict.fromkeys(needed if rule.rows == "one" else (*needed, *own)))
         by = () if keys == (ALL,) else keys
@@ -140,32 +141,34 @@ class Match:
         state = state_schema(rows, columns, keys, MARKS)
         step = MatchStep(
             program=made,
-            on=on,
+            time_column=time,
             by=by,
             columns=columns,
             shown=shown,
             state=state,
             raw=raw,
-            timed_out=self.timed_out == "side",
+            timed_out=self.timed_out == "side_output",
         )
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=step,
             key=keys,
             rows=rows,
             state=state,
             output=pa.schema([*(rows.field(name) for name in shown), *_measured(made, rows, raw)]),
-            side_outputs=self._sides(made, rows, by, on),
-            event_time=replace(self.strategy(), time=on),
+            side_outputs=self._sides(made, rows, by, time),
+            event_time=self.strategy(),
+            # Rows leave with their match, which may last as long as WITHIN says; without a bound none could tell how long.
+            output_times=(self.event_time.later(rule.within_us / 1e6),) if time in shown and rule.within_us else (),
             late="step",
             prompt=True,
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,
             hidden=tuple(name for name in rows.names if name in (ALL, *plan.mask_columns, *plan.derived)),
         )
 
-    def _sides(self, made: Program, rows: pa.Schema, by: tuple[str, ...], on: str) -> Mapping[str, pa.Schema]:
-        sides = {"late": late_schema(rows), "dropped": dropped_schema(rows, by, on)}
-        if self.timed_out == "side":
+    def _sides(self, made: Program, rows: pa.Schema, by: tuple[str, ...], time: str) -> Mapping[str, pa.Schema]:
+        sides = {"late": late_schema(rows), "dropped": dropped_schema(rows, by, time)}
+        if self.timed_out == "side_output":
             sides["timed_out"] = pa.schema([*(rows.field(name) for name in by), *measure_kinds(made, rows)])
         return sides
 
@@ -174,7 +177,7 @@ class Match:
 
         rule = self.rule()
         called = self.name or "Match"
-        check_time(called, rows, str(rule.on))
+        check_time(called, rows, str(rule.order_by))
         check_columns(called, rows, *rule.by)
         return rule, planned(self.rule(to_arrow_schema(rows.schema, timezone="UTC")))
 
@@ -188,7 +191,7 @@ class Match:
         found = mask_pack(
             direct,
             plan,
-            name=self.name or default_name(self),
+            name=self.called,
             rows=to_arrow_schema(rows.schema, timezone="UTC"),
             kept=self._carried(rows, plan),
             keys=keys_of(plan.rule.by),
@@ -200,7 +203,7 @@ class Match:
         """The columns of the rows that go to the search."""
         if self.late == "side_output" or plan.rule.rows != "one":
             return list(rows.columns)
-        needed = [*keys_of(plan.rule.by), str(plan.rule.on), *PLACES, *plan.columns]
+        needed = [*keys_of(plan.rule.by), str(plan.rule.order_by), *PLACES, *plan.columns]
         return list(dict.fromkeys(name for name in needed if name in rows.columns))
 
     def _prepared(self, rows: DataFrame, plan: Plan) -> DataFrame:
@@ -221,8 +224,8 @@ class Match:
 def check_settings(given: Match | MatchRules) -> None:
     """Raise on settings that one pattern and many have in common."""
     check_late(given.late)
-    if given.timed_out not in ("drop", "side"):
-        raise ArgumentInvalid(name="timed_out", value=given.timed_out, expected='"drop" or "side"')
+    if given.timed_out not in ("drop", "side_output"):
+        raise ArgumentInvalid(name="timed_out", value=given.timed_out, expected='"drop" or "side_output"')
     for name, value in (("partials_max", given.partials_max), ("steps_max", given.steps_max)):
         if value < 1:
             raise ArgumentInvalid(name=name, value=value, expected="at least 1")
@@ -239,16 +242,14 @@ def read(pattern: str | Rule | HasRule, schema: pa.Schema | None = None) -> Rule
     raise ArgumentInvalid(name="pattern", value=pattern, expected="the text of a MATCH_RECOGNIZE, or a pattern")
 
 
-def with_time_and_key(rule: Rule, *, on: str | None, by: str | tuple[str, ...] | None, flink: bool = False) -> Rule:
+def with_time_and_key(rule: Rule, *, time: str | None, by: str | tuple[str, ...] | None, flink: bool = False) -> Rule:
     """The rule with its key and time; what it says itself may only be said again."""
     wanted = None if by is None else ((by,) if isinstance(by, str) else tuple(by))
     if wanted is not None and rule.by and tuple(rule.by) != wanted:
         raise ArgumentInvalid(name="by", value=by, expected=f"what PARTITION BY says: {', '.join(rule.by)}")
-    if on is not None and rule.on is not None and on != rule.on:
-        raise ArgumentInvalid(name="on", value=on, expected=f"what ORDER BY says: {rule.on}")
-    made = replace(rule, by=tuple(rule.by) or wanted or (), on=rule.on or on)
-    if made.on is None:
-        raise ArgumentInvalid(name="on", value=on, expected="the column of event time, here or as ORDER BY")
+    if time is not None and rule.order_by is not None and time != rule.order_by:
+        raise ArgumentInvalid(name="time", value=time, expected=f"what ORDER BY says: {rule.order_by}")
+    made = replace(rule, by=tuple(rule.by) or wanted or (), order_by=rule.order_by or time)
     if flink:
         # To Flink a match may last less than WITHIN, and not exactly as long.
         within = None if made.within_us is None else made.within_us - 1
@@ -286,7 +287,7 @@ class MatchStep:
     """Search the rows of all keys of a partition."""
 
     program: Program
-    on: str
+    time_column: str
     by: tuple[str, ...]
     #: All columns that are kept: of the key, the time, the place, and what the rule looks at.
     columns: tuple[str, ...]
@@ -298,9 +299,11 @@ class MatchStep:
     timed_out: bool = False
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
-        rows, sides = put_aside(rows, times < time.local_watermark_before_us, time.local_watermark_before_us - times)
-        kept = joined(state, rows, columns=self.columns, on=self.on)
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
+        rows, sides = split_late_rows(
+            rows, times < time.local_watermark_before_us, time.local_watermark_before_us - times
+        )
+        kept = joined(state, rows, columns=self.columns, time=self.time_column)
         final = time.final or time.local_watermark_us >= EVER
         complete = np.ones(len(kept.keys), bool) if final else kept.times < time.local_watermark_us
         searched, begin, found = self.search(kept, complete, time.local_watermark_us, final)
@@ -314,7 +317,7 @@ class MatchStep:
     def looked_at(self) -> tuple[str, ...]:
         """The columns that the search and what comes out of it need: not those that only tell where a row stands."""
         plan = self.program.plan
-        return tuple(dict.fromkeys([*self.by, self.on, *self.shown, *plan.columns, *plan.mask_columns]))
+        return tuple(dict.fromkeys([*self.by, self.time_column, *self.shown, *plan.columns, *plan.mask_columns]))
 
     # -- the search ---------------------------------------------------------------------------------------------------
 
@@ -407,7 +410,7 @@ class MatchStep:
         if len(dropped):
             at = found.starts[dropped]
             by = rows.select(list(self.by)).take(pa.array(at))
-            started = rows.column(self.on).take(pa.array(at))
+            started = rows.column(self.time_column).take(pa.array(at))
             reasons = pa.array([REASONS[int(kind)] for kind in found.kinds[dropped]], pa.string())
             own = {name: by.column(name) for name in self.by}
             sides["dropped"] = pa.table({**own, "started_at": started, "reason": reasons})

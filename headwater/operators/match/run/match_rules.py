@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +26,13 @@ from headwater.engine.event_time import (
     NEVER,
     BatchTime,
     Late,
-    WatermarkStrategy,
     late_schema,
-    put_aside,
-    watermark_strategy,
+    split_late_rows,
 )
 from headwater.engine.finder import Finder, note_finder
+from headwater.engine.operator import EventTimeOperator, claims
 from headwater.engine.rows import micros
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply
 from headwater.engine.window_operator import check_columns, check_time
 from headwater.errors import ArgumentInvalid
 from headwater.operators.match.kernel import codes
@@ -85,7 +84,7 @@ class TableOfRules(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchRules:
+class MatchRules(EventTimeOperator):
     """Find many patterns at once among the rows of each key: those of a table, as it is when a batch begins.
 
     `rules` is a table of the app, or a topic (`Broadcast(log=…, topic=…)`), with the columns `id`, `text` (of a
@@ -98,22 +97,16 @@ class MatchRules:
     is undecided for any rule, and one row for each rule that has begun there or has had a match.
 
     >>> from headwater.engine.contract import Broadcast
-    >>> MatchRules(rules=Broadcast(log="log", topic="rules"), on="at", by="card").by
+    >>> MatchRules(rules=Broadcast(log="log", topic="rules"), by="card").by
     'card'
     """
 
     rules: Broadcast | TableOfRules = field(repr=False)
-    on: str
     by: str | tuple[str, ...]
-    late_by: str | float = 0.0
     late: Late = "drop"
-    idle: str | float | None = None
-    ahead: str | float | None = "1 day"
     partials_max: int = PARTIALS_MAX
     steps_max: int = STEPS_MAX
-    timed_out: Literal["drop", "side"] = "drop"
-    partitions: int | None = None
-    name: str | None = None
+    timed_out: Late = "drop"
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -123,23 +116,27 @@ class MatchRules:
         if not isinstance(rules, (Broadcast, TableOfRules)):
             expected = "a table of the app, or `Broadcast(log=…, topic=…)`"
             raise ArgumentInvalid(name="rules", value=rules, expected=expected)
-        self.strategy()
 
     @property
     def keys(self) -> tuple[str, ...]:
         return (self.by,) if isinstance(self.by, str) else tuple(self.by)
 
-    def strategy(self) -> WatermarkStrategy:
-        return watermark_strategy(time=self.on, late_by=self.late_by, idle=self.idle, ahead=self.ahead)
+    def resolved(self, rows: DataFrame) -> Self:
+        timed_out: Late = "side_output" if claims("timed_out") else self.timed_out
+        operator = super(MatchRules, replace(self, timed_out=timed_out, name=self.called)).resolved(rows)
+        check_time(self.name or "MatchRules", rows, operator.event_time.column)
+        check_columns(self.name or "MatchRules", rows, *self.keys)
+        return operator
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        name = self.name or default_name(self)
-        note_finder(Finder(kind="rules", operator=name, on=self.on, by=self.keys, rules=self._table().topic))
-        return apply(self.contract, self._checked(rows), partitions=self.partitions)
+        operator = self.resolved(rows)
+        time, topic = operator.event_time.column, self._table().topic
+        note_finder(Finder(kind="rules", operator=operator.called, time=time, by=self.keys, rules=topic))
+        return apply(operator.contract, rows, partitions=self.partitions)
 
-    def side(self, name: str, rows: DataFrame) -> DataFrame:
-        """The rows of a side of bounded input. In a stream they lie in the state folder, computed once."""
-        return apply(self.contract, self._checked(rows), partitions=self.partitions, side=name)
+    def side_output(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows of a side output of bounded input. In a stream they lie in the state folder, computed once."""
+        return apply(self.resolved(rows).contract, rows, partitions=self.partitions, side=name)
 
     def contract(self, rows: pa.Schema) -> Contract:
         own = [one.name for one in rows if not one.name.startswith("_")]
@@ -147,22 +144,23 @@ class MatchRules:
         schema = pa.schema([rows.field(name) for name in own])
         state = state_schema(rows, columns, self.keys, MARKS)
         named = [pa.field("rule", pa.string()), pa.field("version", pa.int64()), *map(rows.field, self.keys)]
-        started = pa.field("started_at", rows.field(self.on).type)
-        ended = pa.field("ended_at", rows.field(self.on).type)
+        time = self.event_time.column
+        started = pa.field("started_at", rows.field(time).type)
+        ended = pa.field("ended_at", rows.field(time).type)
         match = pa.schema([*named, pa.field("match", pa.int64()), started, ended, pa.field("measures", pa.string())])
         texts = [pa.field(name, pa.string()) for name in ("text", "error")]
         return Contract(
-            name=self.name or default_name(self),
+            name=self.called,
             step=RulesStep(
-                on=self.on,
+                time_column=time,
                 by=self.keys,
                 columns=columns,
                 schema=schema,
                 state=state,
-                read=partial(rule_of, schema=schema, on=self.on, by=self.keys),
+                read=partial(rule_of, schema=schema, time=time, by=self.keys),
                 partials_max=self.partials_max,
                 steps_max=self.steps_max,
-                timed_out=self.timed_out == "side",
+                timed_out=self.timed_out == "side_output",
             ),
             key=self.keys,
             rows=rows,
@@ -172,7 +170,7 @@ class MatchRules:
                 "late": late_schema(rows),
                 "dropped": pa.schema([*named, started, pa.field("reason", pa.string())]),
                 "refused": pa.schema([*named[:2], *texts]),
-                **({"timed_out": match} if self.timed_out == "side" else {}),
+                **({"timed_out": match} if self.timed_out == "side_output" else {}),
             },
             event_time=self.strategy(),
             late="step",
@@ -186,16 +184,10 @@ class MatchRules:
             return self.rules
         return Broadcast(log=self.rules.log, topic=self.rules.name)
 
-    def _checked(self, rows: DataFrame) -> DataFrame:
-        called = self.name or "MatchRules"
-        check_time(called, rows, self.on)
-        check_columns(called, rows, *self.keys)
-        return rows
 
-
-def rule_of(text: str, *, schema: pa.Schema, on: str, by: tuple[str, ...]) -> Rule:
+def rule_of(text: str, *, schema: pa.Schema, time: str, by: tuple[str, ...]) -> Rule:
     """The rule of a text, checked against the rows."""
-    return check(with_time_and_key(read(text, schema), on=on, by=by), schema)
+    return check(with_time_and_key(read(text, schema), time=time, by=by), schema)
 
 
 @dataclass
@@ -235,7 +227,7 @@ NO_PROGRESS = Progress(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0,
 class RulesStep:
     """Search the rows of all keys of a partition for all rules."""
 
-    on: str
+    time_column: str
     by: tuple[str, ...]
     columns: tuple[str, ...]
     schema: pa.Schema
@@ -246,10 +238,12 @@ class RulesStep:
     timed_out: bool
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
-        times = np.asarray(micros(rows.column(self.on)).combine_chunks())
-        rows, sides = put_aside(rows, times < time.local_watermark_before_us, time.local_watermark_before_us - times)
+        times = np.asarray(micros(rows.column(self.time_column)).combine_chunks())
+        rows, sides = split_late_rows(
+            rows, times < time.local_watermark_before_us, time.local_watermark_before_us - times
+        )
         stored = stored_rules(time.broadcast[RULES])
-        reader = RuleReader(self.schema, self.on, self.by, self.read)
+        reader = RuleReader(self.schema, self.time_column, self.by, self.read)
         rules = rule_set(stored, reader, limits=(self.partials_max, self.steps_max))
         final = time.final or time.local_watermark_us >= EVER
         shared = self._shared(state, rows, time.local_watermark_us, final)
@@ -268,7 +262,7 @@ class RulesStep:
         names = [*self.columns, KEY]
         both = pa.concat_tables([old.select(names), rows.select(names).cast(old.select(names).schema)])
         keys = np.asarray(both.column(KEY).combine_chunks())
-        times = np.asarray(micros(both.column(self.on)).combine_chunks()).astype(np.int64)
+        times = np.asarray(micros(both.column(self.time_column)).combine_chunks()).astype(np.int64)
         order = merged(both, keys, times, old.num_rows)
         seen = np.concatenate([np.asarray(old.column(SEEN)).astype(bool), np.zeros(rows.num_rows, bool)])[order]
         first = np.zeros(count, np.int64)
@@ -454,7 +448,7 @@ class _Run:
                 **self._named(one, started),
                 "match": pa.array(numbers, mask=numbers == 0),
                 **self._started(started),
-                "ended_at": self.shared.searched.column(self.step.on).take(pa.array(last)),
+                "ended_at": self.shared.searched.column(self.step.time_column).take(pa.array(last)),
                 "measures": pa.array(as_json(outputs.measures(), len(which)), pa.string()),
             }
         )
@@ -468,7 +462,7 @@ class _Run:
         }
 
     def _started(self, at: Int64s) -> dict[str, pa.Array]:
-        return {"started_at": self.shared.searched.column(self.step.on).take(pa.array(at))}
+        return {"started_at": self.shared.searched.column(self.step.time_column).take(pa.array(at))}
 
     def output(self) -> pa.Table | None:
         return pa.concat_tables(self.outputs) if self.outputs else None

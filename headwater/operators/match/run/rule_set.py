@@ -84,14 +84,14 @@ class RuleReader:
     """Reads the text of a rule for rows of a schema, with the time and the key that all rules have."""
 
     schema: pa.Schema
-    on: str
+    time_column: str
     by: tuple[str, ...]
     read: Callable[[str], Rule]
 
     @property
     def about(self) -> tuple[object, ...]:
         """What the rule of a text depends on, to be remembered by."""
-        return self.schema.to_string(), self.on, self.by
+        return self.schema.to_string(), self.time_column, self.by
 
 
 _sets: OrderedDict[tuple[object, ...], RuleSet] = OrderedDict()

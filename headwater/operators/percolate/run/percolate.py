@@ -11,7 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -27,6 +27,7 @@ from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batc
 from headwater.engine.open_logs import shared_log
 from headwater.engine.spark_plan import STATE_SETTING, default_name
 from headwater.engine.state_folder import open_folder
+from headwater.engine.time_metadata import carried_times
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
@@ -43,7 +44,8 @@ from headwater.operators.percolate.run.stored_queries import (
     without_pauses,
     write_costs,
 )
-from headwater.units import parse_seconds
+from headwater.schema.event_time import EventTime
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +80,8 @@ class Percolate:
     `queries` is a table of an app, a topic (its name, with `log`), or a fixed set: a mapping from ids to queries. The rows
     of a table have `id` and `query` (a query string, or JSON in Elasticsearch's form), and may have `metadata` and
     `enabled`; a change counts from the next batch on. Queries are indexed, so that a document is tried only with those
-    that it may satisfy. Stateless: no shuffle, no key; each worker holds the index of all queries in memory.
+    that it may satisfy. `now` in a query is the event time of the document, or where it has none the processing time of
+    its batch. Stateless: no shuffle, no key; each worker holds the index of all queries in memory.
 
     A row for each match: the document, `query_id`, `score`, `highlights`, `metadata`, `queries_version`. With
     `collect=True` a row for each document, with the list of its `matches`. What a query costs: `percolate.costs`.
@@ -91,12 +94,12 @@ class Percolate:
     log: str | None = field(default=None, repr=False)
     fields: Mapping[str, Kind] = field(default_factory=dict)
     default_fields: tuple[str, ...] | None = None
-    on: str | None = None
+    time: EventTime | str | None = None
     columns: tuple[str, ...] | None = None
     collect: bool = False
     highlight: bool = True
     marking: Marking = field(default_factory=Marking)
-    costs_every: str | float = "10 seconds"
+    costs_every: Duration = "10 seconds"
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -121,9 +124,16 @@ class Percolate:
         state = documents.sparkSession.conf.get(STATE_SETTING, None)
         if documents.isStreaming and state is None:
             raise StateFolderUnknown(operator=self._name)
-        note_finder(self.finder())
-        task = self.task(schema, state=state or "", streaming=documents.isStreaming)
+        carried = list(carried_times(documents.schema).values())
+        percolate = replace(self, time=carried[0], name=self._name) if self.time is None and len(carried) == 1 else self
+        note_finder(percolate.finder())
+        task = percolate.task(schema, state=state or "", streaming=documents.isStreaming)
         return documents.mapInArrow(task.run, from_arrow_schema(task.output))
+
+    @property
+    def time_column(self) -> str | None:
+        """The column that says what "now" is to a document."""
+        return self.time.column if isinstance(self.time, EventTime) else self.time
 
     def finder(self) -> Finder:
         """Describe the queries, for the console and notebooks that show their matches."""
@@ -131,7 +141,7 @@ class Percolate:
         defaults = None if self.default_fields is None else list(self.default_fields)
         topic = None if isinstance(self.queries, Mapping) else self._topic.topic
         settings = {"fields": kinds, "default_fields": defaults}
-        return Finder(kind="searches", operator=self._name, on=self.on, rules=topic, settings=settings)
+        return Finder(kind="searches", operator=self._name, time=self.time_column, rules=topic, settings=settings)
 
     def task(self, schema: pa.Schema, *, state: str = "", streaming: bool = False) -> PercolateTask:
         """What the workers do with documents of a schema."""
@@ -143,7 +153,7 @@ class Percolate:
             name=self._name,
             source=source,
             fields=fields,
-            on=self.on,
+            time_column=self.time_column,
             columns=kept,
             output=match_fields([schema.field(name) for name in kept], metadata_type, collect=self.collect),
             collect=self.collect,
@@ -158,11 +168,11 @@ class Percolate:
 
     def check_fields(self, schema: pa.Schema) -> Fields:
         """The fields of documents of a schema; raises on settings that name others."""
-        for name in (*(self.columns or ()), *([self.on] if self.on is not None else ())):
+        for name in (*(self.columns or ()), *([self.time_column] if self.time_column is not None else ())):
             if name not in schema.names:
                 raise ColumnUnknown(topic=self._name, column=name, columns=", ".join(schema.names))
-        if self.on is not None and not pa.types.is_timestamp(schema.field(self.on).type):
-            raise ArgumentInvalid(name="on", value=self.on, expected="a column with a timestamp")
+        if self.time_column is not None and not pa.types.is_timestamp(schema.field(self.time_column).type):
+            raise ArgumentInvalid(name="time", value=self.time_column, expected="a timestamp column")
         return fields_of(schema, self.fields, self.default_fields, operator=self._name)
 
     def check(self, query: Stored, schema: pa.Schema) -> Query:
@@ -244,7 +254,7 @@ class PercolateTask:
     name: str
     source: TopicQueries | pa.Table
     fields: Fields
-    on: str | None
+    time_column: str | None
     columns: tuple[str, ...]
     output: pa.Schema
     collect: bool
@@ -309,9 +319,9 @@ class PercolateTask:
 
     def _times(self, rows: pa.RecordBatch, now_us: int) -> Floats:
         """What "now" is to each document: its event time where it has one."""
-        if self.on is None:
+        if self.time_column is None:
             return np.full(rows.num_rows, float(now_us))
-        times = rows.column(self.on)
+        times = rows.column(self.time_column)
         micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
         return np.asarray(pc.fill_null(micros, now_us)).astype(np.float64)
 

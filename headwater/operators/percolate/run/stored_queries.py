@@ -199,7 +199,7 @@ class TopicQueries:
     topic: str
 
     def check(self, log: Log) -> pa.DataType:
-        """Refuse a topic that has no queries; returns the type of its metadata."""
+        """Return the type of the metadata of a topic of queries; raise if the topic holds none."""
         schema = log.topic(self.topic).schema
         for name in ("id", "query"):
             if name not in schema.names:
