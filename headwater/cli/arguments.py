@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.config import Config
-from headwater.errors import HeadwaterError
+from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ def names_of(text: str | None) -> list[str] | None:
     (['id', 'at'], None)
     """
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def pairs_of(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Names and values from texts such as `card=42`.
+
+    >>> pairs_of("--header", ["trace=7"])
+    {'trace': '7'}
+    """
+    pairs = [text.partition("=") for text in texts]
+    for name, separator, value in pairs:
+        if not separator or not name.strip():
+            expected = "a name and a value with '=' between, as in card=42"
+            raise ArgumentInvalid(name=option, value=f"{name}{value}", expected=expected)
+    return {name.strip(): value for name, _, value in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

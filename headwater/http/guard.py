@@ -114,7 +114,9 @@ class Guard:
 
     def _admit(self, scope: Scope) -> Caller:
         headers = Headers(scope=scope)
-        self._check_host(headers)
+        name = _name_of(headers.get("host", ""))
+        if self.host and name not in (*LOOPBACK, self.host, *self.settings.hosts):
+            raise HostUnknown(host=name[:200])
         self._check_origin(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
         caller = ANONYMOUS if self._is_public(scope["path"]) else self._identify(headers, address)
@@ -145,13 +147,6 @@ class Guard:
             if seconds := self._failures.wait_seconds(address):
                 raise TooManyRequests(seconds=seconds) from None
             raise
-
-    def _check_host(self, headers: Headers) -> None:
-        if not self.host:
-            return
-        given = _name_of(headers.get("host", ""))
-        if given not in (*LOOPBACK, self.host, *self.settings.hosts):
-            raise HostUnknown(host=given[:200])
 
     def _check_origin(self, headers: Headers) -> None:
         origin = headers.get("origin")

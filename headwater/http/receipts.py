@@ -79,8 +79,10 @@ class Receipts:
             )
         known = self._kept.get(key)
         if known is None:
-            if repeat is not None:
-                self._refuse_to_guess(repeat)
+            if repeat is not None and repeat.server != self.server:
+                raise OutcomeUnknown(why="another server was asked first, or this one was started again since")
+            if repeat is not None and not self._forgotten_at < self.now() - max(0.0, repeat.seconds) - SLACK_SECONDS:
+                raise OutcomeUnknown(why="the server had so much to do since that it no longer knows")
             self._sweep()
             known = self._kept[key] = Receipt(self.now(), digest, asyncio.ensure_future(work()))
             known.task.add_done_callback(lambda task: self._forget_passing(key, task))
@@ -93,12 +95,6 @@ class Receipts:
         kept = self._kept.get(key)
         if kept is not None and kept.task is task and not task.cancelled() and isinstance(task.exception(), PASSING):
             del self._kept[key]
-
-    def _refuse_to_guess(self, repeat: Repeat) -> None:
-        if repeat.server != self.server:
-            raise OutcomeUnknown(why="another server was asked first, or this one was started again since")
-        if not self._forgotten_at < self.now() - max(0.0, repeat.seconds) - SLACK_SECONDS:
-            raise OutcomeUnknown(why="the server had so much to do since that it no longer knows")
 
     def _sweep(self) -> None:
         """Drop receipts that are old or too many, and note when the youngest of them began. Running appends are kept."""

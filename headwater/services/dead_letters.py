@@ -130,13 +130,13 @@ class DeadLetters(Service):
     @route("GET", "/dead-letters/{topic}/redrive")
     def redrive_progress(self, topic: str, *, wait_seconds: float = 0.0) -> Redrive | None:
         """Read the progress of the last redrive of a topic; null if there was none since the server started."""
-        job = self._jobs.of(self._allowed(topic, "read").name)
+        job = self._jobs.get(self._allowed(topic, "read").name)
         return None if job is None else job.waited(wait_seconds)
 
     @route("DELETE", "/dead-letters/{topic}/redrive")
     def stop_redrive(self, topic: str) -> None:
         """Stop a redrive after its current rows. Rows that were redriven stay redriven."""
-        job = self._jobs.of(self._allowed(topic, "admin").name)
+        job = self._jobs.get(self._allowed(topic, "admin").name)
         if job is not None:
             job.stop.set()
 
@@ -172,30 +172,30 @@ class _Stopped(Exception):
 class _Job:
     """A redrive in a thread of its own."""
 
-    def __init__(self, told: Redrive, work: partial[Outcome]) -> None:
-        self.told = told
+    def __init__(self, redrive: Redrive, work: partial[Outcome]) -> None:
+        self.redrive = redrive
         self.stop = threading.Event()
         self._work = work
         self._thread = threading.Thread(target=self._run, name="headwater-redrive", daemon=True)
         self._thread.start()
 
     def waited(self, seconds: float) -> Redrive:
-        """The state after so many seconds, or at its end."""
+        """The redrive after so many seconds, or at its end."""
         if seconds > 0:
             self._thread.join(min(seconds, WAIT_SECONDS_MAX))
-        return replace(self.told)
+        return replace(self.redrive)
 
     def _run(self) -> None:
         try:
-            self.told.outcome = self._work(on_progress=self._tell, pause=self._pause)
-            self.told.state = "done"
+            self.redrive.outcome = self._work(on_progress=self._note, pause=self._pause)
+            self.redrive.state = "done"
         except _Stopped:
-            self.told.state = "stopped"
+            self.redrive.state = "stopped"
         except HeadwaterError as error:
-            self.told.error, self.told.state = str(error), "failed"
+            self.redrive.error, self.redrive.state = str(error), "failed"
 
-    def _tell(self, outcome: Outcome) -> None:
-        self.told.outcome = outcome
+    def _note(self, outcome: Outcome) -> None:
+        self.redrive.outcome = outcome
         self._pause(0)
 
     def _pause(self, seconds: float) -> None:
@@ -203,21 +203,18 @@ class _Job:
             raise _Stopped
 
 
-class _Jobs:
+class _Jobs(dict[str, _Job]):
     """The last redrive of each dead-letter topic; one runs at a time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Job] = {}
 
-    def of(self, topic: str) -> _Job | None:
-        return self._jobs.get(topic)
-
-    def begin(self, told: Redrive, work: partial[Outcome]) -> _Job:
+    def begin(self, redrive: Redrive, work: partial[Outcome]) -> _Job:
         with self._lock:
-            job = self._jobs.get(told.topic)
-            if job is not None and job.told.running:
+            job = self.get(redrive.topic)
+            if job is not None and job.redrive.running:
                 instead = "Wait until that redrive ends, or stop it"
-                raise InUse(what=f"The dead-letter topic {told.topic!r}", by="another redrive", instead=instead)
-            self._jobs[told.topic] = _Job(told, work)
-            return self._jobs[told.topic]
+                raise InUse(what=f"The dead-letter topic {redrive.topic!r}", by="another redrive", instead=instead)
+            self[redrive.topic] = _Job(redrive, work)
+            return self[redrive.topic]

@@ -35,7 +35,10 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, bytes):
-        return _bytes_to_json(value)
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
     if is_dataclass(value):
         return {name: to_json(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -209,8 +212,9 @@ def _scalar(kind: Any, value: Any, name: str, text: bool) -> Any:
             words.get(kind, "another value"))  # fmt: skip
     if kind is int:
         _expect(abs(value) <= INTEGER_MAX, name, value, "an integer of 64 bits")
-    if kind is str:
-        _expect(value.isascii() or _is_text(value), name, "…", "a text without lone surrogates")
+    if kind is str and not value.isascii():
+        is_text = value.encode(errors="ignore").decode() == value
+        _expect(is_text, name, "…", "a text without lone surrogates")
     return value
 
 
@@ -222,21 +226,6 @@ def _from_text(kind: Any, value: str) -> Any:
         return kind(value) if kind in (int, float) and len(value) < 40 else value
     except ValueError:
         return value
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _bytes_to_json(value: bytes) -> Any:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def _bytes_from_json(value: Any, name: str) -> bytes:

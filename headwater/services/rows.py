@@ -253,7 +253,7 @@ class Rows(Service):
         scan = Scan(self.log, topic, matcher, newest_first=query.order == "newest", partition=query.partition)
         search = _Search(secrets.token_hex(16), topic, self.caller.name, scan)
         self._searches.put(search.id, search)
-        return search.told()
+        return search.step()
 
     @route("POST", "/topics/{topic}/searches/{search}", scope="read:{topic}", audited=False)
     def search_on(self, topic: str, search: str, *, seconds: float = 0.25, limit: int = 50) -> SearchStep:
@@ -261,7 +261,7 @@ class Rows(Service):
         _check_limit(limit)
         known = self._search(topic, search)
         with known.lock:
-            return known.told(known.scan.step(seconds=min(max(0.0, seconds), STEP_SECONDS_MAX), found_max=limit))
+            return known.step(known.scan.step(seconds=min(max(0.0, seconds), STEP_SECONDS_MAX), found_max=limit))
 
     @route("DELETE", "/topics/{topic}/searches/{search}", scope="read:{topic}", audited=False)
     def stop_search(self, topic: str, search: str) -> None:
@@ -420,7 +420,7 @@ class _Search:
     scan: Scan
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def told(self, rows: Sequence[Row] = ()) -> SearchStep:
+    def step(self, rows: Sequence[Row] = ()) -> SearchStep:
         scan = self.scan
         return SearchStep(
             id=self.id,

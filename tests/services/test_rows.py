@@ -128,7 +128,7 @@ def test_a_search_finds_rows_a_little_at_a_time(
 def test_a_search_can_be_stopped_and_goes_on(services: Services, orders: list[tuple[int, int]]) -> None:
     step = services.rows.search("orders", SearchQuery(text="name"))
     services.rows.stop_search("orders", step.id)
-    assert len(services.rows.search_on("orders", step.id, limit=100).rows) == len(orders)
+    assert len(services.rows.search_on("orders", step.id, seconds=10, limit=100).rows) == len(orders)
 
 
 @pytest.mark.usefixtures("orders")

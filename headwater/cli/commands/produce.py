@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.arguments import Topic, names_of
+from headwater.cli.arguments import Topic, names_of, pairs_of
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.progress import progress_bar
@@ -92,7 +92,7 @@ def produce(
         raise ArgumentInvalid(name="--on-error", value=on_error, expected="stop or skip")
     if rate is not None and rate <= 0:
         raise ArgumentInvalid(name="--rate", value=rate, expected="a number above 0")
-    headers = _headers(header or [])
+    headers = pairs_of("--header", header) if header else None
     if file is not None and not file.exists():
         raise FileNotFoundError(2, "No such file", str(file))
     with session.services(create=create, write=True) as services:
@@ -297,13 +297,3 @@ class _Production:
         if target.count != 1:
             took = format_seconds(round(time.monotonic() - self._started, 3))
             session.say(f"Appended {counted(target.count, 'row')} to {topic!r} in {took}.")
-
-
-def _headers(given: list[str]) -> dict[str, str] | None:
-    headers = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise ArgumentInvalid(name="--header", value=text, expected="a name and a text with '=' between")
-        headers[name] = value
-    return headers or None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.arguments import AppName
+from headwater.cli.arguments import AppName, pairs_of
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.query_table import table_of
@@ -173,7 +173,7 @@ def ask(
         answer = services.queries.ask(
             query,
             key=_key(key) if key else None,
-            compute=dict(_pair("--compute", one) for one in compute) if compute else None,
+            compute=pairs_of("--compute", compute) if compute else None,
             operator=operator,
             rows_max=limit,
             seconds=seconds,
@@ -216,11 +216,4 @@ def _cell(value: Any) -> str:
 def _key(given: Sequence[str]) -> object:
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
-    return dict(_pair("--key", one) for one in given)
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
-        raise ArgumentInvalid(name=option, value=text, expected="a name and a value, as in card=42")
-    return name.strip(), value
+    return pairs_of("--key", given)

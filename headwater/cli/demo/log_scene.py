@@ -130,15 +130,22 @@ class Watcher:
         ends = self._log.end_offsets(ORDERS)
         scene.appended = sum(ends.values())
         self._counts.append((scene.elapsed, scene.appended))
-        scene.rate = _rate(self._counts)
+        (first, before), (last, after) = self._counts[0], self._counts[-1]
+        scene.rate = (after - before) / (last - first) if last > first else 0.0
         scene.rates.append(scene.rate)
         scene.invoices = sum(self._log.end_offsets(INVOICES).values())
         scene.ledger = sum(self._log.end_offsets(LEDGER).values())
         scene.customers = sum(self._log.end_offsets(CUSTOMERS).values())
         for group in scene.groups.values():
             self._look_at_group(group)
-        scene.tail = self._last_rows()
-        self._look_at_files()
+        starts = self._log.start_offsets(ORDERS)
+        begins = {number: max(starts[number], end - TAIL_ROWS) for number, end in ends.items()}
+        rows = self._log.read(ORDERS, start=begins, stop=ends).rows()
+        scene.tail = sorted(rows, key=lambda row: int(row["id"]))[-TAIL_ROWS:]
+        topics = [self._log.describe(name) for name in self._log.topics(internal=True)]
+        scene.bytes = sum(one.bytes for one in topics)
+        scene.segments = sum(part.segments for one in topics for part in one.partitions)
+        scene.topics = len(topics)
 
     def _look_at_group(self, group: Group) -> None:
         try:
@@ -152,23 +159,6 @@ class Watcher:
         group.rows = found.rows
         group.seconds = max((one.seconds for one in found.partitions), default=0.0)
         group.history.append(group.rows)
-
-    def _last_rows(self) -> list[dict[str, Any]]:
-        starts, ends = self._log.start_offsets(ORDERS), self._log.end_offsets(ORDERS)
-        begins = {number: max(starts[number], end - TAIL_ROWS) for number, end in ends.items()}
-        rows = self._log.read(ORDERS, start=begins, stop=ends).rows()
-        return sorted(rows, key=lambda row: int(row["id"]))[-TAIL_ROWS:]
-
-    def _look_at_files(self) -> None:
-        found = [self._log.describe(name) for name in self._log.topics(internal=True)]
-        self._scene.bytes = sum(one.bytes for one in found)
-        self._scene.segments = sum(part.segments for one in found for part in one.partitions)
-        self._scene.topics = len(found)
-
-
-def _rate(counts: deque[tuple[float, int]]) -> float:
-    (first, before), (last, after) = counts[0], counts[-1]
-    return (after - before) / (last - first) if last > first else 0.0
 
 
 def draw(scene: Scene, *, width: int, height: int) -> Layout:

@@ -27,22 +27,8 @@ ORDERS, CUSTOMERS, INVOICES, LEDGER = "orders", "customers", "invoices", "ledger
 BILLING, AUDIT = "billing", "audit"
 PARTITIONS = 4
 NAMES = (
-    "ada",
-    "bob",
-    "cleo",
-    "dan",
-    "eve",
-    "fay",
-    "gus",
-    "hal",
-    "ida",
-    "joe",
-    "kim",
-    "lou",
-    "mia",
-    "ned",
-    "oda",
-    "pia",
+    *("ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal"),
+    *("ida", "joe", "kim", "lou", "mia", "ned", "oda", "pia"),
 )
 ITEMS = ("lamp", "chair", "kettle", "rug", "mirror", "clock", "shelf", "vase")
 ROWS_PER_SECOND = 1_500
