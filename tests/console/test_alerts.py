@@ -116,7 +116,7 @@ def test_what_could_never_be_looked_at_is_not_saved_and_says_why(console: Simula
     page = console.open("/alerts").press("New rule").write("Name", "wrong").write("More than", "1")
     page.write("Group, or a pattern", "biling").sees("Did you mean 'billing'?", within=PREVIEW)
     assert not page.is_enabled("Save rule")
-    page.write("Name", "not a name").write("Group, or a pattern", "billing").sees("letters", within=PREVIEW)
+    page.write("Name", "not a name").write("Group, or a pattern", "billing").sees("200 characters", within=PREVIEW)
     page.write("Name", "wrong").write("More than", "many").sees("a number, 0 or more", within=PREVIEW)
     page.write("Watch", "view").write("SQL over views and topics", "SELEC 1").sees("not complete", within=PREVIEW)
     assert not page.is_enabled("Save rule")
