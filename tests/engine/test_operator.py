@@ -24,7 +24,6 @@ COLUMNS = {"user": "string", "amount": "int64", "at": "timestamp"}
 def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
     with hw.open(tmp_path / "log") as log:
         log.create("orders", COLUMNS, key="user", time=TIME)
-    spark.conf.set("spark.headwater.state", str(tmp_path / "state"))
     return spark.readStream.format("headwater").option("log", str(tmp_path / "log")).load("orders")
 
 
