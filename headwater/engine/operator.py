@@ -72,10 +72,15 @@ def wanted_side_outputs(names: Iterable[str]) -> Iterator[None]:
         _side_outputs.reset(token)
 
 
+def is_wanted(side_output: str) -> bool:
+    """Whether a side output is wanted that no operator has claimed yet."""
+    return side_output in (_side_outputs.get() or ())
+
+
 def claims(side_output: str) -> bool:
-    """Whether a side output is wanted, and no operator has claimed it before."""
+    """Claim a side output that is wanted; False if it is not, or another operator has it."""
     wanted = _side_outputs.get()
-    if not wanted or side_output not in wanted:
+    if wanted is None or not is_wanted(side_output):
         return False
     wanted.remove(side_output)
     return True

@@ -117,8 +117,6 @@ class Guard(EventTimeOperator):
 
     def _checked(self, rows: DataFrame) -> Self:
         guard, called = self.resolved(rows), self.name or type(self).__name__
-        if guard.event_time.scope == "key":
-            raise ArgumentInvalid(name="scope", value="key", expected="one watermark for all keys, as Spark has")
         check_time(called, rows, guard.event_time.column)
         if self.received is not None:
             check_columns(called, rows, self.received)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import pyarrow as pa
 
+from headwater.engine.columns import EVENT_TIMER
 from headwater.engine.contract import Broadcast, Contract, Step
 from headwater.engine.event_time import LATE_SAMPLE_ROWS, Follow, WatermarkStrategy, check_late
 from headwater.engine.key_watermark import per_key
-from headwater.engine.operator import EventTimeOperator
+from headwater.engine.operator import EventTimeOperator, is_wanted
 from headwater.engine.spark_plan import apply
 from headwater.engine.time_metadata import carried_times
 from headwater.errors import ArgumentInvalid
@@ -65,9 +66,14 @@ class Process(EventTimeOperator):
         return apply(self._of(inputs).contract, *inputs, partitions=self.partitions)
 
     def _of(self, inputs: Sequence[DataFrame]) -> Self:
-        """With the event time of its inputs, if they have one under the same name; a step may do without."""
+        """With the event time of its inputs, where the step needs one: it was given, for timers, or for late rows.
+
+        Any other step gets all rows, also those without a time.
+        """
         if self.time is not None:
             return self.resolved(inputs[0])
+        if EVENT_TIMER not in state_schema(self.state).names and self.late == "drop" and not is_wanted("late"):
+            return self
         carried = [carried_times(rows.schema) for rows in inputs]
         shared = [name for name in carried[0] if all(name in times for times in carried)]
         if len(shared) != 1:

@@ -69,8 +69,11 @@ def once(rows: DataFrame) -> DataFrame:
         ),
         (lambda rows: rows, {"ask": True}, "no operator that keeps state"),
         (lambda rows: rows, {"late": "made.late"}, "no operator that tells which are late"),
-        (once, {"late": "made.late"}, r"'once' drops them; say .late=.side"),
-        (aside, {"sides": {"huge": "made.huge"}}, "a side 'huge' that none of its operators has; they have large"),
+        (
+            aside,
+            {"side_outputs": {"huge": "made.huge"}},
+            "a side output 'huge' that none of its operators has; they have large",
+        ),
         (lambda rows: once(once(rows)), {}, "two of its operators are called 'once'"),
     ],
 )
@@ -114,9 +117,9 @@ def test_a_topic_that_was_not_made_for_a_view_is_no_view(spark: SparkSession, lo
 
 
 def test_a_side_output_whose_columns_changed_is_refused(spark: SparkSession, log: Log) -> None:
-    planned(spark, log, aside, sides={"large": "made.large"})
+    planned(spark, log, aside, side_outputs={"large": "made.large"})
     assert log.topic("made.large").schema.names == ["card", "amount"]
     log.delete("made.large")
     log.create("made.large", {"other": "int64"})
     with pytest.raises(OutputChanged, match="have other columns now"):
-        planned(spark, log, aside, sides={"large": "made.large"})
+        planned(spark, log, aside, side_outputs={"large": "made.large"})

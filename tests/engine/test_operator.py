@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,11 @@ def test_each_input_of_a_join_has_its_own_time(orders: DataFrame, spark: SparkSe
 
 def test_a_step_of_the_users_own_may_do_without_a_time(orders: DataFrame) -> None:
     step = Process(step=lambda state, rows, _: (state, rows), by="user", state={"n": "int64"}, output=COLUMNS, name="p")
-    assert applied(orders, step).time == "at"
-    assert applied(orders.drop("at").withColumn("at", F.lit(None).cast("timestamp")), step).time is None
+    assert applied(orders, step).time is None, "it gets all rows, also those without a time"
+    assert applied(orders, replace(step, state={"_wake_at": "timestamp"})).time == "at"
+    assert applied(orders, replace(step, late="side_output")).time == "at"
+    with wanted_side_outputs({"late"}):
+        assert applied(orders, step).time == "at"
 
 
 def test_an_app_turns_side_outputs_on(orders: DataFrame) -> None:

@@ -173,7 +173,7 @@ def test_nonsense_is_refused_when_it_is_written_down(change: dict[str, Any], say
 
 def test_a_watermark_for_each_key_is_refused(spark: SparkSession) -> None:
     rows = spark.createDataFrame([], "id int, at timestamp")
-    with pytest.raises(ArgumentInvalid, match="one watermark for all keys"):
+    with pytest.raises(ArgumentInvalid, match='"partition" or "input" for Guard'):
         rows.transform(Guard(time=EventTime("at", scope="key")))
 
 
