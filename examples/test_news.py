@@ -47,7 +47,7 @@ def test_desks_hear_of_what_they_follow(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("NEWS_HOOK", f"http://127.0.0.1:{port}/hook")
         monkeypatch.delitem(sys.modules, "news", raising=False)
         news = importlib.import_module("news")
-        with AppTest(news.app) as test:
+        with AppTest(news.app, sinks="real") as test:
 
             def publish(number: int, title: str, body: str = "") -> None:
                 test.feed("articles", [{"url": f"/{number}", "title": title, "body": body, "published": test.now}])

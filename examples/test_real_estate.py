@@ -57,7 +57,7 @@ def test_who_looks_for_a_home_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> No
         {"id": "ben", "query": json.dumps({"bool": {"filter": [near, {"range": {"rooms": {"gte": 3}}}]}})},
         {"id": "cas", "query": "city:Utrecht AND (", "metadata": {"email": "cas@example.org"}},
     ]
-    with mail_server(port) as mailbox, AppTest(homes.app) as test:
+    with mail_server(port) as mailbox, AppTest(homes.app, sinks="real") as test:
         test.feed("searches", searches)
         test.feed("offers", [FLAT | {"place": {"lat": 52.1, "lon": 5.1}}])
         assert [row["query_id"] for row in test.rows("found")] == ["ann", "ben"]

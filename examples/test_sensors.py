@@ -17,7 +17,7 @@ def test_a_limit_that_changes_changes_the_alarms(tmp_path: Path, monkeypatch: py
     monkeypatch.delitem(sys.modules, "sensors", raising=False)
     import sensors
 
-    with AppTest(sensors.app) as test:
+    with AppTest(sensors.app, sinks="real") as test:
         start = test.now
 
         def read(sensor: str, celsius: float, second: int) -> None:

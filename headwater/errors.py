@@ -15,6 +15,7 @@ raises it, in `errors.py` of its folder or in its module; those that many folder
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -22,6 +23,8 @@ from typing import Any, ClassVar
 
 #: All classes of the package, by name: over HTTP an error has the name of its class.
 _KINDS: dict[str, type[HeadwaterError]] = {}
+#: A full stop after a mark that ends the sentence already.
+_SECOND_STOP = re.compile(r"(?<=[?!])\.(?=\s|$)|(?<=[\w)'\"`]\.)\.(?=\s|$)")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,8 +55,14 @@ class HeadwaterError(Exception):
         )
 
     def __str__(self) -> str:
-        facts = self.facts()
-        return f"{self.problem.format(**facts)} {self.remedy.format(**facts)}".strip()
+        return f"{self.filled(self.problem)} {self.filled(self.remedy)}".strip()
+
+    def filled(self, template: str) -> str:
+        """A problem or a remedy with the facts of this error.
+
+        A fact that ends a sentence, such as "did you mean 'user'?", is not followed by a full stop.
+        """
+        return _SECOND_STOP.sub("", template.format(**self.facts()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are pickled between processes (Spark workers, pools), which keyword-only fields do not support.
@@ -194,7 +203,7 @@ class EncodingInvalid(UsageError):
     encoding: str
     position: str
     why: str
-    problem = "This is not valid {encoding} at {position}: {why}."
+    problem = "The {encoding} at {position} cannot be read: {why}."
     remedy = "Correct the input; what came before it is kept, nothing after it was read."
 
 
@@ -216,9 +225,8 @@ class NotFound(HeadwaterError, LookupError):
     remedy = "Correct the name, or create it first."
 
     def __str__(self) -> str:
-        facts = self.facts()
         remedy = _REMEDIES.get(self.kind, self.remedy) if type(self) is NotFound else self.remedy
-        return f"{self.problem.format(**facts)} {remedy.format(**facts)}".strip()
+        return f"{self.filled(self.problem)} {self.filled(remedy)}".strip()
 
 
 #: The remedy where a thing of a kind is not found.
@@ -232,6 +240,7 @@ _REMEDIES = {
     "prepared transaction": "List what is prepared with `Log.prepared()`; it may have been committed or rolled back already.",
     "query": "List the queries with `headwater query list`.",
     "search": "Begin the search again: one that is not used for ten minutes is forgotten.",
+    "staged rows": "Stage the rows again, and commit what that returns; Spark does so when it repeats the batch.",
     "token": "List the tokens with `headwater token list`.",
     "topic": "Create it with `headwater topic create {name}`, or list the topics with `headwater topic list`.",
     "view": "List the views with `headwater view list`; a view is there from its app's first run on.",
@@ -248,6 +257,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def sentence(text: str) -> str:
+    """A text of another library as a sentence: it ends with a full stop, unless it ends a sentence already.
+
+    >>> sentence("no such table"), sentence("Did you mean 'orders'?"), sentence("It ended.")
+    ('no such table.', "Did you mean 'orders'?", 'It ended.')
+    """
+    text = text.rstrip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 # -- the caller may not do this ---------------------------------------------------------------------------------------

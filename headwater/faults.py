@@ -79,6 +79,9 @@ DELIVERY_CRASH_POINTS = (
     "parquet.published",
 )
 
+#: Points of a piece of a capture: rows and position staged, appended, and acknowledged to the database.
+CAPTURE_CRASH_POINTS = ("capture.staged", "capture.appended", "capture.acknowledged")
+
 #: Points of a view's transaction in its store.
 VIEW_CRASH_POINTS = ("view.deleted", "view.before_commit", "view.committed", "view.before_switch")
 

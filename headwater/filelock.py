@@ -102,6 +102,10 @@ class FileLock:
         self._depth += 1
         return True
 
+    def exists(self) -> bool:
+        """Whether any process ever took the lock."""
+        return os.path.exists(self._path)
+
     def held(self, waited: float) -> Locked:
         """The error that names the holder of the lock."""
         return Locked(what=str(self._path), waited=waited, holder=holder_of(self._path))

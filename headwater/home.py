@@ -14,6 +14,11 @@ def is_remote(address: str | Path) -> bool:
     return "://" in str(address)
 
 
+def absolute_address(address: str | Path) -> str:
+    """The address, with a relative folder made absolute: other processes may have another working folder."""
+    return str(address) if is_remote(address) else str(Path(address).absolute())
+
+
 def home_of(address: str | Path) -> Path:
     """The folder of a local log, or a folder of this user for a remote log.
 

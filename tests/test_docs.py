@@ -3,13 +3,17 @@
 Each page is one test. Its blocks run from top to bottom in an empty folder, with one namespace:
 
 - ```` ```python ````: run as a script, or as an interactive session if the block begins with `>>>`;
-- ```` ```console ````: lines that begin with `$ ` and call `headwater` run and must succeed.
+- ```` ```console ````: lines that begin with `$ ` and call `headwater`, `pytest` or `cd` run and must succeed.
   If the page shows output, it must match; `…` stands for any text in a line, and alone on a line for any lines.
+- A block after "Save this as `FILE`:" is written to that file.
+- "change `OLD` in `FILE` to `NEW`" in the text of the page is done.
 
 Blocks in other languages (`text`, `py`, `pycon`, `sh`) are only shown.
 
-A command that needs no shell runs in this process. A command that needs a shell, or runs an app, is a child process.
-Pages that need Spark use the session that all tests share.
+A command that needs no shell runs in this process. Pages that need Spark use the session that all tests share, and apps
+that run until they have caught up join it. A command that needs a shell is a child process. So is one that runs until
+Ctrl-C, such as `headwater dev`: the page goes on when it has shown its output, and Ctrl-C ends it with the page; where the
+output of a later command depends on it, the command is repeated until its output is the one that the page shows.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import doctest
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +34,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.app import run
+from tests.conditions import until
 from tests.shared_session import left_as_it_was
 
 ROOT = Path(__file__).parents[1]
@@ -37,12 +43,15 @@ SECONDS_MAX = 240
 #: Pages that `make test` runs: the first pages of a newcomer, and one for each thing that a page can start.
 CORE = (
     "README.md",
-    "docs/how-to/read-topics-with-spark.md",
     "docs/how-to/verify-and-repair.md",
+    "docs/tutorials/a-first-log.md",
 )
-#: Python that needs Spark; and commands that run an app in a session of their own.
+#: Python that needs Spark; commands that join its session; and commands that run until Ctrl-C.
 SPARK = re.compile(r"\bsession\(|\bAppTest\(")
-APP = re.compile(r"\bheadwater (?:run|dev)\b")
+JOINS = re.compile(r"headwater (?:run\b.* --until-caught-up|check\b)")
+ENDLESS = re.compile(r"headwater (?:dev|serve|run)\b(?!.* --until-caught-up).*")
+SAVED = re.compile(r"[Ss]ave this as `(?P<file>[\w./-]+)`:$")
+CHANGED = re.compile(r"[Cc]hange `(?P<old>[^`]+)` in `(?P<file>[\w./-]+)` to `(?P<new>[^`]+)`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +61,8 @@ class Block:
     language: str
     text: str
     line: int
+    #: The text of the page between the block before and this one.
+    before: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +81,12 @@ def blocks(page: str) -> Iterator[Block]:
     [('python', '1\\n2\\n', 3)]
     """
     fence = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+    end = 0
     for match in fence.finditer(page):
         text = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
-        yield Block(language=match["language"], text=text, line=page.count("\n", 0, match.start("text")) + 1)
+        line = page.count("\n", 0, match.start("text")) + 1
+        yield Block(language=match["language"], text=text, line=line, before=page[end : match.start()])
+        end = match.end()
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -110,11 +124,11 @@ def plain(shell: str) -> Plain | None:
 
     >>> plain("echo '{}' | headwater produce orders -q")
     Plain(words=['produce', 'orders', '-q'], stdin='{}\\n')
-    >>> plain("headwater group list | wc -l"), plain("headwater run shop.py"), plain("headwater sql $QUERY")
-    (None, None, None)
+    >>> plain("headwater group list | wc -l"), plain("headwater sql $QUERY")
+    (None, None)
     """
     match = _PLAIN.fullmatch(shell.replace("\\\n", " "))
-    if match is None or APP.search(shell):
+    if match is None:
         return None
     words = shlex.split(match["words"])
     if match["source"] is None:
@@ -128,7 +142,7 @@ def plain(shell: str) -> Plain | None:
 
 def is_ours(command: Command) -> bool:
     """Whether a command is run. Commands of other programs are only shown."""
-    return re.search(r"(?:^|\| *)headwater ", command.shell, re.MULTILINE) is not None
+    return re.search(r"(?:^|\| *)headwater |^pytest\b|^cd ", command.shell, re.MULTILINE) is not None
 
 
 def matches(shown: list[str], actual: list[str]) -> bool:
@@ -161,14 +175,72 @@ def run_session(block: Block, page: Path, namespace: dict[str, Any]) -> None:
     assert result.failed == 0, "".join(report)
 
 
-def run_console(block: Block, page: Path, folder: Path) -> None:
+def run_console(block: Block, page: Path, folder: Path, terminals: Terminals) -> None:
     for command in filter(is_ours, commands(block)):
-        direct = plain(command.shell)
-        code, output = run_here(direct, folder) if direct is not None else run_shell(command.shell, folder)
-        where = f"{page.relative_to(ROOT)}:{command.line}: $ {command.shell}\n{output}"
-        assert code == 0, where
-        if command.output:
-            assert matches(command.output, output.splitlines()), where
+        where = f"{page.relative_to(ROOT)}:{command.line}: $ {command.shell}"
+        if command.shell.startswith("cd "):
+            os.chdir(command.shell.removeprefix("cd "))
+        elif ENDLESS.fullmatch(command.shell):
+            terminals.open(command, where)
+        elif terminals and command.output and "headwater produce" not in command.shell:
+            until(lambda command=command: _is_as_shown(command, folder), where)  # type: ignore[misc]
+        else:
+            code, output = run_command(command, folder)
+            assert code == 0, f"{where}\n{output}"
+            assert not command.output or matches(command.output, output.splitlines()), f"{where}\n{output}"
+
+
+def _is_as_shown(command: Command, folder: Path) -> bool:
+    code, output = run_command(command, folder)
+    return code == 0 and matches(command.output, output.splitlines())
+
+
+def run_command(command: Command, folder: Path) -> tuple[int, str]:
+    direct = plain(command.shell)
+    return run_here(direct, folder) if direct is not None else run_shell(command.shell)
+
+
+class Terminals:
+    """Further terminals of the reader, each with a command that runs until Ctrl-C."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._processes)
+
+    def open(self, command: Command, where: str) -> None:
+        """Start the command, and wait until it has written what the page shows."""
+        output = self._folder.with_name(f"terminal-{len(self._processes)}")
+        shell = command.shell.replace("headwater serve", "headwater serve --port 0")  # tests may run side by side
+        with output.open("wb") as file:
+            self._processes.append(subprocess.Popen(shlex.split(shell), stdout=file, stderr=subprocess.STDOUT))
+        shown = [re.sub(r"(127\.0\.0\.1:)\d+", r"\1…", line) for line in command.output]
+        until(lambda: matches([*shown, "…"], output.read_text().splitlines()), where, self._processes[-1])
+
+    def starts(self) -> int:
+        """How often `headwater dev` has started its app."""
+        return sum(path.read_text().count("Open http") for path in self._folder.parent.glob("terminal-*"))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGINT)
+        for process in self._processes:
+            assert process.wait(SECONDS_MAX) in (0, 130)
+
+
+def do_what_the_text_says(block: Block, terminals: Terminals) -> None:
+    """Make the changes of files that the text before a block asks for, and save the block if the text says so."""
+    text = " ".join(block.before.split())
+    for match in CHANGED.finditer(text):
+        file, before = Path(match["file"]), terminals.starts()
+        assert match["old"] in file.read_text(), match[0]
+        file.write_text(file.read_text().replace(match["old"], match["new"]))
+        if terminals:
+            until(lambda before=before: terminals.starts() > before, match[0])  # type: ignore[misc]
+    if (saved := SAVED.search(text)) is not None:
+        Path(saved["file"]).write_text(block.text)
 
 
 def run_here(command: Plain, folder: Path) -> tuple[int, str]:
@@ -190,11 +262,9 @@ def run_here(command: Plain, folder: Path) -> tuple[int, str]:
     return code, taken.read_text(encoding="utf-8")
 
 
-def run_shell(shell: str, folder: Path) -> tuple[int, str]:
+def run_shell(shell: str) -> tuple[int, str]:
     words = ["bash", "-o", "pipefail", "-c", shell]
-    done = subprocess.run(
-        words, cwd=folder, timeout=SECONDS_MAX, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    done = subprocess.run(words, timeout=SECONDS_MAX, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
 
 
@@ -203,9 +273,14 @@ def marks_of(page: Path, number: int) -> list[pytest.MarkDecorator]:
     marks = [pytest.mark.core] if page.relative_to(ROOT).as_posix() in CORE else []
     of_page = list(blocks(page.read_text(encoding="utf-8")))
     consoles = [block for block in of_page if block.language == "console"]
-    if any(is_ours(command) and plain(command.shell) is None for block in consoles for command in commands(block)):
+    shells = [command.shell for block in consoles for command in commands(block) if is_ours(command)]
+    endless = any(ENDLESS.fullmatch(shell) for shell in shells)
+    if endless or any(plain(shell) is None and not shell.startswith("cd ") for shell in shells):
         marks.append(pytest.mark.process)
-    if any(block.language == "python" and SPARK.search(block.text) for block in of_page):
+    if any("headwater dev" in shell for shell in shells):
+        marks.append(pytest.mark.long)
+    python = [block.text for block in of_page if block.language == "python"]
+    if any(map(SPARK.search, python)) or any(map(JOINS.search, shells)):
         return [*marks, pytest.mark.spark]
     return [*marks, pytest.mark.xdist_group(f"docs-{number % 4}")]
 
@@ -236,7 +311,9 @@ def session_of_page(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("spark") is None:
         yield
         return
-    with left_as_it_was(request.getfixturevalue("spark")):
+    spark = request.getfixturevalue("spark")
+    with left_as_it_was(spark), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(spark), "stop", lambda _: None)  # a command stops the session that it takes for its own
         yield
 
 
@@ -250,11 +327,13 @@ def session_of_page(request: pytest.FixtureRequest) -> Iterator[None]:
 )
 def test_what_a_page_shows_is_what_happens(page: Path, folder: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if block.language == "python":
-            run_python(block, page, namespace)
-        elif block.language == "console":
-            run_console(block, page, folder)
+    with contextlib.closing(Terminals(folder)) as terminals:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            do_what_the_text_says(block, terminals)
+            if block.language == "python":
+                run_python(block, page, namespace)
+            elif block.language == "console":
+                run_console(block, page, folder, terminals)
 
 
 def test_the_core_pages_are_there() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater import errors
-from headwater.errors import HeadwaterError, NotFound, error_of
+from headwater.errors import EncodingInvalid, HeadwaterError, NotFound, NotPossible, error_of
 from tests.source import modules
 
 ROOT = Path(__file__).parents[1]
@@ -126,3 +126,9 @@ def test_the_exit_codes_are_those_that_the_command_line_promises() -> None:
         "QueryError": 1,
         "StorageError": 1,
     }
+
+
+def test_a_fact_that_ends_a_sentence_is_not_followed_by_a_full_stop() -> None:
+    why = "column 'usr' is not in the schema; did you mean 'user'?"
+    assert "did you mean 'user'? Correct" in str(EncodingInvalid(encoding="JSON", position="line 1", why=why))
+    assert str(NotPossible(why="It ended.", instead="Wait for ../data or ...")) == "It ended. Wait for ../data or ...."

@@ -126,7 +126,7 @@ def _need_group(rule: Rule, sample: Sample) -> None:
 def _query_lag(rule: Rule, sample: Sample) -> list[Measurement]:
     found = []
     for subject, status in _queries(rule, sample):
-        if status.lag_rows is not None:  # not known before its first batch
+        if status.lag_rows is not None:  # not known before a query knows where it begins
             found.append(_measurement(rule, subject, status.lag_rows, f"Query {subject!r} is {{}} behind"))
     return found
 

@@ -23,7 +23,6 @@ from headwater.alerts.state import AlertState, Change
 from headwater.clock import time_us
 from headwater.errors import HeadwaterError, NotFound, did_you_mean
 from headwater.log import Retention, Topic
-from headwater.log.embedded import local_log
 from headwater.schema import parse_schema
 from headwater.units import DAY, MIB
 
@@ -225,7 +224,7 @@ class AlertStore:
 
     def _make(self) -> None:
         for topic in _topics(self.log.clock.now_us()):
-            local_log(self.log).create_internal(topic)
+            self.log.create_internal(topic)
 
 
 def _topics(now_us: int) -> list[Topic]:

@@ -34,6 +34,7 @@ from headwater.alerts.time_limit import TimeLimit
 from headwater.errors import HeadwaterError, Overdue
 from headwater.faults import reach
 from headwater.filelock import LeaderLock, is_locked
+from headwater.home import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +166,7 @@ class Watcher:
 
     def is_watched(self) -> bool:
         """Whether any process evaluates the rules of this log."""
-        return is_locked(self._leader_lock.path)
+        return is_remote(self._log.address) or is_locked(self._leader_lock.path)
 
     @property
     def looked_us(self) -> int | None:
@@ -321,8 +322,11 @@ class Watcher:
     # -- the thread ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Evaluate rules in a thread; while another process does so for this log, wait for its end."""
-        if self._thread is None and not self._log.read_only:
+        """Evaluate rules in a thread; while another process does so for this log, wait for its end.
+
+        The rules of a remote log are evaluated by its own server.
+        """
+        if self._thread is None and not self._log.read_only and not is_remote(self._log.address):
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name="headwater-alerts", daemon=True)
             self._thread.start()

@@ -11,6 +11,7 @@ from headwater.apps.errors import DeclarationInvalid
 from headwater.apps.status import Kind
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
+from headwater.home import home_of
 from headwater.log.port import Rows
 from headwater.log.topic_rules import check_name
 from headwater.units import Duration, parse_seconds
@@ -18,6 +19,7 @@ from headwater.units import Duration, parse_seconds
 if TYPE_CHECKING:
     from headwater.apps.interactive_query import Answer
     from headwater.apps.views import AppViews
+    from headwater.log import Log
     from headwater.sinks import Sink
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,9 +77,7 @@ class App:
         """The folder of the app: checkpoints, state, views, and the address of the process that runs it."""
         if self._home is not None:
             return Path(self._home).absolute()
-        if "://" in self.log:
-            return Path(".headwater", "apps", self.name).absolute()
-        return Path(self.log).absolute() / "apps" / self.name
+        return home_of(self.log).absolute() / "apps" / self.name
 
     @property
     def views(self) -> AppViews:
@@ -89,13 +89,16 @@ class App:
     # -- declarations -------------------------------------------------------------------------------------------------
 
     # Any: whatever `Log.create` takes.
-    def input(self, name: str, schema: Any = None, **settings: Any) -> str:
-        """Declare a topic that other programs write. It is created if it is missing, so that the app can start first."""
+    def input(self, name: str, schema: Any = None, *, bounded: bool = False, **settings: Any) -> str:
+        """Declare a topic that other programs write. It is created if it is missing, so that the app can start first.
+
+        With `bounded`, nothing is appended to it any more: when a query has read all of it, its windows close.
+        """
         check_name("topic", name)
         for known in self.inputs:
             if known.name == name:
                 raise _taken(name, first=known.where, second="app.input")
-        self.inputs.append(InputTopic(name=name, schema=schema, where="app.input", settings=settings))
+        self.inputs.append(InputTopic(name=name, schema=schema, where="app.input", settings=settings, bounded=bounded))
         return name
 
     @overload
@@ -234,11 +237,14 @@ class App:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def run(self, *, until_caught_up: bool = False) -> None:
-        """Run the app in this process until it is interrupted, or has caught up; `headwater run` does the same."""
+    def run(self, *, until_caught_up: bool = False, end_of_input: bool = False) -> None:
+        """Run the app in this process until it is interrupted, or has caught up; `headwater run` does the same.
+
+        With `end_of_input`, no input gets more rows: all windows close when the app has caught up.
+        """
         from headwater.apps.runner import Runner
 
-        Runner(self, until_caught_up=until_caught_up).run()
+        Runner(self, until_caught_up=until_caught_up, end_of_input=end_of_input).run()
 
     # Any: a key's value, or its columns by name.
     def ask(
@@ -265,10 +271,14 @@ class App:
 
     def append(self, topic: str, rows: Rows) -> None:
         """Append rows to a topic of the app's log, for scripts and notebooks."""
+        with self.open_log() as log:
+            log.append(topic, rows)
+
+    def open_log(self, *, create: bool = True) -> Log:
+        """Open the app's log; the token for a remote one is that of the settings (`HEADWATER_TOKEN`)."""
         from headwater.log import open as open_log
 
-        with open_log(self.log) as log:
-            log.append(topic, rows)
+        return open_log(self.log, create=create, token=Config.load().token)
 
 
 def found(queries: Sequence[Query], name: str) -> Query:

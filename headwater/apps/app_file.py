@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from headwater.apps.app import App
-from headwater.apps.errors import AppFileInvalid
-from headwater.errors import HeadwaterError
+from headwater.apps.errors import AppFileFailed, AppFileInvalid
+from headwater.errors import HeadwaterError, sentence
+from headwater.optional import missing_package
 
 
 def load_app(address: str) -> App:
@@ -51,7 +52,7 @@ def load_module(path: Path) -> ModuleType:
     except HeadwaterError:
         raise
     except (Exception, SystemExit) as error:
-        raise AppFileInvalid(path=str(path), why=_why(error, path)) from error
+        raise AppFileFailed(path=str(path), why=_why(error, path)) from error
     return module
 
 
@@ -80,8 +81,10 @@ def send_by_value(app: App) -> None:
 
 def _why(error: BaseException, path: Path) -> str:
     """Describe an error with the line of the user's file that it came from."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    missing = missing_package(error)
+    text = str(missing) if missing else sentence(f"{type(error).__name__}: {error}".removesuffix(": "))
     if isinstance(error, SyntaxError) and error.lineno is not None:
         return f"line {error.lineno}: {text}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == path.absolute()]
     return f"line {lines[-1]}: {text}" if lines else text

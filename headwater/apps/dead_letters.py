@@ -13,7 +13,6 @@ from headwater.engine.side_outputs import read_side_output
 from headwater.errors import LogError
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
-from headwater.log.embedded import Punctuation, read_range
 from headwater.schema.encodings import json as json_lines
 
 #: The most dead letters of one append, and the most appends of one batch.
@@ -77,10 +76,10 @@ def _letters(log: Log, table: pa.Table, topic: str, *, is_input: bool, query: st
 def _original(log: Log, topic: str, partition: int, offset: int) -> pa.RecordBatch | None:
     """Read the whole row from its topic: an operator has only the columns that it needs."""
     try:
-        pieces = list(read_range(log, topic, partition, start=offset, stop=offset + 1))
+        batches = list(log.read_range(topic, partition, start=offset, stop=offset + 1))
     except LogError:  # retention was quicker
         return None
-    found = [piece.data for piece in pieces if not isinstance(piece, Punctuation) and piece.data.num_rows == 1]
+    found = [batch.data for batch in batches if batch.data.num_rows == 1]
     return found[0] if found else None
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.apps.errors import DeclarationInvalid
 from headwater.apps.status import Kind
+from headwater.errors import ArgumentInvalid
+from headwater.units import Duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from headwater.sinks import Sink
 
@@ -77,6 +79,8 @@ class InputTopic:
     schema: Any
     where: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    bounded: bool = False
+    """Whether nothing is appended to it any more."""
 
 
 def inputs_of(function: Callable[..., Any], names: Mapping[str, str], *, query: str) -> tuple[Input, ...]:
@@ -121,9 +125,12 @@ class Table:
 
     `changes` is the table as it moves: a stream in which `_op` says of each row whether it replaces the row of its key
     (`+U`) or deletes it (`-D`). `current()` is the table as it stands when a batch begins: an ordinary bounded
-    DataFrame, to join a stream with. `history()` has every row ever written, with `_appended_at`. `Enrich` takes the
-    table itself, and finds what held at a time: `time` is the column that says from when a row holds, where the topic
-    has declared one, and a topic that is `compact` does not know.
+    DataFrame, to join a stream with. `history()` has every row that the topic holds, with `_appended_at`. Operators on tables take
+    the table itself; `Enrich` finds what held at a time, by `time`: the column that says from when a row holds, where the topic
+    has declared one.
+
+    `where` and `select` give a table of some of the rows and columns. A row that no longer meets the condition is deleted from it:
+    `auctions.where("category = 10").transform(TableJoin(sellers, on=("seller", "id")))`.
     """
 
     name: str
@@ -131,10 +138,36 @@ class Table:
     log: str
     state: str = field(repr=False)
     changes: DataFrame = field(repr=False)
-    dated: DataFrame = field(repr=False)
-    """The changes with `_appended_at`, the time of their append."""
     time: str | None = None
-    compact: bool = False
+    #: The column by whose time rows of a key replace one another, and how long a deletion is remembered; see `versioned`.
+    versions: tuple[str, Duration] | None = None
+    #: What `where` and `select` have added, the first first.
+    steps: tuple[Callable[[DataFrame], DataFrame], ...] = field(default=(), repr=False)
+
+    def where(self, condition: str | Column) -> Table:
+        """The rows that meet a condition; one that no longer does is deleted."""
+        return self._then(lambda rows: rows.where(condition))
+
+    def select(self, *columns: str | Column) -> Table:
+        """Some columns, chosen or computed. Operators need those of the key."""
+        return self._then(lambda rows: rows.select(*columns, *(name for name in rows.columns if name.startswith("_"))))
+
+    def versioned(self, by: str | None = None, *, history: Duration = "1 day") -> Table:
+        """The table whose rows replace one another by a time of theirs, and not as they come: an update that is older than what its
+        key has is ignored.
+
+        `by` is a timestamp column, by default the event time of the topic. A deletion is remembered for `history` of that time, so that an
+        older update does not bring its row back. `TableJoin`, `AggregateTable` and `TopN` go by it.
+        """
+        column = by or self.time
+        if column is None:
+            expected = f"a timestamp column of table {self.name!r}, which has declared no event time"
+            raise ArgumentInvalid(name="by", value=by, expected=expected)
+        return replace(self, versions=(column, history))
+
+    def transform(self, operator: Callable[[Table], DataFrame]) -> DataFrame:
+        """The result of an operator on tables over this one."""
+        return operator(self)
 
     def current(self) -> DataFrame:
         from pyspark.sql import Window
@@ -143,29 +176,29 @@ class Table:
         newest = Window.partitionBy(*self.key).orderBy(F.col("_offset").desc())
         rows = self._bounded().withColumn("_place", F.row_number().over(newest))
         kept = rows.where((F.col("_place") == 1) & ~F.coalesce(F.col("_tombstone"), F.lit(False)))
-        return kept.drop("_place", "_partition", "_offset", *_OWN)
+        return self._stepped(kept.drop("_place", "_partition", "_offset", *_OWN))
 
     def history(self) -> DataFrame:
-        return as_changes(self._bounded(), keep=("_appended_at",))
+        return self._stepped(as_changes(self._bounded(), keep=("_appended_at",)))
+
+    def _then(self, step: Callable[[DataFrame], DataFrame]) -> Table:
+        return replace(self, changes=step(self.changes), steps=(*self.steps, step))
+
+    def _stepped(self, rows: DataFrame) -> DataFrame:
+        for step in self.steps:
+            rows = step(rows)
+        return rows
 
     def _bounded(self) -> DataFrame:
         reader = self.changes.sparkSession.read.format("headwater").option("log", self.log)
         reader = reader.option("metadata", "all").option("stop", "now").option("state", self.state)
-        return with_tombstone(reader.load(self.name))
+        return reader.load(self.name)
 
 
-def changes_of(
-    spark: SparkSession, *, log: str, topic: str, options: dict[str, str], keep: tuple[str, ...] = ()
-) -> DataFrame:
+def changes_of(spark: SparkSession, *, log: str, topic: str, options: dict[str, str]) -> DataFrame:
     """Read a keyed topic as a stream of changes."""
     reader = spark.readStream.format("headwater").option("log", log).options(**options).option("metadata", "all")
-    return as_changes(with_tombstone(reader.load(topic)), keep=keep)
-
-
-def with_tombstone(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return rows if "_tombstone" in rows.columns else rows.withColumn("_tombstone", F.lit(False))
+    return as_changes(reader.load(topic))
 
 
 def as_changes(rows: DataFrame, *, keep: tuple[str, ...] = ()) -> DataFrame:

@@ -30,12 +30,32 @@ class AppFileInvalid(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class AppFileFailed(UsageError):
+    """The code of an app's file raised an error when it was loaded."""
+
+    path: str
+    why: str
+    problem = "{path} cannot be run: {why}"
+    remedy = "Correct it there; nothing was started."
+
+
+@dataclass(eq=False, kw_only=True)
 class RunnerNotFound(NotFound):
     """No process runs this app now."""
 
     kind: str = "process"
     problem = "No {kind} runs app {name!r}.{near}"
     remedy = "Start it with `headwater run FILE`."
+
+
+@dataclass(eq=False, kw_only=True)
+class NoAppRuns(NotFound):
+    """No process runs an app of this log now."""
+
+    kind: str = "process"
+    name: str = "app"
+    problem = "No {kind} runs an {name} of this log.{near}"
+    remedy = "Start one with `headwater run FILE`."
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,4 +95,4 @@ class QueryFailed(QueryError):
     query: str
     why: str
     problem = "The query {query!r} has failed: {why}"
-    remedy = "Correct what it says and start again: the batch is done again from the beginning."
+    remedy = "Correct it and start again: the query begins with the batch that failed."

@@ -14,7 +14,11 @@ from headwater.apps.dead_letters import post_rejected
 from headwater.apps.declaration import Mode
 from headwater.apps.interactive_query import Parts, combined_parts
 from headwater.apps.plan import QueryPlan
+from headwater.engine.columns import EVENT_TIMER
+from headwater.engine.errors import StateMissing
 from headwater.engine.open_logs import shared_log
+from headwater.engine.state_maintenance import rows_of
+from headwater.engine.window_step import START
 from headwater.faults import reach
 from headwater.operators import SideOutputs
 from headwater.sinks import Fanout, TopicSink
@@ -134,10 +138,12 @@ class RunningQuery:
         answering: Parts | None = None,
     ) -> None:
         self.planned = planned
+        self._state = state
         self._gate = Gate()
         output = Output(planned=planned, log=log, state=state, gate=self._gate, answering=answering)
         self.query = _started(planned, output, checkpoint, available_now=available_now)
         self.stopping = False
+        self._has_come_up = False
 
     @property
     def is_active(self) -> bool:
@@ -146,7 +152,14 @@ class RunningQuery:
     @property
     def is_coming_up(self) -> bool:
         """Whether Spark is still starting what the query needs: a process for each of its sources."""
-        return self.is_active and str(self.query.status["message"]).startswith("Initializing")
+        if not self._has_come_up:
+            self._has_come_up = not str(self.query.status["message"]).startswith("Initializing")
+        return not self._has_come_up and self.is_active
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the query has looked for rows, and waits for the next ones."""
+        return str(self.query.status["message"]).startswith("Waiting")
 
     def error(self) -> Exception | None:
         """Return why the query has failed; None if it runs or was stopped."""
@@ -161,6 +174,15 @@ class RunningQuery:
 
         with contextlib.suppress(PySparkException):
             self.query.processAllAvailable()
+
+    def open_windows(self) -> int:
+        """Count the windows in the state of the query's operators."""
+        count = 0
+        for operator in self.planned.operators:
+            if EVENT_TIMER in operator.state.names and START in operator.output.names:
+                with contextlib.suppress(StateMissing):  # it had no batch yet
+                    count += rows_of(self._state, query=str(self.query.id), operator=operator.name).num_rows
+        return count
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Wait until the current batch is committed, then stop."""

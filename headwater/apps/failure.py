@@ -27,7 +27,7 @@ _END = re.compile(r"^\s*(SQLSTATE:|=== Streaming Query ===|at [\w.$]+\(|Caused b
 _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+(?=[\s;]|$).*", re.DOTALL)
 _MODULES = re.compile(r"^(?:[a-z_][\w]*\.)+(?=[A-Z]\w*(?::|$))")
-FOLDED = "JVM trace folded: {count} lines (`headwater run --verbose` shows it)"
+FOLDED = "The JVM's trace of {count} lines is left out; `--verbose` shows it."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from headwater.apps.declaration import Query
 from headwater.apps.errors import DeclarationInvalid
+from headwater.apps.home import DeclaredQuery, Home
 from headwater.apps.status import Graph, Node, QueryStatus
-from headwater.errors import did_you_mean
+from headwater.errors import NotFound, did_you_mean
+from headwater.log import Log
 
 
 def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str]) -> list[Query]:
@@ -18,7 +21,8 @@ def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str]) -> lis
     `topics` are those that exist, or will when the app starts.
     """
     outputs = {query.output: query for query in queries if query.output is not None}
-    _check_inputs(queries, known=[*topics, *outputs])
+    for error in unknown_inputs(queries, known=[*topics, *outputs]):
+        raise error
     by_name = {query.name: query for query in queries}
     needs = {query.name: [outputs[name].name for name in query.reads if name in outputs] for query in queries}
     try:
@@ -32,7 +36,8 @@ def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str]) -> lis
         raise DeclarationInvalid(query=first.name, where=first.where, why=why) from None
 
 
-def _check_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> None:
+def unknown_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> Iterator[DeclarationInvalid]:
+    """Yield an error for each input that is neither a topic nor an output."""
     for query in queries:
         for name in query.reads:
             if name in known:
@@ -41,7 +46,7 @@ def _check_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> None:
                 f"it reads {name!r}, which is no topic of the log and no output of the app.{did_you_mean(name, known)} "
                 f"Create it with `headwater topic create {name}`, or declare it with `app.input`"
             )
-            raise DeclarationInvalid(query=query.name, where=query.where, why=why)
+            yield DeclarationInvalid(query=query.name, where=query.where, why=why)
 
 
 # Any: what a graph is as JSON.
@@ -52,7 +57,11 @@ def picture_from(body: dict[str, Any]) -> Graph:
 
 
 def picture(
-    app: str, queries: Sequence[Query], *, statuses: Mapping[str, QueryStatus] | None = None, labels: Mapping[str, str]
+    app: str,
+    queries: Sequence[DeclaredQuery],
+    *,
+    statuses: Mapping[str, QueryStatus] | None = None,
+    labels: Mapping[str, str],
 ) -> Graph:
     """Return the app as nodes and edges to draw; `labels` are second lines by the name of a topic."""
     statuses = statuses or {}
@@ -70,12 +79,24 @@ def picture(
         node = f"{query.name}()"
         label = query.where if status is None else f"{status.rows_per_second:,.0f} rows/s"
         nodes[node] = Node(name=node, kind="query", label=label, state=None if status is None else status.state)
-        edges += [(topic(name), node) for name in query.reads]
+        edges += [(topic(name), node) for name in query.inputs]
         if query.output is not None:
             edges.append((node, topic(query.output)))
         edges += [(node, topic(name)) for name in query.side_outputs.values()]
-        for sink in query.sinks:
-            name = f"{query.name} → {sink.name}"
-            nodes[name] = Node(name=name, kind="sink", label=sink.guarantee)
+        for sink, guarantee in query.sinks.items():
+            name = f"{query.name} → {sink}"
+            nodes[name] = Node(name=name, kind="sink", label=guarantee)
             edges.append((node, name))
     return Graph(app=app, nodes=tuple(nodes.values()), edges=tuple(edges))
+
+
+def picture_of(home: Home, log: Log, statuses: Sequence[QueryStatus]) -> Graph:
+    """Return the graph of an app as its home declares it, with the columns of its topics and the states of its queries."""
+    queries = home.queries()
+    names = {name for query in queries for name in (*query.inputs, query.output, *query.side_outputs.values())}
+    labels = {}
+    for name in sorted(name for name in names if name is not None):
+        with contextlib.suppress(NotFound):
+            labels[name] = ", ".join(log.topic(name).schema.names)
+    by_name = {one.name: one for one in reversed(statuses)}  # a version on trial comes after the active one
+    return picture(home.path.name, queries, statuses=by_name, labels=labels)

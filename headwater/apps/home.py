@@ -3,8 +3,9 @@
 <home>/runner.lock            flock: held by the process that runs the app, for as long as it lives
 <home>/api.json               that process's address and token; only its user may read it
 <home>/finders.json           what the queries look for: patterns, rules and stored searches
+<home>/queries.json           the queries as the last run declared them: what they read and write
 <home>/versions.json          which version of each query is in use, and which are being tried
-<home>/queries/<query>/v1/    a version's checkpoint
+<home>/queries/<query>/v1/    a version's checkpoint, and where it began to read
 <home>/state/                 the state of operators, by query id
 <home>/views.duckdb           the store of the views
 """
@@ -16,17 +17,20 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.apps.checkpoint import Checkpoint
 from headwater.apps.errors import AppSilent, RunnerNotFound
+from headwater.apps.status import Kind
 from headwater.errors import InUse
 from headwater.filelock import LeaderLock, is_locked
 from headwater.log.errors import ServerUnreachable
 
 if TYPE_CHECKING:
+    from headwater.apps.declaration import Query
     from headwater.log.remote.connection import Connection
 
 
@@ -37,6 +41,32 @@ class Version:
     number: int
     topic: str | None
     start: str = "earliest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredQuery:
+    """A query as its app declares it, as far as it matters to those who do not run the app."""
+
+    name: str
+    kind: Kind
+    inputs: tuple[str, ...] = ()
+    output: str | None = None
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """The guarantees of its sinks, by their names."""
+    side_outputs: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+
+    @staticmethod
+    def of(query: Query) -> DeclaredQuery:
+        return DeclaredQuery(
+            name=query.name,
+            kind=query.kind,
+            inputs=query.reads,
+            output=query.output,
+            sinks={sink.name: sink.guarantee for sink in query.sinks},
+            side_outputs=dict(query.side_outputs),
+            where=query.where,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +130,21 @@ class Home:
 
     def checkpoint(self, query: str, version: int) -> Path:
         return self.path / "queries" / query / f"v{version}" / "checkpoint"
+
+    def read_checkpoint(self, query: str, version: int) -> Checkpoint:
+        """Read how far a version of a query has come."""
+        return Checkpoint.read(self.checkpoint(query, version))
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def queries(self) -> list[DeclaredQuery]:
+        """Return the queries of the app, as the process declared them that ran it last."""
+        known = self._read("queries.json").get("queries", [])
+        return [DeclaredQuery(**{**one, "inputs": tuple(one["inputs"])}) for one in known]
+
+    def set_queries(self, queries: Sequence[DeclaredQuery]) -> None:
+        if list(queries) != self.queries():
+            self._write("queries.json", {"queries": [asdict(one) for one in queries]})
 
     def query_id(self, query: str, version: int) -> str | None:
         """The id that Spark has given to a version of a query; None before its first start."""

@@ -120,7 +120,6 @@ def ask(
     seconds: Duration = 30.0,
 ) -> Answer:
     """Append a question to a query of a running app, and wait for the answer."""
-    from headwater.log import open as open_log
 
     if not app.query(query).ask:
         expected = "a query that is declared with `ask=True`"
@@ -135,7 +134,7 @@ def ask(
         compute=None if compute is None else _compute(compute),
         rows_max=rows_max,
     )
-    with open_log(app.log) as log:
+    with app.open_log() as log:
         prepare_topics(log, app.name)
         after = log.end_offsets(answers_topic(app.name))
         log.append(questions_topic(app.name), [question.to_row()])

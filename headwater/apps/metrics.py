@@ -42,8 +42,8 @@ def metrics(
 ) -> str:
     """Return the text of a scrape; without a log, only the metrics of queries. Topics are filtered by `sees`.
 
-    >>> [line for line in metrics([QueryStatus(name="spend", kind="view")]).splitlines() if "restarts_total{" in line]
-    ['headwater_query_restarts_total{query="spend",version="1"} 0']
+    >>> [line for line in metrics([QueryStatus(name="spend", kind="view", app="shop")]).splitlines() if "restarts_total{" in line]
+    ['headwater_query_restarts_total{app="shop",query="spend",version="1"} 0']
     """
     found = [*_of_queries(statuses), *(_of_log(log, sees) if log is not None else ())]
     return "\n".join(metric.text() for metric in found if metric.samples) + "\n"
@@ -85,25 +85,30 @@ def _of_queries(statuses: Sequence[QueryStatus]) -> Iterable[Metric]:
     phases = Metric(name="headwater_query_phase_seconds", help="How long the parts of the last batch took.")
     for one in statuses:
         for name in STATES:
-            state.add(one.state == name, query=one.name, version=str(one.version), state=name)
+            state.add(one.state == name, **_query(one), state=name)
         for phase, milliseconds in one.phases_ms.items():
-            phases.add(milliseconds / 1000, query=one.name, version=str(one.version), phase=phase)
+            phases.add(milliseconds / 1000, **_query(one), phase=phase)
     yield state
     yield phases
     for name, kind, help, of in _NUMBERS:
         metric = Metric(name=f"headwater_query_{name}", kind=kind, help=help)
         for one in statuses:
-            metric.add(of(one), query=one.name, version=str(one.version))
+            metric.add(of(one), **_query(one))
         yield metric
+
+
+def _query(one: QueryStatus) -> dict[str, str]:
+    """The labels of a query: two apps may have a query of the same name."""
+    return {"app": one.app, "query": one.name, "version": str(one.version)}
 
 
 Kind = Literal["gauge", "counter"]
 #: Name, kind, what it means, and where it comes from.
 _NUMBERS: tuple[tuple[str, Kind, str, Callable[[QueryStatus], float | None]], ...] = (
-    ("rows_per_second", "gauge", "Rows read per second in the last batch.", lambda one: one.rows_per_second),
+    ("rows_per_second", "gauge", "Rows read per second in the last ten seconds.", lambda one: one.rows_per_second),
     ("lag_rows", "gauge", "Rows of the inputs that the query has not read.", lambda one: one.lag_rows),
     ("lag_seconds", "gauge", "How long the oldest such row has waited.", lambda one: one.lag_seconds),
-    ("batch", "gauge", "Number of the last batch.", lambda one: one.batch),
+    ("batch", "gauge", "Number of the last committed batch.", lambda one: one.batch),
     ("batch_seconds", "gauge", "How long the last batch took.", lambda one: _divided(one.batch_ms, 1e3)),
     (
         "watermark_seconds",
@@ -116,7 +121,7 @@ _NUMBERS: tuple[tuple[str, Kind, str, Callable[[QueryStatus], float | None]], ..
     ("late_rows_total", "counter", "Rows that came after the watermark.", lambda one: one.late),
     ("rejected_rows_total", "counter", "Rows that an operator rejected.", lambda one: one.rejected),
     ("dead_letters_total", "counter", "Rows given up to a dead-letter topic.", lambda one: one.dead_letters),
-    ("rows_total", "counter", "Rows read.", lambda one: one.rows_total),
+    ("rows_total", "counter", "Rows read since the version of the query began.", lambda one: one.rows_total),
     ("restarts_total", "counter", "Restarts after a failure.", lambda one: one.restarts),
 )
 

@@ -10,9 +10,9 @@ from headwater.apps.diagram.text import summary
 from headwater.apps.errors import RunnerNotFound
 from headwater.apps.graph import picture as drawn_of
 from headwater.apps.graph import picture_from
-from headwater.apps.home import Home
+from headwater.apps.home import DeclaredQuery, Home
 from headwater.errors import HeadwaterError
-from headwater.notebook import card, picture
+from headwater.notebook import card, grid, picture
 
 if TYPE_CHECKING:
     from headwater.apps.app import App
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 #: How long a notebook waits for the state of a running app.
 SECONDS_MAX = 2.0
 NODES_MAX = 200
+VIEWS_MAX = 50
 
 
 def app_html(app: App) -> str:
     """Show an app as its graph: as it runs if it answers in time, otherwise as it is declared."""
-    graph, note = drawn_of(app.name, app.queries, labels={}), "It is not running; `headwater run` runs it."
+    declared = [DeclaredQuery.of(query) for query in app.queries]
+    graph, note = drawn_of(app.name, declared, labels={}), "It is not running; `headwater run` runs it."
     try:
         with Home(app.home).connected(seconds_max=SECONDS_MAX) as connection:
             [body] = connection.get("/graphs", app=app.name)
@@ -44,6 +46,15 @@ def graph_html(graph: Graph, *, note: str = "") -> str:
         size = f"It has {len(graph.nodes):,} nodes; `headwater query graph --to graph.svg` draws it."
         return card("app", graph.app, note=f"{size} {note}".strip())
     return card("", "", body=picture(as_svg(graph), alt=summary(graph)), note=note)
+
+
+def views_html(app: App) -> str:
+    """Show the views of an app: their keys, and what they are computed from."""
+    views = [query for query in app.queries if query.kind == "view"]
+    rows = [[query.name, ", ".join(query.key), ", ".join(query.reads)] for query in views]
+    body = grid(["view", "key", "computed from"], rows, rows_max=VIEWS_MAX) if rows else ""
+    note = f'`app.views["{views[0].name}"]` shows its rows.' if views else "The app declares no views."
+    return card("views of", app.name, body=body, note=note)
 
 
 def query_html(query: Query) -> str:

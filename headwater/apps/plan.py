@@ -16,13 +16,13 @@ from headwater.apps.errors import DeclarationInvalid, OutputChanged
 from headwater.apps.home import Version
 from headwater.apps.interactive_query import prepare_topics, questions_topic
 from headwater.engine.columns import PROCESSING_TIMER, TIMERS
-from headwater.engine.columns import ROWS as COMBINED
 from headwater.engine.contract import Contract
 from headwater.engine.finder import Finder, applied_finders
 from headwater.engine.operator import wanted_side_outputs
 from headwater.engine.side_outputs import side_output_schema
 from headwater.engine.spark_plan import applied_operators
-from headwater.errors import NotFound, SchemaConflict
+from headwater.engine.table_read import table_output
+from headwater.errors import ArgumentInvalid, NotFound, SchemaConflict
 from headwater.log import Log, Topic
 from headwater.spark.session import STATE
 from headwater.spark.source.columns import arrow_schema
@@ -49,11 +49,6 @@ class QueryPlan:
     finders: tuple[Finder, ...] = field(repr=False, default=())
     """Its operators that find matches."""
 
-    @property
-    def combines(self) -> bool:
-        """Whether rows are combined or packed where they are read, so that Spark sees fewer of them."""
-        return any(one.packed or COMBINED in one.rows.names for one in self.operators)
-
     def operator_of(self, side: str) -> Contract | None:
         """The first operator that puts rows into this side; late ones are those of the first that looks at the time."""
         if side == "late":
@@ -74,6 +69,10 @@ class Planner:
     """Topics of outputs that are not written to the topic of their name."""
     app: str | None = None
     """The name of the app; it is part of the name of the topic of questions."""
+    bounded: frozenset[str] = frozenset()
+    """Topics to which nothing is appended any more when the query has caught up."""
+    end_of_input: bool = False
+    """Whether all of them are such topics."""
 
     def plan(self, query: Query, version: Version, *, stop: str | None = None) -> QueryPlan:
         """Call the function with its inputs, and create or check its output topic.
@@ -95,8 +94,9 @@ class Planner:
             rows, operators = self._called(query, options)
         if query.ask and not operators:
             raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
-        if query.tick is None and any(set(TIMERS) & set(one.state.names) for one in operators):
-            rows, operators = self._called(query, options | _ticks(operators))
+        ticks = _ticks(operators) if query.tick is None else {}
+        if ticks:
+            rows, operators = self._called(query, options | ticks)
         planned = QueryPlan(
             query=query, version=version, rows=rows, operators=operators, schemas=schemas, finders=tuple(finders)
         )
@@ -132,6 +132,7 @@ class Planner:
             raise _invalid(query, f"it returned {type(rows).__name__}, not a DataFrame")
         if not rows.isStreaming:
             raise _invalid(query, "the DataFrame that it returned reads no stream")
+        rows = table_output(rows, output_key(query), query=query.name)
         names = [one.name for one in operators]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -143,9 +144,13 @@ class Planner:
         name = self.topics.get(wanted.name, wanted.name)
         topic = self.log.topic(name)
         address = self.log.address
+        if self.end_of_input or name in self.bounded:
+            options = options | {"end_of_input": "true"}
+        if wanted.kind == "table" and not topic.key:
+            expected = f"a topic with a key for {wanted.parameter!r}: the rows of a table replace one another"
+            raise ArgumentInvalid(name="hw.Table", value=name, expected=expected)
         if wanted.kind == "table" or wanted.name in self.views or topic.compact:
-            dated = changes_of(self.spark, log=address, topic=name, options=options, keep=("_appended_at",))
-            changes = dated.drop("_appended_at")
+            changes = changes_of(self.spark, log=address, topic=name, options=options)
             if wanted.kind == "rows":
                 return changes
             return Table(
@@ -154,9 +159,7 @@ class Planner:
                 log=address,
                 state=self.state,
                 changes=changes,
-                dated=dated,
                 time=topic.time_column,
-                compact=topic.compact,
             )
         return self.spark.readStream.format("headwater").option("log", address).options(**options).load(name)
 
@@ -254,6 +257,12 @@ def keeping_state_in(spark: SparkSession, folder: str) -> Iterator[None]:
                 spark.conf.set(STATE, before)
 
 
+def output_key(query: Query) -> tuple[str, ...]:
+    """The key by which the rows of a query replace one another: that of its topic, or of the first sink that has one."""
+    keys = [query.key, *(getattr(sink, "keys", ()) for sink in query.sinks)]
+    return next((key for key in keys if key), ())
+
+
 def schemas_of(log: Log, topics: Iterable[str]) -> dict[str, int]:
     """Return the current schema versions of topics; a deleted topic has none."""
     found = {}
@@ -266,13 +275,17 @@ def schemas_of(log: Log, topics: Iterable[str]) -> dict[str, int]:
 def _ticks(operators: Sequence[Contract]) -> dict[str, str]:
     """Return the ticks of a query: how often it has a batch without rows, and for how long if all its timers are in event time.
 
-    Its watermark follows rows a batch later, and that of an operator behind another one batch later still. It also moves
-    when a partition has been silent for as long as its idle timeout.
+    A watermark that the source records moves with its batch. Where the rows decide, it follows them a batch later, and behind
+    another such operator one batch later still. It also moves when a partition has been silent for as long as its idle timeout.
     """
-    if any(PROCESSING_TIMER in one.state.names for one in operators):
+    timed = [one for one in operators if set(TIMERS) & set(one.state.names)]
+    if any(PROCESSING_TIMER in one.state.names for one in timed):
         return {"tick": TICK}
-    rest_us = max(one.event_time.idle_us or 0 for one in operators)
-    return {"tick": TICK, "ticks_max": str(len(operators) + 1), "tick_rest": f"{rest_us} us"}
+    by_rows = [one for one in operators if not one.origins]
+    rest_us = max((one.event_time.idle_us or 0 for one in operators), default=0)
+    if not timed or (not by_rows and not rest_us):
+        return {}
+    return {"tick": TICK, "ticks_max": str(len(by_rows) + 1), "tick_rest": f"{rest_us} us"}
 
 
 def _invalid(query: Query, why: str) -> DeclarationInvalid:

@@ -1,23 +1,25 @@
-"""The progress of a running query, from Spark's progress reports and from the state of operators."""
+"""The progress of a query: its checkpoint, the state of its operators, and what only Spark's progress reports say."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headwater.apps.checkpoint import Offsets, keep_beginning
+from headwater.apps.home import Home
 from headwater.apps.status import QueryStatus, State
 from headwater.engine.errors import StateMissing
 from headwater.engine.event_time import NEVER, merge_progress
 from headwater.engine.state_maintenance import OperatorState, states
-from headwater.spark.source.offsets import lag_of, rows_read
+from headwater.errors import NotFound
+from headwater.log import Lag, Log
+from headwater.log.clients.groups import lag_of
 
 #: The period over which rates are computed.
 RATE_SECONDS = 10.0
@@ -29,67 +31,100 @@ _ORDINALS = ("first", "second", "third", "fourth")
 
 
 class QueryProgress:
-    """The progress of one query. Its status can be read from any thread."""
+    """The progress of one query that this process runs. Its status can be read from any thread.
 
-    def __init__(self, status: QueryStatus, *, state: Path) -> None:
+    How far the query is comes from its checkpoint; only what no file says comes from Spark's reports.
+    """
+
+    def __init__(self, status: QueryStatus, *, home: Home, log: Log, start: str = "earliest") -> None:
         self._status = status
-        self._state = state
+        self._home = home
+        self._log = log
+        self._start = start
         self._lock = threading.Lock()
-        self._recent: deque[tuple[float, int, float]] = deque()
-        self._query_id: str | None = None
-        #: Whether rows are combined before Spark sees them, so that it does not know how many there were.
-        self.combines = False
+        self._has_beginning = False
+        #: Since when the query runs, in seconds since 1970; None while it does not.
+        self.started_at: float | None = None
 
     def status(self) -> QueryStatus:
-        with self._lock:
-            rate, busy = self._rate()
-            found = replace(self._status, rows_per_second=rate, busy=busy)
-        return found if self._query_id is None else _with_state(found, self._state, self._query_id)
+        return measured(self._status, self._home, self._log, start=self._start, started_at=self.started_at)
 
     def set_state(self, state: State, *, error: str | None = None, restarted: bool = False) -> None:
         """Set the state of the query; an error stays until the query works again."""
         with self._lock:
+            kept = None if state in ("running", "caught up") else error or self._status.error
             restarts = self._status.restarts + (1 if restarted else 0)
-            kept = error if error is not None else self._status.error
-            if state in ("caught up", "stopped") or (state == "running" and error is None and not restarted):
-                kept = None if state == "caught up" else kept
             self._status = replace(self._status, state=state, error=kept, restarts=restarts)
+
+    def committed_batch(self) -> int | None:
+        """Return the number of the last committed batch, and record where the query began if that is not recorded yet."""
+        checkpoint = self._home.read_checkpoint(self._status.name, self._status.version)
+        self._has_beginning = self._has_beginning or keep_beginning(checkpoint.folder)
+        return checkpoint.batch
 
     # Any: a report is JSON.
     def update(self, report: Mapping[str, Any]) -> None:
-        """Record the report of a finished batch."""
-        rows = rows_read(report) if self.combines else int(report.get("numInputRows") or 0)
-        lag = lag_of(report)
+        """Record what only Spark knows of a finished batch: its phases, and the state of Spark's own operators."""
         phases = {name: float(value) for name, value in (report.get("durationMs") or {}).items()}
         with self._lock:
-            self._query_id = str(report.get("id"))
-            self._recent.append((time.monotonic(), rows, float(phases.get("triggerExecution", 0.0)) / 1_000))
             self._status = replace(
                 self._status,
-                state="running" if sum(lag.values()) else "caught up",
-                batch=int(report["batchId"]),
-                batch_ms=float(phases.get("triggerExecution", 0.0)),
                 phases_ms=phases,
-                rows_total=self._status.rows_total + rows,
-                lag_rows=sum(lag.values()),
-                watermark_us=_watermark_us(report),
                 # Spark reports these two for the batch alone.
                 late=self._status.late + _native(report, "numRowsDroppedByWatermark"),
                 evicted=self._status.evicted + _native(report, "numRowsRemoved"),
                 state_rows=_native(report, "numRowsTotal"),
                 state_bytes=_native(report, "memoryUsedBytes"),
-                error=None,
             )
 
-    def _rate(self) -> tuple[float, float]:
-        """Return rows per second, and the share of the time in which batches ran."""
-        now = time.monotonic()
-        begin = now - RATE_SECONDS
-        while self._recent and self._recent[0][0] < begin:
-            self._recent.popleft()
-        rows = sum(rows for _, rows, _ in self._recent)
-        worked = sum(min(ended, now) - max(ended - seconds, begin) for ended, _, seconds in self._recent)
-        return rows / RATE_SECONDS, min(1.0, worked / RATE_SECONDS)
+
+def measured(
+    status: QueryStatus, home: Home, log: Log, *, start: str = "earliest", started_at: float | None = None
+) -> QueryStatus:
+    """Return the status with all that the disk says of the query: batch, rows, lag, rate, watermark and state.
+
+    The lag is the end of the inputs less the position that the checkpoint has committed. It holds for every query,
+    whether it runs (since `started_at`), starts, restarts or has stopped. Before its first batch, a query is at `start`.
+    """
+    checkpoint, now = home.read_checkpoint(status.name, status.version), time.time()
+    lags = _lags(log, status.inputs, checkpoint.position, start=start)
+    lag_rows = None if lags is None else sum(lag.rows for lag in lags)
+    found = replace(
+        status,
+        state=_state(status.state, lag_rows),
+        batch=checkpoint.batch,
+        rows_total=checkpoint.rows_read,
+        rows_per_second=checkpoint.rate(now=now, seconds=RATE_SECONDS),
+        lag_rows=lag_rows,
+        lag_seconds=None if lags is None else max((lag.seconds for lag in lags), default=0.0),
+        watermark_us=checkpoint.watermark_us,
+    )
+    if started_at is not None:
+        seconds = checkpoint.batch_seconds(since=started_at)
+        busy = checkpoint.busy(now=now, seconds=RATE_SECONDS, since=started_at)
+        found = replace(found, batch_ms=None if seconds is None else seconds * 1_000, busy=busy)
+    query = home.query_id(status.name, status.version)
+    return found if query is None else _with_state(found, home.state, query)
+
+
+def _state(state: State, lag_rows: int | None) -> State:
+    """A query that runs has caught up where nothing is left to read; one that came to its end where nothing was left."""
+    if state == "running" and lag_rows == 0:
+        return "caught up"
+    return "stopped" if state == "caught up" and lag_rows else state
+
+
+def _lags(log: Log, inputs: Sequence[str], position: Offsets | None, *, start: str) -> list[Lag] | None:
+    """The lag in each partition of the inputs; None if it is not known where the query begins, or an input is gone."""
+    if position is None and start != "earliest":
+        return None
+    lags: list[Lag] = []
+    for topic in dict.fromkeys((*inputs, *(position or ()))):
+        try:
+            lags += lag_of(log, "", topic, (position or {}).get(topic, {}))
+        except NotFound:
+            return None
+    return lags
 
 
 def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
@@ -116,14 +151,6 @@ def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
 
 def _native(report: Mapping[str, Any], name: str) -> int:
     return sum(int(operator.get(name) or 0) for operator in report.get("stateOperators") or [])
-
-
-def _watermark_us(report: Mapping[str, Any]) -> int | None:
-    text = (report.get("eventTime") or {}).get("watermark")
-    if not text:
-        return None
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return None if moment.year <= 1970 else round(moment.timestamp() * 1e6)
 
 
 # Any: what `addListener` wants is PySpark's own class.

@@ -25,7 +25,6 @@ from headwater.apps.home import Version, trial_topic
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.faults import reach
 from headwater.log import Log
-from headwater.log.embedded import local_log
 
 if TYPE_CHECKING:
     from headwater.apps.runner import Runner
@@ -104,9 +103,8 @@ class Replays:
         query = found(self._runner.queries, name)
         trial = self._trial(query)
         status = trial.progress.status()
-        caught_up = status.state == "caught up" or (status.lag_rows == 0 and status.batch is not None)
         counted = self._counted(query, trial.version)
-        state = "caught up" if caught_up else status.state
+        state = "caught up" if status.lag_rows == 0 and status.batch is not None else status.state
         return replace(counted, state=state, lag_rows=status.lag_rows)
 
     def _switch(self, name: str) -> Comparison:
@@ -188,7 +186,7 @@ class Replays:
 
     def _sources(self, one: SupervisedQuery) -> dict[str, dict[str, int]]:
         identity = self._runner.home.query_id(one.query.name, one.version.number)
-        told = local_log(self._runner.log).transaction_metadata(identity) if identity is not None else None
+        told = self._runner.log.transaction_metadata(identity) if identity is not None else None
         return furthest([source.get("topics", {}) for source in (told or {}).get("sources", [])])
 
     def _take_over(self, query: Query) -> int:

@@ -17,19 +17,21 @@ from headwater.apps.declaration import Query
 from headwater.apps.errors import QueryFailed, SparkLost
 from headwater.apps.execution import RunningQuery
 from headwater.apps.failure import Trouble, told_of, trouble_of
-from headwater.apps.graph import ordered, picture
-from headwater.apps.home import Home, Version
+from headwater.apps.graph import ordered, picture_of
+from headwater.apps.home import DeclaredQuery, Home, Version
 from headwater.apps.home import Runner as Announced
 from headwater.apps.interactive_query import AnswerWriter
 from headwater.apps.plan import Planner, QueryPlan, schemas_of
 from headwater.apps.query_progress import QueryProgress, listener
 from headwater.apps.replay import Replays
 from headwater.apps.status import Graph, QueryStatus
+from headwater.apps.stopped_apps import stopped_query
 from headwater.apps.supervision import SupervisedQuery
-from headwater.apps.view_maintenance import add_view, kept_views, rebuild
-from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound
+from headwater.apps.view_maintenance import keep_output, kept_views, rebuild
+from headwater.engine.event_time import EVER
+from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.log import Log
-from headwater.log import open as open_log
+from headwater.log.port import Offsets
 from headwater.spark.session import is_lost, session
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Runner:
         only: Sequence[str] = (),
         start: str | None = None,
         until_caught_up: bool = False,
+        end_of_input: bool = False,
         standby: bool = False,
         port: int = 0,
         serve: bool = True,
@@ -85,6 +88,9 @@ class Runner:
         self._master = master or app.master
         self._start = start
         self._until_caught_up = until_caught_up
+        self._end_of_input = end_of_input
+        #: How many windows of each query were still open when it had caught up.
+        self.open_windows: dict[str, int] = {}
         self._standby = standby
         self._port = port
         self._serve = serve
@@ -125,10 +131,11 @@ class Runner:
             self.start_spark()  # what takes longest is over when the other process dies
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.home.held(self.app.name, wait=self._standby))
-            self.log: Log = stack.enter_context(open_log(self.app.log))
+            self.log: Log = stack.enter_context(self.app.open_log())
             self._declare_inputs()
             self.queries = self._ordered()
             self._check_start()
+            self.home.set_queries([DeclaredQuery.of(query) for query in self.app.queries])
             self.keeper = stack.enter_context(kept_views(self.app, self.home, self.log))
             for query in self.queries:
                 self.supervise_version(query, self.home.versions(query.name, topic=query.output).active)
@@ -170,7 +177,7 @@ class Runner:
             outputs=(*([version.topic] if version.topic is not None else []), *(sink.name for sink in query.sinks)),
             side_outputs=query.side_outputs,
         )
-        progress = QueryProgress(status, state=self.home.state)
+        progress = QueryProgress(status, home=self.home, log=self.log, start=self._begun(version).start)
         one = SupervisedQuery(query=query, version=version, progress=progress, start=self.start_version)
         self.supervised[one.name] = one
         self._progress[one.name] = one.progress
@@ -192,8 +199,6 @@ class Runner:
         planned = self._prepared.pop(query.name, None)
         if planned is None or planned.version != version or stop is not None:
             planned = self._planner().plan(query, version, stop=stop)
-        if (progress := self._progress.get(f"{query.name}-v{version.number}")) is not None:
-            progress.combines = planned.combines
         if version.topic == query.output:
             found = [one.to_json() for one in planned.finders]
             self.home.set_finders(query.name, reads=query.reads, topic=query.output, finders=found)
@@ -205,8 +210,8 @@ class Runner:
             available_now=self._until_caught_up or stop is not None,
             answering=self._answering(planned),
         )
-        if query.kind == "view" and version.topic == query.output:
-            add_view(self.keeper, self.log, query, producer=str(running.query.id))
+        if version.topic == query.output:
+            keep_output(self.keeper, self.log, query, producer=str(running.query.id))
         return running
 
     def _answering(self, planned: QueryPlan) -> AnswerWriter | None:
@@ -250,6 +255,8 @@ class Runner:
             state=str(self.home.state),
             clock=self._clock,
             app=self.app.name,
+            bounded=frozenset(topic.name for topic in self.app.inputs if topic.bounded),
+            end_of_input=self._end_of_input,
         )
 
     # -- continuous ---------------------------------------------------------------------------------------------------
@@ -350,25 +357,48 @@ class Runner:
         for query in self.queries:
             one = next(each for each in self.supervised.values() if each.query is query)
             one.restart()
+            running: RunningQuery | None = None
             while not one.ended and not self._stop.is_set():
                 one.look()
+                running = one.running or running
                 if one.failures >= FAILURES_MAX and one.trouble is not None:
                     raise QueryFailed(query=query.name, why=told_of(one.trouble))
                 self._run_requests(wait_seconds=0.02)
+            if running is not None:
+                self.open_windows[query.name] = running.open_windows()
         self.keeper.catch_up()
 
-    def drain(self) -> None:
-        """Process all input that exists now with queries that go on afterwards; raise the first failure."""
-        self._plan_all()
+    def finish(self) -> None:
+        """Process all input, and let every query know that nothing follows, each after those it reads from."""
+        self.drain()
         for query in self.queries:
-            one = self.active(query)
-            one.look()
-            if one.running is not None:
-                one.running.drain()
-                one.look()
-            if one.trouble is not None and one.running is None:
-                raise QueryFailed(query=query.name, why=told_of(one.trouble))
+            for topic in query.reads:
+                self.log.punctuate(topic, EVER)
+            self._drain(self.active(query))
+        self.drain()
+
+    def drain(self) -> None:
+        """Process all input that exists now with queries that go on afterwards, until no topic grows; raise the first failure."""
+        if self.queries:
+            self._plan_all()
+        before, ends = None, self._ends()
+        while before != ends:
+            for query in self.queries:
+                self._look_at_all()  # starts the next queries, so that their processes come up while this one works
+                self._drain(self.active(query))
+            before, ends = ends, self._ends()
         self.keeper.catch_up()
+
+    def _drain(self, one: SupervisedQuery) -> None:
+        one.look()
+        if one.running is not None:
+            one.running.drain()
+            one.look()
+        if one.trouble is not None and one.running is None:
+            raise QueryFailed(query=one.query.name, why=told_of(one.trouble))
+
+    def _ends(self) -> dict[str, Offsets]:
+        return {name: self.log.end_offsets(name) for name in self.log.topics()}
 
     def troubles(self) -> dict[str, Trouble]:
         """Return the last failure of each query that had one."""
@@ -377,22 +407,13 @@ class Runner:
     # -- for the API ----------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[QueryStatus]:
-        return [one.progress.status() for one in list(self.supervised.values())]
+        """Return the status of each query of the app; those that were not chosen to run are stopped."""
+        running = [one.progress.status() for one in list(self.supervised.values())]
+        others = [one for one in self.home.queries() if one.name not in {status.name for status in running}]
+        return [*running, *(stopped_query(one, self.home, self.log) for one in others)]
 
     def graph(self) -> Graph:
-        statuses = {one.query.name: one.progress.status() for one in self.supervised.values()}
-        return picture(self.app.name, self.app.queries, statuses=statuses, labels=self._columns())
-
-    def _columns(self) -> dict[str, str]:
-        """Return the columns of the existing topics that the app reads and writes."""
-        names = {
-            name for query in self.app.queries for name in (*query.reads, query.output, *query.side_outputs.values())
-        }
-        found = {}
-        for name in sorted(name for name in names if name is not None):
-            with contextlib.suppress(NotFound):
-                found[name] = ", ".join(self.log.topic(name).schema.names)
-        return found
+        return picture_of(self.home, self.log, self.statuses())
 
     def trouble(self, name: str) -> Trouble | None:
         """Return the last failure of a query; None if it had none."""

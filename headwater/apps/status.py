@@ -12,7 +12,7 @@ State = Literal["waiting", "starting", "running", "caught up", "restarting", "st
 
 @dataclass(frozen=True, kw_only=True)
 class QueryStatus:
-    """The status of one query, as of its last batch."""
+    """The status of one query, as its checkpoint on disk says it now."""
 
     name: str
     kind: Kind
@@ -22,6 +22,7 @@ class QueryStatus:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     batch: int | None = None
+    """The last committed batch."""
     batch_ms: float | None = None
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     """How long the parts of the last batch took, by Spark's names for them."""
@@ -29,8 +30,11 @@ class QueryStatus:
     """The share of the last seconds in which a batch ran: 1 is all the time."""
     rows_per_second: float = 0.0
     rows_total: int = 0
+    """Rows read since this version of the query began, by offsets."""
     lag_rows: int | None = None
+    """The end of the inputs less the position that the query has committed; None where it does not know yet where to begin."""
     lag_seconds: float | None = None
+    """How long the oldest of these rows has waited."""
     watermark_us: int | None = None
     watermark_held_by: str = ""
     """Which partition or input holds the watermark back, in words, if one does."""

@@ -62,7 +62,7 @@ class SupervisedQuery:
         self.wanted = False
         if self.running is not None:
             self.running.stop()
-            self.running = None
+            self._ended()
         self.progress.set_state("stopped")
 
     def restart(self) -> None:
@@ -72,23 +72,31 @@ class SupervisedQuery:
 
     def _look_at(self, running: RunningQuery) -> None:
         if running.is_active:
-            batch = self.progress.status().batch
-            if batch != self._batch:
-                self._batch, self.failures = batch, 0
+            batch = self.progress.committed_batch()
+            # A query that was started again works when it has committed a batch, or has found nothing to read.
+            if self.failures and (batch != self._batch or running.is_idle):
+                self.failures = 0
+            self.progress.set_state(
+                "restarting" if self.failures else "starting" if running.is_coming_up else "running"
+            )
             return
         error = running.error()
-        self.running = None
+        self._ended()
         if error is None:
             self.ended = True
             self.progress.set_state("caught up")
         else:
             self._failed(error)
 
+    def _ended(self) -> None:
+        self.running, self.progress.started_at = None, None
+
     def _start(self) -> None:
-        self.progress.set_state("starting")
+        self._batch = self.progress.committed_batch()
+        self.progress.set_state("restarting" if self.failures else "starting")
         try:
             self.running = self.start(self.query, self.version)
-            self.progress.set_state("running")
+            self.progress.started_at = time.time()
         except HeadwaterError as error:
             self._failed(error)
         except Exception as error:  # raised by the user's own function: recorded, and retried

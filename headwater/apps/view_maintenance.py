@@ -34,8 +34,7 @@ def kept_views(app: App, home: Home, log: Log) -> Iterator[ViewKeeper]:
         keeper = ViewKeeper(log, store)
         for query in app.queries:
             identity = home.query_id(query.name, home.versions(query.name, topic=query.output).active.number)
-            if query.kind == "view" and query.name in log.topics():
-                add_view(keeper, log, query, producer=identity)
+            keep_output(keeper, log, query, producer=identity)
         keeper.start()
         stack.callback(keeper.stop)
         LOCAL[str(home.path)] = keeper
@@ -43,10 +42,14 @@ def kept_views(app: App, home: Home, log: Log) -> Iterator[ViewKeeper]:
         yield keeper
 
 
-def add_view(keeper: ViewKeeper, log: Log, query: Query, *, producer: str | None) -> None:
-    """Maintain a view, as its topic is declared now."""
-    topic = log.topic(query.name)
+def keep_output(keeper: ViewKeeper, log: Log, query: Query, *, producer: str | None) -> None:
+    """Maintain the view of a query as its topic is declared now, and follow writes through the topics that it writes."""
     producers = (producer,) if producer is not None else ()
+    for name in (*([query.output] if query.kind == "topic" else []), *query.side_outputs.values()):
+        keeper.derived[str(name)] = producers
+    if query.kind != "view" or query.name not in log.topics():
+        return
+    topic = log.topic(query.name)
     spec = ViewSpec(
         name=query.name,
         topic=topic.name,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from headwater.apps.errors import AppSilent, RunnerNotFound
 from headwater.apps.home import Home, homes
 from headwater.errors import Locked, NotFound, NotPossible, did_you_mean
-from headwater.log import open as open_log
 from headwater.log.errors import ServerUnreachable
 
 if TYPE_CHECKING:
@@ -291,6 +290,11 @@ class AppViews(Mapping[str, "View | RemoteView | StoppedView"]):
     def __len__(self) -> int:
         return sum(query.kind == "view" for query in self._app.queries)
 
+    def _repr_html_(self) -> str:
+        from headwater.apps.notebook import views_html
+
+        return views_html(self._app)
+
 
 class StoppedView:
     """A view of an app that does not run, as it was left. The store is open only while it is read."""
@@ -342,7 +346,7 @@ class StoppedView:
         from headwater.views import PostgresStore, ViewKeeper, stored_view
 
         with contextlib.ExitStack() as stack:
-            log = stack.enter_context(open_log(self._app.log))
+            log = stack.enter_context(self._app.open_log())
             if self._app.view_store is not None:
                 store = PostgresStore(self._app.view_store, app=self._app.name)
                 view = ViewKeeper(log, store, read_only=True).view(self.name)

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 def main() -> NoReturn:
     """Run the command line of this process, and end the process with the command's exit code."""
-    if sys.argv[1:] == ["--version"]:
-        sys.argv[1] = "version"
     if "--no-color" in sys.argv:
         # The library that draws the help pages does not know `--no-color`, but it reads this variable.
         os.environ["NO_COLOR"] = "1"

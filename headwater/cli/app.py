@@ -17,6 +17,8 @@ import typer
 
 from headwater.cli.commands import (
     alert,
+    capture,
+    check,
     config,
     consume,
     dev,
@@ -39,12 +41,31 @@ from headwater.cli.commands import run as run_command
 from headwater.cli.declaration import remember_flags, without_pydantic
 from headwater.cli.demo import command as demo
 from headwater.cli.terminal.streams import painted, wants_color
-from headwater.errors import HeadwaterError, NotFound
+from headwater.errors import HeadwaterError, NotFound, sentence
+from headwater.optional import missing_package
 
 HELP = "Headwater: event streams from one folder. Data goes to stdout, everything else to stderr."
 #: In the order of the help page.
 MODULES = (
-    *(produce, consume, topic, group, schema, sql, init, run_command, dev, serve, token, query, view, dlq, alert),
+    *(
+        produce,
+        consume,
+        topic,
+        group,
+        schema,
+        capture,
+        sql,
+        init,
+        run_command,
+        dev,
+        check,
+        serve,
+        token,
+        query,
+        view,
+        dlq,
+        alert,
+    ),
     *(state, log, config, doctor, demo),
 )
 # Remedies for the command line, where that of the error is written for programs. By name, so that no class is loaded.
@@ -64,7 +85,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
-    app.callback()(remember_flags())
+    app.callback()(remember_flags(version=doctor.version_option))
     for module in MODULES:
         module.COMMANDS.register(app)
     query.ROOT.register(app)
@@ -124,7 +145,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, HeadwaterError):
         is_log = isinstance(error, NotFound) and error.kind == "log"
         remedy = _NO_LOG if is_log else _REMEDIES.get(type(error).__name__)
-        text = str(error) if remedy is None else f"{error.problem.format(**error.facts())} {remedy}"
+        text = str(error) if remedy is None else f"{error.filled(error.problem)} {remedy}"
         return text, error.exit_code
     if isinstance(error, typer.TyperException):
         return _usage_message(error), error.exit_code
@@ -135,8 +156,11 @@ def explain(error: BaseException) -> tuple[str, int]:
         if isinstance(error, PermissionError):
             return f"{message} Run it as a user with permission, or change the permissions.", 4
         return message, 1
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{text}. This should not happen: please report it, with what `--verbose` shows.", 1
+    missing = missing_package(error)
+    if missing is not None:
+        return str(missing), missing.exit_code
+    text = sentence(f"{type(error).__name__}: {error}".removesuffix(": "))
+    return f"{text} This should not happen: please report it, with what `--verbose` shows.", 1
 
 
 def _usage_message(error: typer.TyperException) -> str:

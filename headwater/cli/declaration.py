@@ -90,13 +90,14 @@ class Noun:
                 group.command(alias, hidden=True, help=f"The same as `{name}`.")(wrapped)
 
 
-def remember_flags() -> Callable[..., None]:
-    """A callback that takes the flags in front of a command's name."""
+# Any: the annotation of an option.
+def remember_flags(*, version: Any = None) -> Callable[..., None]:
+    """A callback that takes the flags in front of a command's name, and with `version` that option."""
 
     def callback(context: typer.Context, **given: Any) -> None:
         _keep(context, given)
 
-    return _signed(callback, [])
+    return _signed(callback, [] if version is None else [_parameter("flag_version", version, False)])
 
 
 def _keep(context: typer.Context, given: dict[str, Any]) -> Flags:

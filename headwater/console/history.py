@@ -7,13 +7,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from headwater.console.kit.gaps import gaps
+from headwater.console.topics.use import TopicKind, kind_of, written_topics
 from headwater.errors import HeadwaterError
-from headwater.log.embedded import local_log
 from headwater.log.port import Lag
 
 if TYPE_CHECKING:
@@ -62,15 +63,18 @@ class History:
         self._stop = threading.Event()
         self._measured = threading.Condition()
         self._before: dict[str, tuple[float, int]] = {}
-        self._states: dict[str, tuple[Path, tuple[int, int]]] = {}
+        self._states: dict[str, tuple[Path, tuple[int, int]] | None] = {}
         self._round = 0
         self.topics: dict[str, TopicStatus] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
+        self.running: list[str] = []
+        """The apps that run, as far as they answered."""
         self.silent: list[str] = []
         """The apps that run, but did not answer when they were last asked."""
+        self._written: dict[str, TopicKind] = {}
         self.rates: deque[tuple[float, float]] = deque(maxlen=POINTS_MAX)
-        """Rows a second of all topics together, oldest first; internal topics are not counted."""
+        """Rows a second of all inputs together, oldest first. What queries write comes from them, and is not counted."""
         self.measured_at: float = 0.0
         """When the last round ended, in seconds since 1970; 0 before the first."""
         self._whole_at = time.monotonic()
@@ -100,7 +104,12 @@ class History:
         return list(series)[-points:]
 
     def values(self, kind: Kind, name: str, measure: str, *, points: int = 40) -> list[float]:
-        return [value for _, value in self.series(kind, name, measure, points=points)]
+        """The last values, as far as there is no gap between them."""
+        return [value for _, value in unbroken(self.series(kind, name, measure, points=points))]
+
+    def kind(self, topic: str) -> TopicKind:
+        """What kind a topic is."""
+        return kind_of(topic, self._written)
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -112,11 +121,12 @@ class History:
 
     def measure(self) -> None:
         """Measure once, now."""
+        # First, because queries say which topics are inputs. Waiting for apps of other processes costs this machine
+        # nothing, so it does not count.
+        went_well = [self._succeeds(self._measure_queries)]
         began = time.monotonic()
-        went_well = [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
-        # Waiting for apps of other processes costs this machine nothing, so it does not count.
+        went_well += [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
-        went_well.append(self._succeeds(self._measure_queries))
         if all(went_well):
             self._whole_at = time.monotonic()
         with self._measured:
@@ -161,21 +171,24 @@ class History:
             self._states.pop(name, None)
         self._forget("topic", gone)
         # Added up once, so that no page has to add up the series of ten thousand topics.
-        total = sum(topic.rate for name, topic in topics.items() if not name.startswith("__"))
+        total = sum(topic.rate for name, topic in topics.items() if self.kind(name) == "input")
         self.rates.append((time.time(), total))
         self._round = (self._round + 1) % ROUNDS
         self.topics = topics
 
     def _has_changed(self, name: str) -> bool:
         """Whether any process has written the state file of a topic, which holds its end offsets, since it was described."""
-        path, signature = self._states[name]
-        now = _signature(path)
+        known = self._states[name]
+        if known is None:
+            return True
+        now = _signature(known[0])
         # Clocks of file systems tick slowly: a file may be written twice with the same time.
-        return now != signature or time.time_ns() - now[1] < TICK_NS
+        return now != known[1] or time.time_ns() - now[1] < TICK_NS
 
     def _topic(self, name: str, *, is_dense: bool) -> TopicStatus:
-        path = local_log(self._log).handle(name).state.path
-        self._states[name] = path, _signature(path)  # first: the next round sees what is written meanwhile
+        paths = self._log.row_watch({name: {}}).paths
+        # First: the next round sees what is written meanwhile.
+        self._states[name] = (paths[0], _signature(paths[0])) if paths else None
         described, now = self._log.describe(name), time.time()
         end = sum(partition.offset_next for partition in described.partitions)
         before, end_before = self._before.get(name, (now, end))
@@ -206,18 +219,21 @@ class History:
 
     def _measure_queries(self) -> None:
         answer, now = self._queries.statuses(), time.time()
-        self.statuses, self.silent = answer.queries, answer.silent
+        self.statuses, self.running, self.silent = answer.queries, answer.running, answer.silent
+        self._written = written_topics(self.statuses)
         names = series_names(self.statuses)
         for status, name in zip(self.statuses, names, strict=True):
             values = {
                 "busy": status.busy,
                 "rate": status.rows_per_second,
-                "lag": float(status.lag_rows or 0),
                 "state_rows": status.state_rows,
                 "state_bytes": status.state_bytes,
                 "late": status.late,
-                "batch_ms": status.batch_ms or 0.0,
             }
+            if status.lag_rows is not None:
+                values["lag"] = float(status.lag_rows)
+            if status.batch_ms is not None:
+                values["batch_ms"] = status.batch_ms
             if status.watermark_us is not None:
                 values["watermark_delay"] = max(0.0, now - status.watermark_us / 1e6)
             values |= {f"phase.{phase}": value for phase, value in status.phases_ms.items()}
@@ -243,6 +259,16 @@ class History:
                     continue
                 self._series[key] = deque(maxlen=POINTS_MAX)
             self._series[key].append((now, float(value)))
+
+
+def unbroken(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The last points, back to the first gap between them.
+
+    >>> unbroken([(0.0, 7), (100.0, 1), (102.0, 2), (104.0, 3)])
+    [(100.0, 1), (102.0, 2), (104.0, 3)]
+    """
+    first = max(gaps(points), default=0)
+    return list(points[first:])
 
 
 def series_names(statuses: Iterable[QueryStatus]) -> list[str]:

@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import RedirectResponse
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+from nicegui import Client, ui
 from nicegui import app as pages
 from nicegui import context as page_context
-from nicegui import ui
 
 from headwater.console.alerts.badge import follow_alerts
 from headwater.console.authentication import LOGO, add_login, version
@@ -24,7 +24,7 @@ from headwater.console.kit.words import span
 from headwater.console.pages import GROUPS, PATH, Screen, path_to, screens
 from headwater.console.queries.status import query_path
 from headwater.console.sql.statements import stop_all
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, NotFound
 from headwater.services.callers import LOCAL, Caller
 
 
@@ -35,6 +35,7 @@ def declare_pages() -> None:
         title = f"{screen.title or 'Headwater'} · Headwater"
         ui.page(screen.path, title=title, language="en-US", response_timeout=20.0)(_page(screen))
     add_login(pages)
+    pages.exception_handler(404)(_not_found)
     pages.on_shutdown(stop_all)
 
 
@@ -49,10 +50,8 @@ def _page(screen: Screen) -> Callable[..., Any]:
         caller = context().caller(visitor)
         if caller is None:  # the session has ended since the request was let in
             return RedirectResponse(f"{PATH}/login")
-        visit = Visit(caller=caller, dark=request.cookies.get("headwater_theme") == "dark")
-        ui.add_head_html(f'<script src="{PATH}/static-headwater/console.js?{version()}"></script>')
-        ui.add_head_html(f'<link rel="stylesheet" href="{PATH}/static-headwater/console.css?{version()}">')
-        ui.dark_mode(None)
+        visit = Visit(caller=caller, dark=_is_dark(request))
+        _add_look()
         _accept_whole_addresses()
         async with loaded_first():
             with _frame(screen, visit):
@@ -70,6 +69,40 @@ def _page(screen: Screen) -> Callable[..., Any]:
     page.__signature__ = signature.replace(parameters=[request, *keyword])  # type: ignore[attr-defined]  # FastAPI reads it
     page.__annotations__ = {"request": Request, **{parameter.name: parameter.annotation for parameter in keyword}}
     return page
+
+
+def _is_dark(request: Request) -> bool:
+    return request.cookies.get("headwater_theme") == "dark"
+
+
+def _add_look() -> None:
+    """Add the script and the stylesheet of every page."""
+    ui.add_head_html(f'<script src="{PATH}/static-headwater/console.js?{version()}"></script>')
+    ui.add_head_html(f'<link rel="stylesheet" href="{PATH}/static-headwater/console.css?{version()}">')
+    ui.dark_mode(None)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """The page for an address that no screen has."""
+    caller = context().caller(request.session.get("id", ""))
+    if caller is None:  # the session has ended since the request was let in
+        return PlainTextResponse(f"{error}\n", status_code=404)
+    with Client(ui.page("", title="Not found · Headwater", language="en-US"), request=request) as client:
+        _add_look()
+        with _frame(Screen(path="", build=_not_found), Visit(caller=caller, dark=_is_dark(request))):
+            _show_not_found("There is no such page", f"The console has nothing at {request.url.path}.")
+    return client.build_response(request, 404)
+
+
+def _show_not_found(title: str, hint: str) -> None:
+    with block("empty"):
+        ui.icon("travel_explore").props('aria-hidden="true"')
+        subtitle(title, level=1)
+        ui.label(hint)
+        with block("row-flex"):
+            for screen in screens():
+                if screen.title in ("Home", "Topics", "Queries"):
+                    html(f'<a class="plain-button" href="{PATH}{screen.path}">{screen.title}</a>')
 
 
 def _accept_whole_addresses() -> None:
@@ -100,6 +133,10 @@ def _close_after_logout(visitor: str, caller: Caller) -> None:
 def _show_error(error: HeadwaterError) -> None:
     # A page that has begun has its heading already.
     has_heading = any("hw-head" in element.classes for element in page_context.client.elements.values())
+    if isinstance(error, NotFound) and not has_heading:
+        title, _, hint = str(error).partition(". ")
+        _show_not_found(title, hint)
+        return
     with block("note bad").props('role="alert"'), block("stack tight"):
         subtitle(type(error).__name__, level=2 if has_heading else 1)
         ui.label(str(error))
@@ -148,7 +185,7 @@ def _bar(visit: Visit) -> None:
     with ui.element("header").classes("hw-bar"):
         _tool("menu", "Open the navigation", "headwater.toggleNav()").classes("only-narrow")
         with block("crumbs"):
-            ui.label(context().log.address).classes("only-wide").tooltip("The log that is served")
+            ui.label(str(context().log.home)).classes("only-wide").tooltip("The log that is served")
         block("grow")
         _liveness(visit)
         jump = JumpBox(visit)

@@ -103,6 +103,11 @@ class Aggregate(ABC):
     ordered: ClassVar[bool] = False
 
     @property
+    def by_place(self) -> bool:
+        """Whether rows must know their place in a topic."""
+        return False
+
+    @property
     def called(self) -> str:
         """Its name in `headwater.operators.agg`."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
@@ -217,7 +222,11 @@ class Computation:
 
     @staticmethod
     def over(compute: Mapping[str, Aggregate], rows: pa.Schema) -> Computation:
-        """For rows that carry the arguments."""
+        """For rows that carry the arguments; raise where one goes by places that the rows have lost."""
+        for name, aggregate in compute.items():
+            if aggregate.by_place and "_offset" not in rows.names:
+                expected = 'rows with `_partition` and `_offset`, as a topic has them, or `order="time"`'
+                raise ArgumentInvalid(name=f"compute[{name!r}]", value=aggregate, expected=expected)
         kinds = {
             name: pa.null() if aggregate.of is None else rows.field(f"{ARGUMENT}{name}").type
             for name, aggregate in compute.items()

@@ -33,7 +33,7 @@ def paired(old: pa.Table, new: pa.Table, *, by: list[str]) -> pa.Table:
     >>> [tuple(row.values()) for row in paired(old, new, by=["k"]).to_pylist()]
     [('-D', 1, 5), ('-U', 2, 6), ('+U', 2, 7), ('+I', 3, 8)]
     """
-    both = pa.concat_tables([old, new.select(old.column_names)]).combine_chunks()
+    both = pa.concat_tables([nullable(old), nullable(new.select(old.column_names))]).combine_chunks()
     is_new = np.arange(both.num_rows) >= old.num_rows
     keys = [_sortable(both.column(name)) for name in by]
     order = np.lexsort([is_new, *reversed(keys)])
@@ -48,6 +48,11 @@ def paired(old: pa.Table, new: pa.Table, *, by: list[str]) -> pa.Table:
     ops = np.where(~is_new[order] & np.repeat(is_pair, groups.sizes()), UPDATE_BEFORE, ops)
     chosen = both.take(pa.array(order[kept]))
     return chosen.add_column(0, OP, pa.array(ops[kept].tolist(), pa.string()))
+
+
+def nullable(table: pa.Table) -> pa.Table:
+    """The same rows, in which every column may be null: rows may promise that one is not, and state does not."""
+    return table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
 def equal_rows(table: pa.Table, left: Int64s, right: Int64s, *, skip: list[str]) -> npt.NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from headwater.engine.event_time import BatchTime, WatermarkStrategy
 from headwater.schema.event_time import EventTime
+
+if TYPE_CHECKING:
+    from headwater.engine.watermark_origin import Origins
 
 
 @dataclass(frozen=True)
@@ -56,15 +59,23 @@ class Contract:
     event_time: WatermarkStrategy = field(default_factory=WatermarkStrategy)
     #: The columns of the output that are event time for the operator behind.
     output_times: tuple[EventTime, ...] = ()
+    #: For columns of the output: the time before which no later result comes, by the watermark. A column of event time that is
+    #: not among them stays behind the watermark by what its delay is longer than that of the input.
+    output_floors: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
+    #: Where the watermark of each input is recorded; empty where the rows decide.
+    origins: Origins = ()
     late: Literal["side_output", "step"] = "side_output"
     #: How many of the late rows of a partition and batch are kept; all are counted.
     late_rows_max: int | None = None
     #: The whole numbers by which rows of a key are sorted, where it is not time and place; the most important first.
     order: tuple[str, ...] = ()
+    #: Whether a null in a key is a value like others; else its row is rejected.
+    null_keys: bool = False
     #: Columns of the rows that are the operator's own affair, and that no side output shows.
     hidden: tuple[str, ...] = ()
     partitions: int = 1
-    #: Whether the step goes by `local_watermark_us`: keys are then woken by it, and not a batch later.
+    #: Whether the step goes by `local_watermark_us`: keys are then woken by it, and the step distinguishes the watermark
+    #: before a batch, by which rows are late, from the one after it.
     prompt: bool = False
     #: Whether rows come packed for their partitions, so that Spark sees few of them.
     packed: bool = False

@@ -1,5 +1,8 @@
 """Two inputs as one: their keys under one name, their times under one name, and every other column under the name that it
 has in the result. So a late or a rejected row looks like a result of which one half is missing.
+
+A row with a null in its key meets no other, as in SQL. Where its input's rows leave alone when they meet none, it is one of
+them; else it is left out before the join.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The time of a row, whichever column of its input it comes from.
 AT = "_at"
+#: Part of the key where rows leave alone: 0 for those that may meet, else a number that no row of the other input has.
+SPREAD = "_spread"
 #: Kinds of whole numbers, which may meet as keys.
 WHOLE = ("byte", "short", "integer", "long")
 TIMES = ("timestamp", "timestamp_ntz")
@@ -32,6 +37,13 @@ class Columns:
     left: tuple[str, ...]
     right: tuple[str, ...]
     shown: tuple[str, ...]
+    #: Whether rows with a null in their key take part.
+    null_keys: bool = False
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The engine's key: rows that differ in it never meet."""
+        return (*self.key, SPREAD) if self.null_keys else self.key
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -49,6 +61,8 @@ class JoinInputs:
     on: Mapping[str, str]
     #: Columns of the right input by the names that they have in the result.
     renamed: Mapping[str, str]
+    #: The inputs whose rows leave alone when they meet none: 0 is the left, 1 the right.
+    alone: tuple[int, ...] = ()
 
     @staticmethod
     def of(
@@ -58,6 +72,7 @@ class JoinInputs:
         *,
         on: On,
         suffix: str | None = None,
+        alone: tuple[int, ...] = (),
         key_only: bool = False,
         called: str = "other",
     ) -> JoinInputs:
@@ -79,7 +94,7 @@ class JoinInputs:
                 expected = f"one such as '_other' for the second input: two columns would be called {result!r}"
                 raise ArgumentInvalid(name="suffix", value=suffix, expected=expected)
             renamed[result] = name
-        return JoinInputs(operator=operator, left=left, right=right, on=pairs, renamed=renamed)
+        return JoinInputs(operator=operator, left=left, right=right, on=pairs, renamed=renamed, alone=alone)
 
     def columns(self, *, places: bool = False) -> Columns:
         """The columns of the result; with `places`, the row's place in its topic is one of the left input's."""
@@ -89,6 +104,7 @@ class JoinInputs:
             left=tuple(name for name in kept if name not in self.on),
             right=tuple(self.renamed),
             shown=(*kept, *self.renamed),
+            null_keys=bool(self.alone),
         )
 
     def times(self, left: EventTime, right: EventTime | None = None) -> tuple[EventTime, ...]:
@@ -96,22 +112,34 @@ class JoinInputs:
         names = [name for name, source in self.renamed.items() if right is not None and source == right.column]
         return (left, *(replace(right, column=name) for name in names if right is not None))
 
-    def left_rows(self, at: Column | None = None) -> DataFrame:
-        """The left input with its time and place."""
+    def left_rows(self, at: Column | None = None, *, extra: Mapping[str, Column] | None = None) -> DataFrame:
+        """The left input with its time and place, and `extra` columns of the operator's own."""
         names = [name for name in self.left.columns if name in self.on or not name.startswith("_")]
-        return _selected(self.left, {name: name for name in names}, at)
+        return self._selected(0, {name: name for name in names}, at, extra or {})
 
     def right_rows(self, at: Column | None = None, *, more: tuple[str, ...] = ()) -> DataFrame:
         """The right input under the names of the result, with its time and place, and `more` of its own."""
-        return _selected(self.right, {**self.on, **self.renamed, **{name: name for name in more}}, at)
+        return self._selected(1, {**self.on, **self.renamed, **{name: name for name in more}}, at, {})
 
+    def _selected(
+        self, number: int, names: Mapping[str, str], at: Column | None, extra: Mapping[str, Column]
+    ) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
-def _selected(rows: DataFrame, names: Mapping[str, str], at: Column | None) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
-
-    places = [F.col(name) for name in PLACES if name in rows.columns]
-    times = [] if at is None else [at.alias(AT)]
-    return rows.select(*(F.col(f"`{source}`").alias(name) for name, source in names.items()), *times, *places)
+        rows = (self.left, self.right)[number]
+        has_key = F.lit(True)
+        for name in (self.on.keys(), self.on.values())[number]:
+            has_key = has_key & F.col(f"`{name}`").isNotNull()
+        places = [F.col(name) for name in PLACES if name in rows.columns]
+        made = dict(extra) if at is None else {AT: at, **extra}
+        if number in self.alone:
+            apart = F.pmod(F.xxhash64(*places), F.lit(2**40)) + 1 if places else F.lit(1)
+            made[SPREAD] = F.when(has_key, F.lit(0)).otherwise(apart if number == 0 else -apart).cast("long")
+        else:
+            rows = rows.where(has_key)
+            made |= {SPREAD: F.lit(0).cast("long")} if self.alone else {}
+        named = [F.col(f"`{source}`").alias(name) for name, source in names.items()]
+        return rows.select(*named, *(column.alias(name) for name, column in made.items()), *places)
 
 
 def pairs_of(on: On) -> dict[str, str]:

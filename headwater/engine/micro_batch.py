@@ -103,6 +103,14 @@ def questions_of(state: Path, batch: MicroBatch) -> dict[str, Any] | None:
     return None
 
 
+def is_final(state: Path, batch: MicroBatch) -> bool:
+    """Whether all sources of a query have said, by this batch, that nothing follows."""
+    folder = time_folder(state, batch.query)
+    told = (recorded(folder, path.stem) for path in folder.glob("final-*.json"))
+    ended = [one for one in told if one is not None and int(one["batch"]) <= batch.number]
+    return bool(ended) and len(ended) == len([*folder.glob("source-*.json")])
+
+
 def batch_time_us(state: Path, batch: MicroBatch) -> int | None:
     """The processing time that the sources of this batch have recorded, the latest where there are several."""
     folder = time_folder(state, batch.query)

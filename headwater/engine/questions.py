@@ -136,10 +136,11 @@ def _chooser(contract: Contract, question: Question) -> Callable[[pa.Table], pa.
     if key is None:
         return lambda table: table
     if set(key) == {""}:
-        if len(contract.key) > 1:
-            expected = f"a value for each of {', '.join(contract.key)}, by name"
+        names = [name for name in contract.key if not name.startswith("_")] or contract.key
+        if len(names) > 1:
+            expected = f"a value for each of {', '.join(names)}, by name"
             raise ArgumentInvalid(name="key", value=key[""], expected=expected)
-        key = {contract.key[0]: key[""]}
+        key = {names[0]: key[""]}
     wanted = {}
     for name, value in key.items():
         if name not in contract.key:

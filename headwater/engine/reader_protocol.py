@@ -153,7 +153,7 @@ def direct_read(rows: DataFrame) -> DirectRead | None:
     if found is None:
         return None
     options, names = found
-    columns = {one.name(): names[one.exprId().id()] for one in _listed(plan.output())}
+    columns = {one.name(): names[one.exprId().id()] for one in listed(plan.output())}
     return None if OPTION in options else DirectRead(options, columns)
 
 
@@ -163,13 +163,13 @@ def _read_of(plan: Any) -> tuple[dict[str, str], dict[int, str]] | None:
     if kind == "StreamingRelationV2" and plan.sourceName() == "headwater":
         given = plan.extraOptions().asCaseSensitiveMap()
         options = {str(name): str(given[name]) for name in given}
-        return options, {one.exprId().id(): str(one.name()) for one in _listed(plan.output())}
+        return options, {one.exprId().id(): str(one.name()) for one in listed(plan.output())}
     below = _read_of(plan.child()) if kind == "Project" else None
     if below is None:
         return None
     options, names = below
     chosen = {}
-    for one in _listed(plan.projectList()):
+    for one in listed(plan.projectList()):
         of = one.child() if one.getClass().getSimpleName() == "Alias" else one
         if of.getClass().getSimpleName() != "AttributeReference":
             return None
@@ -177,7 +177,8 @@ def _read_of(plan: Any) -> tuple[dict[str, str], dict[int, str]] | None:
     return options, chosen
 
 
-def _listed(found: Any) -> list[Any]:
+def listed(found: Any) -> list[Any]:
+    """A sequence of Scala's as a list."""
     return [found.apply(number) for number in range(found.length())]
 
 

@@ -84,7 +84,7 @@ def usable_rows(rows: pa.Table, contract: Contract) -> tuple[pa.Table, pa.Table]
     if PUNCTUATION in rows.column_names:
         rows = rows.filter(pc.is_null(rows.column(PUNCTUATION)))
     missing = np.zeros(rows.num_rows, dtype=np.int8)
-    for name in contract.key:
+    for name in () if contract.null_keys else contract.key:
         missing[np.asarray(pc.is_null(rows.column(name)).combine_chunks(), dtype=bool)] = 1
     if contract.time is not None:
         without_time = np.asarray(pc.is_null(rows.column(contract.time)).combine_chunks(), dtype=bool)

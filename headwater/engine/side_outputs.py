@@ -50,7 +50,7 @@ class SideOutputs:
     def __call__(self, batch: MicroBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         for side, topic in self.topics.items():
             for table in read_side_output(Path(self.state), batch.query, self.operator, side, batch=batch.number):
-                yield from ((topic, one) for one in _public(table).to_batches())
+                yield from ((topic, one) for one in public_rows(table).to_batches())
 
 
 def read_side_output(
@@ -70,9 +70,10 @@ def side_output_schema(contract: Contract, side: str) -> pa.Schema:
         return contract.side_outputs[side]
     more = {"late": pa.field(LATE_BY, pa.int64()), "rejected": pa.field(REASON, pa.string())}[side]
     shown = [one for one in contract.rows if one.name not in (*contract.hidden, LATE_BY)]
-    return _public(pa.schema([*shown, more]).empty_table()).schema
+    return public_rows(pa.schema([*shown, more]).empty_table()).schema
 
 
-def _public(table: pa.Table) -> pa.Table:
+def public_rows(table: pa.Table) -> pa.Table:
+    """The rows of a side output as a topic has them: without the engine's own columns."""
     kept = table.drop_columns([name for name in DROPPED if name in table.column_names])
     return kept.rename_columns([name.removeprefix("_") for name in kept.column_names])

@@ -20,10 +20,11 @@ import pyarrow as pa
 from headwater.engine.columns import HASH, INPUT, SLOT
 from headwater.engine.contract import Broadcast, Contract
 from headwater.engine.errors import StateFolderUnknown, StateMissing
+from headwater.engine.event_time import WatermarkStrategy
 from headwater.engine.micro_batch import (
     MicroBatch,
-    batch_time_us,
     current_batch,
+    is_final,
     questions_of,
     record_once,
     recorded,
@@ -36,6 +37,7 @@ from headwater.engine.reader_protocol import direct_read, read_with
 from headwater.engine.state_folder import open_folder
 from headwater.engine.step import PartitionEngine, run_bounded
 from headwater.engine.time_metadata import marked
+from headwater.engine.watermark_origin import Origin, origins_of, recorded_progress, source_records
 from headwater.errors import ColumnUnknown, NotPossible
 from headwater.workers import freeze_modules
 
@@ -72,13 +74,15 @@ def apply(
     *inputs: DataFrame,
     combine: tuple[Combine, pa.Schema] | None = None,
     packed: pa.Schema | None = None,
+    timed: DataFrame | None = None,
     partitions: int | None = None,
     side: str | None = None,
 ) -> DataFrame:
     """Run an operator over DataFrames, streaming or bounded. `contract` is given the schema of the rows it will get.
 
     With `side`, the rows of that side output are the result instead of the output; for bounded input only. `packed` is the
-    schema of rows that come packed for their partitions, as many as `partitions_of` says.
+    schema of rows that come packed for their partitions, as many as `partitions_of` says; `timed` are the rows before that,
+    with their column of event time.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -89,6 +93,7 @@ def apply(
     schema = to_arrow_schema(rows.schema, timezone="UTC") if packed is None else packed
     made = replace(contract(schema), partitions=count, packed=packed is not None)
     _check_columns(made)
+    made = replace(made, origins=origins_of(inputs if timed is None else [timed], made.event_time))
     if packed is None and (found := _packed(rows, made)) is not None:
         rows, made = found, replace(made, packed=True)
     note_applied(made)
@@ -106,7 +111,19 @@ def apply(
     placed = rows.repartitionById(count, SLOT) if made.packed else _placed(rows, made)
     if side is not None:
         return placed.mapInArrow(task.run, from_arrow_schema(made.side_outputs[side]))
-    return placed.mapInArrow(task.run, marked(from_arrow_schema(made.output), made.output_times))
+    return placed.mapInArrow(task.run, marked(from_arrow_schema(made.output), made.output_times, _output_origins(made)))
+
+
+def _output_origins(contract: Contract) -> dict[str, str]:
+    """Where operators behind find the watermarks of columns of the output, if this operator records them."""
+    if not contract.origins:
+        return {}
+    delays = dict.fromkeys(contract.output_floors, 0)
+    delays |= {time.column: WatermarkStrategy.of(time).delay_us for time in contract.output_times}
+    return {
+        column: Origin(operator=contract.name, column=column, delay_us=delay_us).to_text()
+        for column, delay_us in delays.items()
+    }
 
 
 def partitions_of(rows: DataFrame, partitions: int | None) -> int:
@@ -206,11 +223,21 @@ class Task:
         self._check_alone(records, batch)
         slot = self._slot(rows, batch, records)
         engine = PartitionEngine(self.contract, folder, slot=slot)
+        state, contract = Path(self.state), self.contract
+        told = source_records(state, batch)
+        processing_us = max((one.at_us for one in told), default=None)
+        progress = None
+        if contract.origins:
+            progress = recorded_progress(
+                told, contract.origins, contract.event_time, state=state, batch=batch, now_us=processing_us
+            )
         output = engine.run(
             rows,
             batch=batch.number,
-            processing_us=batch_time_us(Path(self.state), batch),
+            processing_us=processing_us,
             broadcast=self._broadcast(batch),
+            recorded=progress,
+            final=progress is None and is_final(state, batch),
         )
         asked = questions_of(Path(self.state), batch)
         if asked is not None:

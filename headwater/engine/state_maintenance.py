@@ -20,10 +20,13 @@ from headwater.engine.micro_batch import record_once, recorded, time_folder
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING
 from headwater.engine.state_folder import LocalFolder
 from headwater.engine.state_store import Manifest, Run, latest_of_inputs, merge_runs, write_run
+from headwater.engine.time_metadata import ORIGIN
+from headwater.engine.watermark_origin import Origin, SourceRecord
 from headwater.errors import ArgumentInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,18 +231,37 @@ def rebuild(
     start = "earliest"
     for number, offset in batches:
         stop = json.dumps(offset["topics"])
-        record_once(time_folder(Path(state), query), f"time-{number}-rebuilt", {"at_us": offset["at_us"]})
         spark.conf.set(REBUILD_SETTING, f"{query}:{number}")
         try:
             reader = spark.read.format("headwater").option("start", start).option("stop", stop)
             for name, value in (options or {}).items():
                 if name not in ("tick", "rows_max", "bytes_max", "start", "clock"):
                     reader = reader.option(name, value)
-            pipeline(reader.load(topic)).write.format("noop").mode("overwrite").save()
+            rows = reader.load(topic)
+            record = _record_of(offset, rows.schema)
+            record_once(time_folder(Path(state), query), f"time-{number}-rebuilt", record.to_json())
+            pipeline(rows).write.format("noop").mode("overwrite").save()
         finally:
             spark.conf.unset(REBUILD_SETTING)
         start = stop
     return len(batches)
+
+
+# Any: an offset of the source, as JSON.
+def _record_of(offset: dict[str, Any], schema: StructType) -> SourceRecord:
+    """What the source of a batch had recorded, from the offset at which the batch ended."""
+    carried = [(field.metadata or {}).get(ORIGIN) for field in schema.fields]
+    name = next((Origin.of_text(text).source for text in carried if text is not None), None)
+    times, promised = offset.get("times", {}), offset.get("promised", {})
+    places = {
+        f"{topic}/{number}": (
+            *times.get(topic, {}).get(number, (NEVER, offset["at_us"])),
+            promised.get(topic, {}).get(number, NEVER),
+        )
+        for topic, offsets in offset["topics"].items()
+        for number in offsets
+    }
+    return SourceRecord(name=name, at_us=offset["at_us"], times=places)
 
 
 def _query_of(checkpoint: Path) -> str:

@@ -201,6 +201,10 @@ class Manifest:
     counts: dict[str, int] = field(default_factory=dict)
     learnt: dict[str, list[int]] = field(default_factory=dict)
     of_inputs_us: dict[str, int] = field(default_factory=dict)
+    #: Whether the progress was recorded by the sources of the batch, and not by the rows that came here.
+    is_recorded: bool = False
+    #: For each column of event time of the output the time before which no later result comes.
+    output_us: dict[str, int] = field(default_factory=dict)
 
     def dumps(self) -> str:
         return json.dumps(self.__dict__)

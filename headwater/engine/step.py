@@ -1,9 +1,13 @@
 """The engine: runs an operator's step over all keys of one partition at once, with their state.
 
-A batch goes through these steps: rows that cannot be used leave by the side output `rejected`; the watermark follows from
-what earlier batches saw; late rows leave by the side output `late`; the rest is sorted by key, time, partition and
-offset; the state of the keys touched, by rows or by due timers, is looked up; the step runs; what changed is saved as the
-batch's version. Everything is computed from the input and version n-1, so a repeated attempt gives the same result.
+A batch goes through these steps: rows that cannot be used leave by the side output `rejected`; rows behind the watermark
+before the batch leave by the side output `late`; the rest is sorted by key, time, partition and offset; the state of the
+keys touched, by rows or by due timers, is looked up; the step runs with the rows, and once more without them for the keys
+whose timers are due at the watermark after the batch; what changed is saved as the batch's version. Everything is computed
+from the input, from what the sources recorded with the batch and from version n-1, so a repeated attempt gives the same.
+
+Where no source has recorded the event times of a batch, the rows of earlier batches decide: the watermark after a batch is
+then the one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +26,16 @@ import pyarrow.compute as pc
 from headwater.engine.columns import EVENT_TIMER, HASH, KEY, LIVE, PROCESSING_TIMER, TIMERS
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.errors import StepFailed, StepInvalid
-from headwater.engine.event_time import EVER, NEVER, BatchTime, SourceProgress, fading, merge_learnt, merge_progress
+from headwater.engine.event_time import (
+    EVER,
+    NEVER,
+    BatchTime,
+    SourceProgress,
+    WatermarkStrategy,
+    fading,
+    merge_learnt,
+    merge_progress,
+)
 from headwater.engine.questions import ANSWERS, Question, answers_of
 from headwater.engine.rows import (
     KeyedRows,
@@ -55,41 +68,60 @@ class PartitionEngine:
         self._store = self._store_of(slot)
 
     def run(
-        self, rows: pa.Table, *, batch: int, processing_us: int | None, broadcast: Mapping[str, pa.Table]
+        self,
+        rows: pa.Table,
+        *,
+        batch: int,
+        processing_us: int | None,
+        broadcast: Mapping[str, pa.Table],
+        recorded: SourceProgress | None = None,
+        final: bool = False,
     ) -> pa.Table:
-        """One batch: the output of the step, after its state is safe."""
+        """One batch: the output of the step, after its state is safe.
+
+        `recorded` is what the sources recorded with the batch; None where the rows decide. After a `final` batch nothing
+        follows.
+        """
         contract = self._contract
         before = self._store.load(batch)
         if processing_us is not None and before.processing_us is not None:
             processing_us = max(processing_us, before.processing_us)  # a clock may be set back, time is not
         all_before = self._all_before(batch, before)
-        watermark_us = self._watermark(all_before, processing_us)
-        of_inputs_us = self._of_inputs(all_before, processing_us)
+        is_recorded = recorded is not None and (before.is_recorded or any(recorded.values()))
         usable, rejected = usable_rows(rows, contract)
-        known = before.progress if before.batch >= 0 else contract.event_time.awaited(processing_us)
-        progress = merge_progress([known, source_progress(rows, contract, processing_us)])
-        local_watermark_us = max(
-            before.local_watermark_us, self._local_watermark(all_before, progress, watermark_us, processing_us)
-        )
-        time = BatchTime(
-            watermark_us=watermark_us,
-            watermark_before_us=before.watermark_us,
-            local_watermark_us=local_watermark_us,
-            local_watermark_before_us=before.local_watermark_us,
-            processing_us=processing_us,
-            processing_before_us=before.processing_us,
-            batch=batch,
-            broadcast=broadcast,
-            learnt=merge_learnt(one.learnt for one in all_before),
-            of_inputs_us=of_inputs_us,
-        )
-        on_time, late = split_late(usable, contract, watermark_us)
-        timed_us = local_watermark_us if contract.prompt else watermark_us
+        known = before.progress if before.is_recorded == is_recorded else {}
+        if before.batch < 0:
+            known = contract.event_time.awaited(processing_us)
+        if is_recorded and recorded is not None:
+            progress = merge_progress([known, recorded])
+            moments = self._recorded_moments(before, progress, processing_us, has_rows=usable.num_rows > 0)
+        else:
+            progress = merge_progress([known, source_progress(rows, contract, processing_us)])
+            moments = [self._moment_of_rows(before, all_before, progress, processing_us)]
+        if final and contract.time is not None:
+            moments = [moments[0], at_the_end(moments[0])]
+        learnt = merge_learnt(one.learnt for one in all_before)
+        moments = [
+            replace(
+                one,
+                processing_us=processing_us,
+                processing_before_us=before.processing_us,
+                batch=batch,
+                broadcast=broadcast,
+                learnt=learnt,
+            )
+            for one in moments
+        ]
+        first, last = moments[0], moments[-1]
+        on_time, late = split_late(usable, contract, first.watermark_before_us if is_recorded else first.watermark_us)
+        timed_us = last.local_watermark_us if contract.prompt else last.watermark_us
         due = self._store.due(before, event_us=timed_us, processing_us=processing_us)
         touched = touch(on_time, due, contract)
         reach("engine.before_lookup")
         state = self._store.look_up(before, touched.hashes, touched.keys)
-        stepped = run_step(contract, state, touched, time)
+        stepped = run_step(contract, state, touched, first)
+        if len(moments) > 1:
+            stepped = run_due(contract, touched, stepped, last)
         sides = {**stepped.side_outputs, "rejected": rejected}
         if late is not None:
             sides["late"] = late
@@ -99,8 +131,8 @@ class PartitionEngine:
             batch=batch,
             partitions=contract.partitions,
             progress=progress,
-            watermark_us=watermark_us,
-            local_watermark_us=local_watermark_us,
+            watermark_us=last.watermark_us,
+            local_watermark_us=last.local_watermark_us,
             processing_us=processing_us,
             timers_checked=self._store.checked(before, event_us=timed_us, processing_us=processing_us),
             counts={
@@ -112,7 +144,9 @@ class PartitionEngine:
                 "evicted": before.counts.get("evicted", 0) + keys_gone(changed),
             },
             learnt=fading(merge_learnt([before.learnt, stepped.learnt])),
-            of_inputs_us=of_inputs_us,
+            of_inputs_us=dict(last.of_inputs_us),
+            is_recorded=is_recorded,
+            output_us=output_watermarks(contract, last.watermark_us) if is_recorded else {},
         )
         reach("engine.before_save")
         self._store.save(before, after, changed)
@@ -133,6 +167,48 @@ class PartitionEngine:
             return [own]
         slots = range(self._contract.partitions)
         return [own if slot == self._slot else self._store_of(slot).load(batch) for slot in slots]
+
+    def _recorded_moments(
+        self, before: Manifest, progress: SourceProgress, processing_us: int | None, *, has_rows: bool
+    ) -> list[BatchTime]:
+        """The watermark before the batch, at which its rows come, and the one after it; one moment where that is enough."""
+        strategy = self._contract.event_time
+        before_us = before.watermark_us
+        after_us = min(EVER, strategy.watermark([progress], previous_us=before_us, now_us=processing_us))
+        of_inputs_us = strategy.watermarks([progress], previous_us=before.of_inputs_us, now_us=processing_us)
+        after = BatchTime(
+            watermark_us=after_us,
+            watermark_before_us=before_us,
+            local_watermark_us=after_us,
+            local_watermark_before_us=before_us,
+            final=after_us >= EVER,
+            of_inputs_us=of_inputs_us,
+        )
+        is_still = after_us == before_us and of_inputs_us == before.of_inputs_us
+        if is_still or not has_rows or (self._contract.prompt and not after.final):
+            return [after]
+        first = replace(
+            after,
+            watermark_us=before_us,
+            local_watermark_us=before_us,
+            final=False,
+            of_inputs_us=before.of_inputs_us,
+        )
+        return [first, after]
+
+    def _moment_of_rows(
+        self, before: Manifest, noted: list[Manifest], progress: SourceProgress, processing_us: int | None
+    ) -> BatchTime:
+        """The watermark as the rows of earlier batches have moved it."""
+        watermark_us = self._watermark(noted, processing_us)
+        local_watermark_us = self._local_watermark(noted, progress, watermark_us, processing_us)
+        return BatchTime(
+            watermark_us=watermark_us,
+            watermark_before_us=before.watermark_us,
+            local_watermark_us=max(before.local_watermark_us, local_watermark_us),
+            local_watermark_before_us=before.local_watermark_us,
+            of_inputs_us=self._of_inputs(noted, processing_us),
+        )
 
     def _watermark(self, noted: list[Manifest], processing_us: int | None) -> int:
         if self._contract.time is None:
@@ -206,9 +282,6 @@ def run_bounded(
     return pa.concat_tables(outputs), {name: pa.concat_tables(tables) for name, tables in sides.items()}
 
 
-# -- rows in ----------------------------------------------------------------------------------------------------------
-
-
 # -- the step ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +303,61 @@ def run_step(contract: Contract, state: pa.Table, touched: KeyedRows, time: Batc
         ) from error
     stepped = found if isinstance(found, StepResult) else StepResult(*found)
     return replace(stepped, state=_checked_state(contract, stepped.state, touched))
+
+
+def run_due(contract: Contract, touched: KeyedRows, first: StepResult, time: BatchTime) -> StepResult:
+    """Call the step again, without rows, for the keys whose timers in event time are due by now."""
+    if EVENT_TIMER not in contract.state.names or not first.state.num_rows:
+        return first
+    keys = np.asarray(first.state.column(KEY).combine_chunks())
+    due = np.zeros(len(touched.hashes), bool)
+    wakes = np.asarray(pc.fill_null(micros(first.state.column(EVENT_TIMER)), EVER + 1).combine_chunks())
+    due[keys[wakes <= time.watermark_us]] = True
+    if not due.any():
+        return first
+    state = with_keys(contract, touched, first.state.filter(pa.array(due[keys])))
+    second = run_step(contract, state, KeyedRows(touched.hashes, touched.keys, touched.rows.slice(0, 0)), time)
+    rest = first.state.filter(pa.array(~due[keys]))
+    both = pa.concat_tables([rest, second.state.cast(rest.schema)]).combine_chunks()
+    changed = first.changed
+    if changed is not None:
+        changed = np.union1d(changed, np.flatnonzero(due) if second.changed is None else second.changed)
+    outputs = [finished_output(contract, touched, one.output) for one in (first, second)]
+    sides = dict(first.side_outputs)
+    for name, table in second.side_outputs.items():
+        sides[name] = pa.concat_tables([sides[name], table]) if name in sides else table
+    return StepResult(
+        both.take(pa.array(np.argsort(np.asarray(both.column(KEY)), kind="stable"))) if rest.num_rows else both,
+        pa.concat_tables(outputs),
+        sides,
+        merge_learnt([first.learnt, second.learnt]),
+        changed,
+    )
+
+
+def at_the_end(time: BatchTime) -> BatchTime:
+    """The moment after a batch behind which nothing follows."""
+    return replace(
+        time,
+        watermark_us=EVER,
+        watermark_before_us=time.watermark_us,
+        local_watermark_us=EVER,
+        local_watermark_before_us=time.local_watermark_us,
+        final=True,
+        of_inputs_us=dict.fromkeys(time.of_inputs_us, EVER),
+    )
+
+
+def output_watermarks(contract: Contract, watermark_us: int) -> dict[str, int]:
+    """For columns of the output the time before which no later result comes."""
+    if watermark_us <= NEVER:
+        return {}
+    if watermark_us >= EVER:
+        return dict.fromkeys([*(time.column for time in contract.output_times), *contract.output_floors], EVER)
+    delay_us = contract.event_time.delay_us
+    behind = {time.column: max(0, WatermarkStrategy.of(time).delay_us - delay_us) for time in contract.output_times}
+    found = {column: watermark_us - behind_us for column, behind_us in behind.items()}
+    return found | {column: floor(watermark_us) for column, floor in contract.output_floors.items()}
 
 
 def _place(error: Exception) -> str:

@@ -19,7 +19,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.engine.aggregation import Groups, Int64s
-from headwater.engine.changelog import DELETE, INSERT, OP, UPDATE_AFTER, UPDATE_BEFORE, equal_rows, rounds, signs_of
+from headwater.engine.changelog import (
+    DELETE,
+    INSERT,
+    OP,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    equal_rows,
+    nullable,
+    rounds,
+    signs_of,
+)
 from headwater.engine.columns import INPUT, KEY, TOPIC
 from headwater.engine.contract import StepResult
 from headwater.engine.errors import ChangelogInvalid
@@ -56,7 +66,7 @@ class TableUpdate:
     def replaced(self, old: pa.Table, changes: pa.Table) -> RowChanges:
         """What the changes do to the old rows, of which each key has one at most."""
         names = list(dict.fromkeys([*self.key, *self.columns]))
-        both = pa.concat_tables([old.select(names), changes.select(names)]).combine_chunks()
+        both = pa.concat_tables([nullable(old.select(names)), nullable(changes.select(names))]).combine_chunks()
         ids = codes(both, self.key)
         count = int(ids.max(initial=-1)) + 1
         held = np.full(count, GONE)
@@ -133,7 +143,7 @@ def ops_of(is_new: npt.NDArray[np.bool_], paired: npt.NDArray[np.bool_]) -> npt.
 
 def taken(table: pa.Table, rows: Int64s, names: Sequence[str]) -> pa.Table:
     """Some rows and columns of a table."""
-    return table.select(list(names)).take(pa.array(rows, pa.int64()))
+    return nullable(table.select(list(names))).take(pa.array(rows, pa.int64()))
 
 
 def check_emit(emit: str) -> None:

@@ -6,7 +6,7 @@ So it survives `select`, `where`, `withColumn` and operators.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.schema.event_time import EventTime
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The metadata of a column that is event time: its settings as JSON text.
 METADATA = "headwater.event_time"
+#: The metadata of a column that says where its watermark is recorded, as `headwater.engine.watermark_origin` encodes it.
+ORIGIN = "headwater.watermark"
 
 
 def carried_times(schema: StructType) -> dict[str, EventTime]:
@@ -28,11 +30,13 @@ def carried_times(schema: StructType) -> dict[str, EventTime]:
     return {name: EventTime(name, **json.loads(text)) for name, text in found.items() if text is not None}
 
 
-def marked(schema: StructType, times: Iterable[EventTime]) -> StructType:
-    """Mark columns of a schema as event time."""
+def marked(schema: StructType, times: Iterable[EventTime], origins: Mapping[str, str] | None = None) -> StructType:
+    """Mark columns of a schema as event time, and say where the watermarks of columns are recorded."""
     from pyspark.sql.types import StructField, StructType
 
-    settings = {time.column: metadata_of(time) for time in times}
+    settings: dict[str, dict[str, str]] = {time.column: metadata_of(time) for time in times}
+    for name, origin in (origins or {}).items():
+        settings[name] = {**settings.get(name, {}), ORIGIN: origin}
     return StructType([
         StructField(field.name, field.dataType, field.nullable, {**(field.metadata or {}), **settings.get(field.name, {})})
         for field in schema.fields

@@ -7,11 +7,12 @@ key (session, sliding, count).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.engine.aggregation import ARGUMENT, Aggregate, Computation, arguments, check_arguments, check_compute
@@ -226,13 +227,15 @@ class WindowOperator(EventTimeOperator, ABC):
         )
         contract = partial(self.contract, combine=combine)
         packed = combine.partials if combine.packs else None
-        return apply(contract, read_with(rows, combine, direct.options), packed=packed, partitions=combine.partitions)
+        read = read_with(rows, combine, direct.options)
+        return apply(contract, read, packed=packed, timed=rows, partitions=combine.partitions)
 
     def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
         keys = keys_of(self.by)
         computation = combine.computation if combine is not None else Computation.over(self.compute or {}, rows)
         shown = [rows.field(name) for name in keys if name != ALL]
         processing = self.clock == "processing"
+        times = () if processing else result_times(self.event_time, self.emit)
         step = WindowStep(
             time_column=PROCESSED if processing else self.event_time.column,
             spans=self.spans(),
@@ -250,7 +253,8 @@ class WindowOperator(EventTimeOperator, ABC):
             side_outputs={"late": late_schema(rows)},
             output=pa.schema([*shown, *output_fields(computation, self.emit)]),
             event_time=self.strategy(),
-            output_times=() if processing else result_times(self.event_time, self.emit),
+            output_times=times,
+            output_floors=window_floors(step.spans, step.allowed_lateness_us) if times else {},
             late="step",
             order=(SLICE, "_partition", CHUNK) if combine is not None else (),
             hidden=tuple(
@@ -269,6 +273,22 @@ def result_times(time: EventTime, emit: str, *, column: str = START) -> tuple[Ev
     Corrections come in any order, and so do results where each key has its own watermark.
     """
     return (EventTime(column, future_max=time.future_max),) if emit == "final" and time.scope != "key" else ()
+
+
+def window_floors(spans: Spans, allowed_lateness_us: int = 0) -> dict[str, Callable[[int], int]]:
+    """By the watermark, the least start and the least end of windows that are still open.
+
+    >>> from headwater.engine.window_spans import Fixed
+    >>> floors = window_floors(Fixed(10))
+    >>> floors[START](59), floors[START](60), floors[END](59)
+    (50, 60, 59)
+    """
+
+    def start_us(watermark_us: int) -> int:
+        at = np.array([watermark_us - allowed_lateness_us])
+        return int(spans.windows(spans.slices(at)).starts.min(initial=at[0]))
+
+    return {START: start_us, END: lambda watermark_us: watermark_us - allowed_lateness_us}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,6 +358,9 @@ class RowWindowOperator(EventTimeOperator, ABC):
             output=pa.schema([*shown, *self.fields(computation)]),
             event_time=self.strategy(),
             output_times=self.output_times,
+            output_floors={END: lambda watermark_us: watermark_us - self.allowed_lateness_us}
+            if self.output_times
+            else {},
             late="step",
             hidden=tuple(name for name in rows.names if name.startswith(ARGUMENT) or name == ALL),
             late_rows_max=LATE_SAMPLE_ROWS if self.late == "drop" else None,

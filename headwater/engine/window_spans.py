@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.engine.aggregation import Int64s
+from headwater.engine.event_time import EVER
 from headwater.errors import ArgumentInvalid
 from headwater.units import Duration, parse_seconds
 
@@ -165,6 +166,30 @@ class Calendar:
         """When the day begins. Where clocks go forward at midnight, that is when they do."""
         local = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(self.zone))
         return round(local.astimezone(UTC).timestamp()) * 1_000_000
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One window of all time, which ends with the input.
+
+    >>> Whole().windows(np.array([0, 0])).starts.tolist()
+    [0, 0]
+    """
+
+    def slices(self, at_us: Int64s) -> Int64s:
+        return np.zeros(len(at_us), np.int64)
+
+    def inside(self, slices: Int64s) -> npt.NDArray[np.bool_] | None:  # noqa: ARG002 - all time is inside
+        return None
+
+    def windows(self, slices: Int64s) -> Held:
+        return Held(np.arange(len(slices)), slices)
+
+    def ends(self, starts: Int64s) -> Int64s:
+        return np.full(len(starts), EVER, np.int64)
+
+    def last_ends(self, slices: Int64s) -> Int64s:
+        return self.ends(slices)
 
 
 def fixed(*, size: Duration, period: Duration | None = None, offset: Duration = 0.0) -> Fixed:

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
 
 from headwater.errors import Closed, NotFound, kind_of
+from headwater.home import absolute_address
 from headwater.http import registry, rows, streams
 from headwater.http.guard import Guard
 from headwater.http.problems import PREFIX, PROBLEM_SCHEMA, PROBLEMS, handle
@@ -67,7 +68,7 @@ def application(
     if confined:
         bounds = service.settings
         service.statements = Statements(
-            log.home, memory_max=bounds.statement_memory_max, count_max=bounds.statements_max
+            absolute_address(log.address), memory_max=bounds.statement_memory_max, count_max=bounds.statements_max
         )
 
     @contextlib.asynccontextmanager

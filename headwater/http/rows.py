@@ -10,7 +10,7 @@ import hashlib
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
 
 from headwater.http.bodies import JSON_LINES, Integers, encoded, form_of, rows_of
@@ -24,8 +24,10 @@ from headwater.log.remote.wire import (
     REPEAT_HEADER,
     REPEAT_SECONDS_HEADER,
     SERVER_HEADER,
+    TOLD_HEADER,
     TOPIC_HEADER,
     appended_to_json,
+    batches_to_bytes,
     offsets_to_text,
     start_from_text,
 )
@@ -53,6 +55,12 @@ _ROWS_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Rows. The header `Headwater-Next` says where to go on, `Headwater-More` whether there is more.",
         "content": _FORMS,
+    }
+}
+_RANGE_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Rows. `Headwater-Next` and `Headwater-Told` say where to go on, `Headwater-More` whether there is more.",
+        "content": {ARROW: _FORMS[ARROW]},
     }
 }
 _APPENDED_ANSWER: dict[int | str, dict[str, Any]] = {
@@ -174,6 +182,64 @@ def router(host: Host) -> APIRouter:
         if found.topic_id:
             headers[TOPIC_HEADER] = found.topic_id
         return Response(body, media_type=form, headers=headers)
+
+    @routes.get("/topics/{topic}/partitions/{partition}/rows", responses=_RANGE_ANSWER, response_class=Response)
+    async def read_range(
+        request: Request,
+        topic: str,
+        partition: int,
+        start: int = Query(ge=0, le=INTEGER_MAX),
+        stop: int = Query(ge=0, le=INTEGER_MAX),
+        column: Columns = None,
+        since_us: Number = None,
+        until_us: Number = None,
+        punctuations: bool = False,
+        told_start: int = Query(default=0, ge=0, le=INTEGER_MAX),
+        told_stop: int | None = Query(default=None, ge=0, le=INTEGER_MAX),
+    ) -> Response:
+        """Read a range of offsets of one partition as Arrow, for tasks that share a topic between them.
+
+        Stored batches without a row from `since_us` to `until_us` are left out. With `punctuations` these come, too: not
+        the first `told_start` of them at `start`, and up to `told_stop` of them at `stop`.
+        """
+        rows = service_of(Rows, host, request)
+        found = await host.run(
+            lambda: rows.range(
+                topic,
+                partition,
+                start=start,
+                stop=stop,
+                columns=column,
+                since_us=since_us,
+                until_us=until_us,
+                punctuations=(told_start, told_stop) if punctuations else None,
+                rows_max=host.settings.answer_rows_max,
+                bytes_max=host.settings.answer_bytes_max,
+            )
+        )
+        body = await host.run(lambda: batches_to_bytes(found.schema, found.batches))
+        headers = {
+            NEXT_HEADER: str(found.offset),
+            TOLD_HEADER: str(found.told),
+            MORE_HEADER: "true" if found.more else "false",
+            TOPIC_HEADER: found.topic_id,
+        }
+        return Response(body, media_type=ARROW, headers=headers)
+
+    @routes.post("/staged/{producer}/{sequence}/rows/{topic}", status_code=201, openapi_extra=ROWS_BODY)
+    async def stage(
+        request: Request,
+        producer: str,
+        sequence: Annotated[int, Path(ge=0, le=INTEGER_MAX)],
+        topic: str,
+        attempt: str = Query(max_length=150),
+    ) -> dict[str, str]:
+        """Stage rows that become visible by `/staged/commit`, together with those of other requests."""
+        service = service_of(Producers, host, request)
+        service.caller.require("write", topic)
+        body = await request.body()
+        done = await host.run(lambda: service.stage(producer, sequence, attempt, topic, rows_in(request, body, topic)))
+        return {"staged": done.staged}
 
     @routes.post("/transactions/{transaction}/rows/{topic}", status_code=204, openapi_extra=ROWS_BODY)
     async def append_in_transaction(request: Request, transaction: str, topic: str, partition: Number = None) -> None:

@@ -30,14 +30,13 @@ from headwater.http.errors import TooManyRequests
 from headwater.http.problems import problem
 from headwater.http.router import service_of
 from headwater.log import Batch, Offsets
-from headwater.log.embedded import local_log
 from headwater.log.port import Log
 from headwater.log.remote.wire import offsets_from_text, offsets_to_text
 from headwater.services.host import Host
 from headwater.services.row_tail import Follower
 from headwater.services.rows import Rows
 from headwater.services.views import Views
-from headwater.services.wait import LOOK_AGAIN_SECONDS
+from headwater.services.wait import LOOK_AGAIN_SECONDS, row_paths
 from headwater.units import MIB
 
 if TYPE_CHECKING:
@@ -194,8 +193,7 @@ class Tail:
             self._host, self._reader.key, self._topic, self._hand_over, dict(self._reader.positions)
         )
         if found is None:  # it is at another position, until one of the two has read on
-            path = local_log(self._host.log).handle(self._topic).state.path
-            with self._host.file_events.waiting({path: "rows"}) as waiter:
+            with self._host.file_events.waiting(await row_paths(self._host, self._topic)) as waiter:
                 await waiter.wait(seconds=TOGETHER_SECONDS)
             return
         broadcast, listener = found
@@ -347,8 +345,7 @@ class Broadcast:
 
     async def run(self) -> None:
         try:
-            path = local_log(self._host.log).handle(self._topic).state.path
-            with self._host.file_events.waiting({path: "rows"}) as waiter:
+            with self._host.file_events.waiting(await row_paths(self._host, self._topic)) as waiter:
                 while self.listeners and not self._host.closing:
                     piece = await self._host.run(self._read)
                     if piece.text:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.config import Config
+from headwater.errors import ArgumentInvalid
+from headwater.home import is_remote
 from headwater.log.clients import (
     Consumer,
     Failure,
@@ -25,8 +27,8 @@ from headwater.log.port import (
     ConsumerConfig,
     ConsumerSettings,
     Description,
+    EventTimes,
     Lag,
-    LocalLog,
     Log,
     Offsets,
     PartitionInfo,
@@ -36,6 +38,8 @@ from headwater.log.port import (
     Reader,
     Retention,
     Rows,
+    Stage,
+    Staged,
     Start,
     Topic,
     TopicChanges,
@@ -70,6 +74,8 @@ def open(
     """
     if str(address).startswith(("http://", "https://")):
         return RemoteLog(str(address), token=token, certificates=certificates, config=config, clock=clock)
+    if is_remote(address):
+        raise ArgumentInvalid(name="log", value=str(address), expected="a folder, http://… or https://…")
     return open_folder(address, config=config, create=create, read_only=read_only, clock=clock)
 
 
@@ -80,12 +86,12 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerSettings",
     "Description",
+    "EventTimes",
     "Failure",
     "GroupInfo",
     "Groups",
     "Lag",
     "Limit",
-    "LocalLog",
     "Log",
     "MemberInfo",
     "NearExpiry",
@@ -100,6 +106,8 @@ __all__ = [
     "Retention",
     "Rows",
     "SeekStep",
+    "Stage",
+    "Staged",
     "Start",
     "Topic",
     "TopicChanges",

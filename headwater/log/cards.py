@@ -1,4 +1,4 @@
-"""A topic in a notebook: a card with its columns, and one with its partitions."""
+"""A log, a topic and a read in a notebook: cards with topics, with columns or partitions, and with the first rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,39 @@ from headwater.schema.notation import format_type
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from headwater.log.port import Description, Topic
+    from headwater.log.port import Description, Log, Reader, Topic
 
+TOPICS_MAX = 20
+ROWS_MAX = 10
 COLUMNS_MAX = 50
 PARTITIONS_MAX = 20
+
+
+def log_html(log: Log) -> str:
+    """A log with its topics. Reads no rows."""
+    names = log.topics()
+    described = [log.describe(name) for name in names[: TOPICS_MAX + 1]]
+    rows = [
+        [one.topic.name, one.rows, format_bytes(one.bytes), one.topic.partitions, ", ".join(one.topic.key)]
+        for one in described
+    ]
+    body = grid(["topic", "rows", "size", "partitions", "key"], rows, rows_max=TOPICS_MAX) if rows else ""
+    note = "" if rows else "It has no topics yet; `log.create(…)` makes one."
+    return card("log", str(log.home), facts={"topics": len(names)}, body=body, note=note)
+
+
+def reader_html(reader: Reader) -> str:
+    """The first rows of a read. Reads the batches that hold them, and no others."""
+    rows: list[dict[str, object]] = []
+    for batch in reader:
+        rows += batch.slice(0, ROWS_MAX + 1 - len(rows)).to_pylist(maps_as_pydicts="strict")
+        if len(rows) > ROWS_MAX:
+            break
+    offsets = sum(stop - start for start, stop in reader.ranges.values())
+    names = reader.schema.names
+    body = grid(names, [[row[name] for name in names] for row in rows], rows_max=ROWS_MAX)
+    note = "`.rows()`, `.table()` and `.pandas()` return all of them." if offsets > ROWS_MAX else ""
+    return card("read", "", facts={"offsets": f"{offsets:,}", "partitions": len(reader.ranges)}, body=body, note=note)
 
 
 def topic_html(topic: Topic) -> str:

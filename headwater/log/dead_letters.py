@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from headwater.clock import time_us
 from headwater.errors import ArgumentInvalid, NotFound
-from headwater.log.embedded import local_log
 from headwater.log.errors import TopicExists
 from headwater.log.port import Appended, Log, Topic
 from headwater.schema import parse_schema
@@ -221,7 +220,7 @@ class Statuses:
 def make_status_topic(log: Log) -> None:
     """Create the topic of statuses unless it exists."""
     if not log.topics(STATUS_TOPIC, internal=True):
-        local_log(log).create_internal(
+        log.create_internal(
             Topic(
                 name=STATUS_TOPIC,
                 id="1e77e25" + "0" * 25,

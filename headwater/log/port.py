@@ -17,6 +17,7 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
+    NewType,
     Protocol,
     Self,
     TypedDict,
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from headwater.log.clients.groups import Groups, Membership, Watch
     from headwater.log.clients.producer import Producer
     from headwater.log.clients.producer_buffer import Limit
-    from headwater.log.embedded.maintenance import MaintenanceReport
-    from headwater.log.embedded.stage import Stage, Staged
-    from headwater.log.embedded.topic import TopicHandle
 
 OnExpired = Literal["fail", "skip"]
 Overload = Literal["block", "buffer", "drop"]
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 Offsets = dict[int, int]
 """Partition number → offset."""
+
+#: What a task has staged, as text that the log wrote: small, so that a task can send it to the process that commits.
+Staged = NewType("Staged", str)
 
 #: Anything that can be converted to rows: mappings, dataclasses, a pandas or polars frame, an Arrow table or batch.
 Rows = Any
@@ -402,6 +403,13 @@ class Appended:
         return {partition: stop for partition, (_, stop) in self.ranges.items()}
 
 
+class EventTimes(NamedTuple):
+    """What a range of offsets says of event time: the latest time of its rows, and the latest punctuation up to its end."""
+
+    latest_us: int | None
+    promised_us: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """Rows of one partition in offset order, or a punctuation: "no row earlier than `punctuation_us` follows"."""
@@ -510,6 +518,11 @@ class Reader(Protocol):
     def count(self) -> int:
         return sum(batch.num_rows for batch in self)
 
+    def _repr_html_(self) -> str:
+        from headwater.log.cards import reader_html
+
+        return reader_html(self)
+
     def pandas(self) -> Any:
         return self.table().to_pandas()
 
@@ -532,6 +545,17 @@ class Cursor(Protocol):
 
     def read(self, *, rows_max: int) -> list[Batch]:
         """The next rows, at most `rows_max`, in order with the punctuations; never waits."""
+
+
+class RowWatch(Protocol):
+    """Looks whether rows or punctuations have come behind some positions, for programs that wait in their own way."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of this machine that change when rows come; if there are none, look again after a time."""
+
+    def arrived(self) -> bool:
+        """Whether there are rows behind a position, or punctuations since the watch was made, or a topic was deleted."""
 
 
 class Transaction(Protocol):
@@ -574,6 +598,28 @@ class Transaction(Protocol):
                 self.rollback()
 
 
+class Stage(Protocol):
+    """Rows of any topics that one task writes ahead; they become visible by `Log.commit_staged`, in any process."""
+
+    def append(self, topic: str, rows: Rows) -> None:
+        """Add rows for a topic."""
+
+    def finish(self) -> Staged:
+        """Write the remaining rows, and return what `Log.commit_staged` needs to find all of them."""
+
+    def abandon(self) -> None:
+        """Delete the rows."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abandon()
+
+
 @runtime_checkable
 class Log(Protocol):
     """A partitioned, append-only log of typed rows."""
@@ -582,6 +628,11 @@ class Log(Protocol):
     clock: Clock
     address: str
     read_only: bool
+
+    def _repr_html_(self) -> str:
+        from headwater.log.cards import log_html
+
+        return log_html(self)
 
     @property
     def home(self) -> Path:
@@ -593,6 +644,9 @@ class Log(Protocol):
         self, topic: str, schema: Any = None, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
         """Create a topic. Without a schema its rows are `key` and `value`, both bytes."""
+
+    def create_internal(self, topic: Topic) -> None:
+        """Create an internal topic, whose name begins with two underscores, unless it exists."""
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
         """Change a topic while it is in use; other processes use the new settings at their next call."""
@@ -658,6 +712,42 @@ class Log(Protocol):
     ) -> Reader:
         """Read the rows from `start` up to `stop` or the current end."""
 
+    def read_range(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None = None,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        punctuations: tuple[int, int | None] | None = None,
+    ) -> Iterator[Batch]:
+        """Read the rows of one partition with offsets from `start` up to `stop`, in order.
+
+        With `since_us` and `until_us`, a log that knows the event times of stored batches skips those without a row in
+        that range; the others may hold rows outside it.
+
+        With `punctuations`, also return punctuations: skip so many at `start`, and return up to so many at `stop` (None
+        for all). They take no offset, so two adjacent ranges have to divide those at their border.
+        """
+
+    def punctuations_at(self, topic: str, partition: int, offset: int) -> list[int]:
+        """The times of the punctuations between the last row before an offset and the row with that offset, in order."""
+
+    def event_times(
+        self, topic: str, partition: int, *, start: int, stop: int, until_us: int | None = None
+    ) -> EventTimes:
+        """The latest event time of the rows with offsets from `start` up to `stop`, and of the punctuations there.
+
+        A punctuation at `stop` counts; event times after `until_us` do not. A log that knows the event times of stored
+        batches answers without reading their rows.
+        """
+
+    def tails(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The end of each partition as a place that moves with each append, also with that of a punctuation."""
+
     def start_offsets(self, topic: str) -> Offsets:
         """The oldest offset of each partition."""
 
@@ -671,6 +761,9 @@ class Log(Protocol):
         self, topics: str | Mapping[str, Offsets], *, after: Offsets | None = None, seconds: float | None = None
     ) -> bool:
         """Wait until a partition has rows at or behind the given offsets; return False on timeout."""
+
+    def row_watch(self, topics: Mapping[str, Offsets]) -> RowWatch:
+        """A watch for rows at or behind the given offsets; `wait` uses it, and servers that wait for many clients."""
 
     def transaction(
         self, producer: str | None = None, *, epoch: int | None = None, sequence: int | None = None
@@ -689,6 +782,44 @@ class Log(Protocol):
 
     def rollback(self, transaction: str) -> None:
         """Discard a prepared transaction."""
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+        """Write rows ahead that become visible by `commit_staged`, in this or another process.
+
+        `name` is the producer that will commit them, and `attempt` tells tasks and their repetitions apart.
+
+        >>> import tempfile, headwater
+        >>> log = headwater.open(tempfile.mkdtemp())
+        >>> _ = log.create("greetings", {"text": "string"})
+        >>> with log.stage("copy", sequence=0, attempt="a") as stage:
+        ...     stage.append("greetings", [{"text": "hello"}])
+        ...     staged = stage.finish()
+        >>> log.read("greetings").count()
+        0
+        >>> log.commit_staged([staged], producer="copy", sequence=0)["greetings"].count
+        1
+        >>> log.commit_staged([staged], producer="copy", sequence=0)["greetings"].duplicate
+        True
+        """
+
+    # Any: metadata are JSON.
+    def commit_staged(
+        self,
+        staged: Iterable[Staged],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Appended]:
+        """Append all staged rows in one transaction, and delete what was staged.
+
+        With a producer and a sequence it is idempotent, and deletes what other attempts have staged under the
+        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
+        """
+
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        """Delete all rows staged for a sequence by attempts whose names begin with `attempt`."""
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
         """A producer that sends rows in batches in the background; with a name it is idempotent."""
@@ -730,6 +861,9 @@ class Log(Protocol):
     def committed_sequence(self, producer: str) -> int:
         """The sequence of the last transaction that `producer` committed, -1 for none."""
 
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
+        """The metadata of the last transaction that `producer` committed, None for none."""
+
     def partitions_of(self, topic: str) -> int:
         """The number of partitions of a topic; consumers call it at every poll."""
 
@@ -765,47 +899,3 @@ class Log(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@runtime_checkable
-class LocalLog(Log, Protocol):
-    """A log whose files are on this machine, with methods for its server, the tasks of Spark and maintenance.
-
-    `headwater.log.embedded.local_log` returns it, and raises for a remote log.
-    """
-
-    def handle(self, topic: str) -> TopicHandle:
-        """The open topic."""
-
-    def create_internal(self, topic: Topic) -> None:
-        """Create an internal topic, whose name begins with two underscores, unless it exists."""
-
-    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
-        """The metadata of the last transaction that `producer` committed, None for none."""
-
-    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
-        """Open a file of rows that become visible by `commit_staged`, in this or another process."""
-
-    def commit_staged(
-        self,
-        staged: Iterable[Staged],
-        *,
-        producer: str | None = None,
-        sequence: int | None = None,
-        epoch: int | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> dict[str, Appended]:
-        """Append all rows of staged files in one transaction, and remove the files.
-
-        With a producer and a sequence it is idempotent, and removes the files that other attempts have staged under the
-        producer's name up to that sequence. `metadata` is stored with the transaction, even if it has no rows.
-        """
-
-    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
-        """Remove all files staged for a sequence by attempts whose names begin with `attempt`."""
-
-    def maintain(self, topic: str | None = None, *, compact: bool = True, seal: bool = False) -> MaintenanceReport:
-        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
-
-        With `seal` the active segment is sealed first, so that its rows are included.
-        """

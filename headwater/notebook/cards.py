@@ -1,7 +1,7 @@
 """Cards: a few facts and a small table as HTML, for the output of a notebook's cell.
 
-Every text is escaped and cut; rows and columns are bounded. Colours are those of the notebook, only
-fainter, so that a card can be read in light and dark themes.
+Every text is escaped and cut; rows and columns are bounded. Text and background are those of the notebook, so that a card
+can be read in light and dark themes; the other colours are those of the console, in its light or dark form.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ TEXT_MAX = 80
 
 STYLE = (
     "<style>"
+    ".hw-card{--hw-accent:#0b7a75;--hw-line:#c3cece}"
+    "[data-jp-theme-light='false'] .hw-card,.vscode-dark .hw-card,[data-theme='dark'] .hw-card"
+    "{--hw-accent:#3fbfb5;--hw-line:#374848}"
     ".hw-card{font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;color:inherit;max-width:100%;"
-    "border:1px solid rgba(128,128,128,.35);border-radius:8px;padding:10px 14px;display:inline-block;overflow-x:auto}"
-    ".hw-card .hw-kind{font-size:10px;letter-spacing:.8px;text-transform:uppercase;opacity:.75;margin-right:8px}"
+    "border:1px solid var(--hw-line);border-radius:8px;padding:10px 14px;display:inline-block;overflow-x:auto}"
+    ".hw-card .hw-kind{font-size:10px;letter-spacing:.8px;text-transform:uppercase;color:var(--hw-accent);font-weight:600;margin-right:8px}"
     ".hw-card .hw-name{font-size:15px;font-weight:600}"
     ".hw-card .hw-facts{margin:2px 0 8px;opacity:.8}.hw-card .hw-facts b{font-weight:500}"
     ".hw-card .hw-fact{white-space:nowrap;margin-right:14px}"
     ".hw-card table{border-collapse:collapse;margin:0;border:0;font-size:12.5px}"
     ".hw-card th,.hw-card td{text-align:left;padding:3px 16px 3px 0;border:0;background:none;color:inherit;"
-    "border-bottom:1px solid rgba(128,128,128,.25);font-variant-numeric:tabular-nums;white-space:nowrap}"
+    "border-bottom:1px solid var(--hw-line);font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".hw-card th{font-weight:600}.hw-card .hw-number{text-align:right}"
     ".hw-card .hw-null,.hw-card .hw-note{opacity:.7}.hw-card .hw-note{margin-top:6px;font-size:12px}"
     ".hw-card img{max-width:100%;height:auto;border-radius:6px}"

@@ -2,6 +2,7 @@
 
 from headwater.engine.side_outputs import SideOutputs, read_side_output
 from headwater.engine.state_maintenance import rebuild
+from headwater.engine.suppress import Suppress
 from headwater.operators import aggregates as agg
 from headwater.operators import percolate, sketches, trigger
 from headwater.operators.aggregate_table import AggregateTable
@@ -12,6 +13,7 @@ from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.count_window import CountWindow
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
+from headwater.operators.global_window import Global
 from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
 from headwater.operators.interval_join import IntervalJoin
@@ -24,6 +26,7 @@ from headwater.operators.percolate import Percolate
 from headwater.operators.process import Process
 from headwater.operators.rate import Rate
 from headwater.operators.rolling import Rolling
+from headwater.operators.row_id import RowId
 from headwater.operators.seen_before import SeenBefore
 from headwater.operators.session import Session
 from headwater.operators.sliding import Sliding
@@ -41,6 +44,7 @@ __all__ = [
     "CountWindow",
     "Dedupe",
     "Enrich",
+    "Global",
     "Guard",
     "Hopping",
     "IntervalJoin",
@@ -55,10 +59,12 @@ __all__ = [
     "Process",
     "Rate",
     "Rolling",
+    "RowId",
     "SeenBefore",
     "Session",
     "SideOutputs",
     "Sliding",
+    "Suppress",
     "TableJoin",
     "TopN",
     "Trend",

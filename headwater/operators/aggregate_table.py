@@ -31,11 +31,13 @@ from headwater.engine.errors import ChangelogInvalid
 from headwater.engine.event_time import BatchTime
 from headwater.engine.rows import ranks
 from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.suppress import HeldChanges, Suppress
 from headwater.engine.table_changes import Emit, check_emit, codes, emitted
 from headwater.engine.table_input import (
     Follow,
     Names,
     TableLike,
+    Versions,
     check_key,
     check_names,
     frame_of,
@@ -43,7 +45,9 @@ from headwater.engine.table_input import (
     names_of,
     operation,
     places,
+    version_column,
 )
+from headwater.engine.table_read import as_table
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.approximate import Approximate
 from headwater.operators.aggregates.numbers import steady
@@ -70,7 +74,8 @@ class AggregateTable:
 
     `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` retract a row at the cost of a row; state is
     one row per group. With any other among them, the arguments of all rows are kept, and a group that changes is computed
-    again. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
+    again. With `emit=Suppress(…)` the changes of a group are held back for a time, or until there are so many, and emitted as one
+    correction. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
     collect_list go.
 
     >>> from headwater.operators import AggregateTable, agg
@@ -82,16 +87,19 @@ class AggregateTable:
     compute: Mapping[str, Aggregate]
     key: Names | None = None
     order_by: str | None = None
-    emit: Emit = "changes"
+    emit: Emit | Suppress = "changes"
     partitions: int | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_emit(self.emit)
+        check_emit(self.emit_of_batch)
         check_compute(self.compute, taken=names_of(self.by))
         for name, one in self.compute.items():
             if isinstance(one, Approximate):
                 expected = "an exact aggregate: a table takes rows back, and a sketch cannot forget what it has seen"
+                raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
+            if one.by_place:
+                expected = "`order_by` a column that has the order of arrival, such as one that `RowId` adds"
                 raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
         if self.order_by is None:
             for name, one in self.compute.items():
@@ -107,15 +115,35 @@ class AggregateTable:
     def called(self) -> str:
         return self.name or default_name(self)
 
+    @property
+    def emit_of_batch(self) -> Emit:
+        """What a batch emits: of changes that are held back, one correction per group."""
+        return "changes" if isinstance(self.emit, Suppress) else self.emit
+
     def __call__(self, rows: TableLike) -> DataFrame:
-        made = self._prepared(frame_of(rows), key_of(rows, self.key))
+        key = key_of(rows, self.key)
+        frame = as_table(frame_of(rows), key, operator=self.name or type(self).__name__)
+        versions = Versions.of(rows, frame)
+        made = self._prepared(frame, key, versions)
         keys = tuple(name for name in made.columns if name.startswith(ROW_KEY))
         if keys:
-            made = Follow(name=f"{self.called}-rows", key=keys, emit=self.emit, partitions=self.partitions)(made)
-            made = made.drop(*keys)
-        return apply(self.contract, made, partitions=self.partitions if names_of(self.by) else 1)
+            follow = Follow(
+                name=f"{self.called}-rows",
+                key=keys,
+                emit=self.emit_of_batch,
+                versions=versions,
+                partitions=self.partitions,
+            )
+            made = follow(made).drop(*keys)
+        results = apply(self.contract, made, partitions=self.partitions if names_of(self.by) else 1)
+        if not isinstance(self.emit, Suppress):
+            return results
+        held = HeldChanges(
+            name=f"{self.called}-held", key=names_of(self.by), suppress=self.emit, partitions=self.partitions
+        )
+        return held(results)
 
-    def _prepared(self, rows: DataFrame, key: tuple[str, ...] | None) -> DataFrame:
+    def _prepared(self, rows: DataFrame, key: tuple[str, ...] | None, versions: Versions | None) -> DataFrame:
         """The rows with their groups, the arguments of the aggregates, what they do, and their key."""
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
@@ -130,15 +158,17 @@ class AggregateTable:
             columns[ORDER] = F.col(f"`{self.order_by}`")
         columns |= {f"{ROW_KEY}{name}": F.col(f"`{name}`") for name in key or ()}
         made = (column.alias(name) for name, column in columns.items())
-        return rows.select(*made, operation(rows, keyed=key is not None), *places(rows))
+        return rows.select(
+            *made, operation(rows, keyed=key is not None), *places(rows), *version_column(rows, versions)
+        )
 
     def contract(self, rows: pa.Schema) -> Contract:
         plain = Computation.over(self.compute, rows)
         computation = Computation(steady(plain.compute, plain.kinds), plain.kinds)
         step = (
-            RetractStep(self.called, computation, self.emit)
+            RetractStep(self.called, computation, self.emit_of_batch)
             if computation.invertible
-            else RecomputeStep(self.called, plain, self.emit, rows)
+            else RecomputeStep(self.called, plain, self.emit_of_batch, rows)
         )
         shown = [rows.field(name) for name in self.groups if name != ALL]
         return Contract(

@@ -20,7 +20,7 @@ from headwater.engine.ordered_rows import numbers
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply
 from headwater.engine.time_index import rows_before
-from headwater.engine.window_operator import keys_of
+from headwater.engine.window_operator import keys_of, window_floors
 from headwater.engine.window_spans import duration_us, fixed
 from headwater.engine.window_step import END, START, earliest
 from headwater.errors import ArgumentInvalid
@@ -96,10 +96,11 @@ class ComparedTo(EventTimeOperator):
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
         check_appends("rows", rows)
-        results = rows.transform(self.windows())
+        compared = self.resolved(rows)  # the windows of keys that go by times of their own come in no order
+        results = rows.transform(compared.windows())
         if not self.by:
             results = results.withColumn(ALL, F.lit(0))
-        return apply(self.contract, results, partitions=self.partitions if self.by else 1)
+        return apply(compared.contract, results, partitions=self.partitions if self.by else 1)
 
     def contract(self, rows: pa.Schema) -> Contract:
         keys = keys_of(self.by)
@@ -119,6 +120,7 @@ class ComparedTo(EventTimeOperator):
             # Windows come in the order of time, whatever their rows did: none of them is late.
             event_time=WatermarkStrategy(time=END, future_us=None),
             output_times=(EventTime(START, future_max=None),),
+            output_floors=window_floors(self.windows().spans()),
             late="step",
             hidden=(ALL,),
         )

@@ -28,7 +28,8 @@ Int64s = npt.NDArray[np.int64]
 class Dedupe(EventTimeOperator):
     """Let the first row of each id pass, and no other whose event time lies less than `within` after it.
 
-    Rows pass as soon as they arrive, so a repeated delivery costs no delay. Ids are forgotten when the watermark is
+    Rows pass as soon as they arrive, so a repeated delivery costs no delay. Of each id the row that passed last is
+    remembered: one that comes out of order, more than `within` before that row, passes as well. Ids are forgotten when the watermark is
     `within` past them: state is bounded by the ids of that period. A row behind the watermark is late: counted, and a
     sample kept (`late="drop"`), or sent whole to the side output `late` (`late="side_output"`). Costs one look-up per id
     and batch.

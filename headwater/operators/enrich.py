@@ -3,7 +3,7 @@
 Without `as_of`, each row gets what its key stands for when the row's batch is processed (`CurrentStep`). With `as_of`,
 each row gets what its key stood for at the row's own time (`AsOfStep`). State is then one row for each version of a key
 that a row in time can still ask for, and one for each row that waits for its version. A version is forgotten when a
-later one holds at the horizon, which is the stream's watermark less the allowed lateness.
+later one holds at the horizon, which is the stream's watermark less `history`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from headwater.engine.join_inputs import AT, Columns, JoinInputs, On, check_appe
 from headwater.engine.operator import claims, event_time_of
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.table_read import APPENDED_AT, as_table
 from headwater.engine.time_index import Line
 from headwater.engine.time_metadata import carried_times
 from headwater.engine.window_spans import LONGEST_SECONDS
-from headwater.errors import ArgumentInvalid, NotPossible
+from headwater.errors import ArgumentInvalid
 from headwater.schema.event_time import EventTime
 from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-APPENDED_AT = "_appended_at"
 HELD = "_held"
 STREAM, TABLE = 0, 1
 WAITS = "_waits"
@@ -71,10 +71,12 @@ class ChangingTable(Protocol):
         """The column that says from when a row holds, if one does."""
 
     @property
-    def compact(self) -> bool: ...
+    def versions(self) -> tuple[str, Duration] | None:
+        """Of a versioned table that column, and how long it remembers deletions."""
+
     @property
-    def dated(self) -> DataFrame:
-        """Its changes as a stream, with `_op` and `_appended_at`."""
+    def changes(self) -> DataFrame:
+        """Its changes as a stream, with `_op`."""
 
     def history(self) -> DataFrame:
         """The same as bounded rows."""
@@ -88,7 +90,8 @@ class Enrich:
     batch. With `as_of`, a time of the row (a column, or an `EventTime` where the column carries no settings), it is what
     held then: the newest version of the key from that time or before. The table's own event time has its own delay.
     With `allowed_lateness`, rows wait until the table's own time has passed theirs, or theirs is that far behind the
-    stream's watermark, so that a table that arrives late still counts. `how="left"` keeps rows that find nothing, with nulls;
+    stream's watermark, so that a table that arrives late still counts. `history` is how far behind the stream's watermark a
+    late row still finds its version, without a wait; by default the allowed lateness. `how="left"` keeps rows that find nothing, with nulls;
     `"inner"` drops them. State: one row per key of the table; with `as_of`, the versions that can still be asked for.
 
     >>> from headwater.operators import Enrich
@@ -102,6 +105,7 @@ class Enrich:
     as_of: EventTime | str | None = None
     valid_from: str | None = None
     allowed_lateness: Duration = 0
+    history: Duration | None = None
     how: Literal["left", "inner"] = "left"
     late: Late = "drop"
     suffix: str | None = None
@@ -116,10 +120,13 @@ class Enrich:
             raise ArgumentInvalid(
                 name="allowed_lateness", value=self.allowed_lateness, expected="ten years at most: rows wait so long"
             )
-        if self.as_of is None and (self.valid_from is not None or self._allowed_lateness_us):
-            name = "allowed_lateness" if self.valid_from is None else "valid_from"
+        given = [name for name in ("valid_from", "allowed_lateness", "history") if getattr(self, name)]
+        if self.as_of is None and given:
             expected = "none without `as_of`: what holds now is what came last, and nothing waits for it"
-            raise ArgumentInvalid(name=name, value=getattr(self, name), expected=expected)
+            raise ArgumentInvalid(name=given[0], value=getattr(self, given[0]), expected=expected)
+        if self._history_us < self._allowed_lateness_us:
+            expected = "at least `allowed_lateness`: a row that waits asks for its version in the end"
+            raise ArgumentInvalid(name="history", value=self.history, expected=expected)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         operator = self.name or "Enrich"
@@ -127,7 +134,8 @@ class Enrich:
         changes, valid_from = self._changes(rows, operator)
         enrich = self._resolved(rows)
         at, since = enrich._times(operator, rows, changes, valid_from)
-        meeting = JoinInputs.of(operator, rows, changes, on=self.on, suffix=self.suffix, called="table")
+        alone = (STREAM,) if self.how == "left" else ()
+        meeting = JoinInputs.of(operator, rows, changes, on=self.on, suffix=self.suffix, alone=alone, called="table")
         ops = (OP,) if OP in changes.columns else ()
         left, right = meeting.left_rows(at), meeting.right_rows(since, more=ops)
         strategy = None if self.as_of is None else enrich._strategy(changes, valid_from)
@@ -165,7 +173,8 @@ class Enrich:
     ) -> Contract:
         settings = {
             "name": self.name or default_name(self),
-            "key": columns.key,
+            "key": columns.group,
+            "null_keys": columns.null_keys,
             "rows": rows,
             "output": pa.schema([rows.field(name) for name in columns.shown]),
             "output_times": output_times,
@@ -175,7 +184,12 @@ class Enrich:
                 step=CurrentStep(columns=columns, how=self.how), state=current_state(rows, columns), **settings
             )
         return Contract(
-            step=AsOfStep(columns=columns, allowed_lateness_us=self._allowed_lateness_us, how=self.how),
+            step=AsOfStep(
+                columns=columns,
+                allowed_lateness_us=self._allowed_lateness_us,
+                history_us=self._history_us,
+                how=self.how,
+            ),
             state=as_of_state(rows, columns, waiting=self._allowed_lateness_us > 0),
             side_outputs={"late": late_schema(rows)},
             event_time=strategy or self._strategy(),
@@ -188,6 +202,12 @@ class Enrich:
     def _allowed_lateness_us(self) -> int:
         return round(parse_seconds(self.allowed_lateness) * 1e6)
 
+    @property
+    def _history_us(self) -> int:
+        """How far behind the stream's watermark versions are kept."""
+        history = self.allowed_lateness if self.history is None else self.history
+        return round(parse_seconds(history, name="history") * 1e6)
+
     def _changes(self, rows: DataFrame, operator: str) -> tuple[DataFrame, str | None]:
         """The changes of the table, and the column that says from when they hold."""
         from pyspark.sql import DataFrame
@@ -197,24 +217,21 @@ class Enrich:
         if isinstance(table, DataFrame):
             changes, valid_from = table, self.valid_from or (APPENDED_AT if APPENDED_AT in table.columns else None)
         elif isinstance(table, ChangingTable):
-            self._check_table(table, operator)
-            changes = table.dated if rows.isStreaming else table.history()
-            valid_from = self.valid_from or table.time or APPENDED_AT
+            self._check_table(table)
+            changes = table.changes if rows.isStreaming else table.history()
+            valid_from = self.valid_from or (table.versions or (table.time,))[0] or APPENDED_AT
         else:
             expected = "a table of the app (`hw.Table`), or a DataFrame of its changes"
             raise ArgumentInvalid(name="table", value=table, expected=expected)
+        changes = as_table(changes, tuple(pairs_of(self.on).values()), operator=operator, setting="on")
         if OP in changes.columns:
             changes = changes.where(F.coalesce(F.col(OP), F.lit("")) != UPDATE_BEFORE)
         return changes, valid_from
 
-    def _check_table(self, table: ChangingTable, operator: str) -> None:
-        if self.as_of is not None and table.compact:
-            why = (
-                f"{operator} asks table {table.name!r} for what held in the past, but its topic is compacted: only the "
-                "last row of each key is sure to be there"
-            )
-            instead = "Keep the table in a topic with `compact=False` and enough retention, or leave out `as_of`"
-            raise NotPossible(why=why, instead=f"{instead} to get what holds now")
+    def _check_table(self, table: ChangingTable) -> None:
+        if self.as_of is None and table.versions is not None:
+            expected = f"a time of the rows: table {table.name!r} is versioned, so what came last may not be what holds"
+            raise ArgumentInvalid(name="as_of", value=None, expected=expected)
         others = tuple(pairs_of(self.on).values())
         if set(others) != set(table.key):
             expected = f"the key of table {table.name!r}, which is {', '.join(table.key) or 'none'}"
@@ -345,18 +362,19 @@ class AsOfStep:
 
     columns: Columns
     allowed_lateness_us: int
+    history_us: int
     how: Literal["left", "inner"]
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
         stream_us, table_us = (time.of_inputs_us.get(name, NEVER) for name in ("0", "1"))
-        horizon = stream_us - self.allowed_lateness_us
+        horizon = stream_us - self.history_us
         stream, changes = parted(rows)
         versions = self._versions(state, changes)
         asking = self._asking(state, stream)
         line = Line(versions.keys, versions.at)
         found = line.latest(asking.keys, asking.at)
         late = asking.fresh & is_late(line, asking, found, horizon)
-        settled = (asking.at < table_us) | (asking.at <= horizon)
+        settled = (asking.at < table_us) | (asking.at <= stream_us - self.allowed_lateness_us)
         ready = ~late & (settled | (self.allowed_lateness_us == 0) | (time.batch is None))
         found = np.where((found >= 0) & ~versions.gone[found], found, -1) if len(versions.keys) else found
         leaving = asking.table if ready.all() else asking.table.filter(pa.array(ready))
@@ -419,7 +437,10 @@ class AsOfStep:
         kept = np.flatnonzero(mine & ~forgotten(versions, horizon))
         table = versions.table.take(pa.array(kept))
         table = table.append_column(WAITS, pa.array(np.zeros(len(kept), bool)))
-        wakes = next_look(versions)[kept]
+        # Time moves by what rows wait for; a version stays beyond that.
+        wakes = (
+            np.minimum(next_look(versions)[kept], EVER - self.history_us) + self.history_us - self.allowed_lateness_us
+        )
         if self.allowed_lateness_us:
             waiting = np.flatnonzero(waits & np.isin(asking.keys, changed))
             names = [KEY, *self.columns.left]

@@ -23,8 +23,7 @@ class PatternInvalid(UsageError):
     remedy = "Give {expected}."
 
     def __str__(self) -> str:
-        facts = self.facts()
-        text = f"{self.problem.format(**facts)}\n{self.remedy.format(**facts)}"
+        text = f"{self.filled(self.problem)}\n{self.filled(self.remedy)}"
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
 

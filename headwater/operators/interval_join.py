@@ -6,6 +6,7 @@ Rows of both inputs are kept until no row that is in time could still meet them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -20,6 +21,7 @@ from headwater.engine.event_time import (
     LATE_SAMPLE_ROWS,
     NEVER,
     BatchTime,
+    Follow,
     Late,
     WatermarkStrategy,
     late_schema,
@@ -38,11 +40,14 @@ from headwater.schema.event_time import EventTime
 from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 SIDE = "_side"
 MATCHED = "_matched"
 WAKE = "_wake_at"
+#: How long after a row of the left input one of the right may happen, where each row says it itself.
+AFTER = "_after_us"
+DURATIONS = (str, int, float, timedelta)
 LEFT, RIGHT = 0, 1
 How = Literal["inner", "left", "right", "outer", "anti"]
 #: Whose rows leave alone when they have met none.
@@ -60,10 +65,12 @@ class IntervalJoin(EventTimeOperator):
     """Put rows of two streams together that have the same key and happen within a time of each other.
 
     A row meets each row of `other` whose time lies in [its own − `before`, its own + `after`], ends included; `within`
-    sets both. Pairs leave as soon as their second half is there. What an outer join leaves alone, and all that an anti
-    join gives, leaves once: when the watermark (that of the slower input; each has the delay of its own event time) has
-    passed its time, the bound and `allowed_lateness`, so that nothing could still meet it. Rows behind the watermark by
-    more than `allowed_lateness` are late. State: the rows of both inputs that can still be met.
+    sets both. `after` may also be a column of the row: `after=F.col("expires") - F.col("at")`. Pairs leave as soon as
+    their second half is there. What an outer join leaves alone, and all that an anti join gives, leaves once: when the
+    watermark has passed its time, the bound and `allowed_lateness`, so that nothing could still meet it. The watermark is
+    that of the slower input, each with the delay of its own event time; with `follow="fastest"`, that of the faster, so
+    that rows need not wait for an input that is silent. Rows behind the watermark by more than `allowed_lateness` are
+    late. A row with a null in its key meets no other. State: the rows of both inputs that can still be met.
 
     >>> from headwater.operators import IntervalJoin
     >>> IntervalJoin(None, on="ad", after="1 hour", how="left").after
@@ -76,8 +83,9 @@ class IntervalJoin(EventTimeOperator):
     other_time: EventTime | str | None = None
     within: Duration | None = None
     before: Duration | None = None
-    after: Duration | None = None
+    after: Duration | Column | None = None
     how: How = "inner"
+    follow: Follow = "slowest"
     allowed_lateness: Duration = 0
     late: Late = "drop"
     suffix: str | None = None
@@ -89,6 +97,7 @@ class IntervalJoin(EventTimeOperator):
             raise unbounded(self.name or "IntervalJoin", bounds='`within="1 hour"`, or `before` and `after`')
         pairs_of(self.on)
         self.bounds_us()
+        WatermarkStrategy.of(None, follow=self.follow)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
@@ -100,10 +109,16 @@ class IntervalJoin(EventTimeOperator):
         join = self.resolved(rows)
         time, other_time = join.times
         check_times(operator, rows, other, time.column, other_time.column)
-        meeting = JoinInputs.of(operator, rows, other, on=self.on, suffix=self.suffix, key_only=self.how == "anti")
-        left = meeting.left_rows(F.col(f"`{time.column}`"))
+        meeting = JoinInputs.of(
+            operator, rows, other, on=self.on, suffix=self.suffix, alone=ALONE[self.how], key_only=self.how == "anti"
+        )
+        extra = {} if self.own_after is None else {AFTER: micros_of(rows, self.own_after)}
+        left = meeting.left_rows(F.col(f"`{time.column}`"), extra=extra)
         right = meeting.right_rows(F.col(f"`{other_time.column}`"))
-        make = partial(join.contract, columns=meeting.columns(), output_times=meeting.times(*join.times_of_results()))
+        times = meeting.times(*join.times_of_results())
+        # A row that says itself how long it waits may come any time later than others of its time.
+        times = times[1:] if extra else times
+        make = partial(join.contract, columns=meeting.columns(), output_times=times)
         return apply(make, left, right, partitions=self.partitions)
 
     def resolved(self, rows: DataFrame) -> Self:
@@ -116,7 +131,7 @@ class IntervalJoin(EventTimeOperator):
 
     def times_of_results(self) -> tuple[EventTime, EventTime]:
         """The event times of results: a row may wait for its partner, so that they come later than the rows did."""
-        waits = sum(self.bounds_us()) / 1e6
+        waits = sum(bound or 0 for bound in self.bounds_us()) / 1e6
         time, other = self.times
         return time.later(waits), other.later(waits)
 
@@ -127,7 +142,7 @@ class IntervalJoin(EventTimeOperator):
         return self.event_time, other if isinstance(other, EventTime) else EventTime(other)
 
     def strategy(self) -> WatermarkStrategy:
-        time, other = (WatermarkStrategy.of(time, column=AT, inputs=2) for time in self.times)
+        time, other = (WatermarkStrategy.of(time, column=AT, follow=self.follow, inputs=2) for time in self.times)
         return replace(time, other=other)
 
     def checked_other(self) -> DataFrame:
@@ -135,12 +150,13 @@ class IntervalJoin(EventTimeOperator):
             raise ArgumentInvalid(name="other", value=None, expected="a DataFrame")
         return self.other
 
-    def bounds_us(self) -> tuple[int, int, int]:
-        """How long before and after a row of the left input one of the right may happen, and the allowed lateness."""
+    def bounds_us(self) -> tuple[int, int | None, int]:
+        """How long before and after a row of the left input one of the right may happen, and the allowed lateness; None
+        where each row says it itself."""
         both = 0.0 if self.within is None else self.within
         given = {
             "before": both if self.before is None else self.before,
-            "after": both if self.after is None else self.after,
+            "after": self.after if isinstance(self.after, DURATIONS) else both,
             "allowed_lateness": self.allowed_lateness,
         }
         found = []
@@ -150,7 +166,12 @@ class IntervalJoin(EventTimeOperator):
                 raise ArgumentInvalid(name=name, value=value, expected="ten years at most: all rows of it are kept")
             found.append(round(seconds * 1e6))
         before, after, allowed_lateness = found
-        return before, after, allowed_lateness
+        return before, after if self.own_after is None else None, allowed_lateness
+
+    @property
+    def own_after(self) -> Column | None:
+        """The column in which each row says how long it waits, if one does."""
+        return None if self.after is None or isinstance(self.after, DURATIONS) else self.after
 
     def contract(self, rows: pa.Schema, columns: Columns, output_times: tuple[EventTime, ...] = ()) -> Contract:
         before, after, allowed_lateness = self.bounds_us()
@@ -159,7 +180,8 @@ class IntervalJoin(EventTimeOperator):
             step=IntervalJoinStep(
                 columns=columns, before_us=before, after_us=after, allowed_lateness_us=allowed_lateness, how=self.how
             ),
-            key=columns.key,
+            key=columns.group,
+            null_keys=columns.null_keys,
             rows=rows,
             state=state_schema(rows, columns),
             output=pa.schema([rows.field(name) for name in columns.shown]),
@@ -171,9 +193,22 @@ class IntervalJoin(EventTimeOperator):
         )
 
 
+def micros_of(rows: DataFrame, bound: Column) -> Column:
+    """A column of durations in microseconds: an interval, as the difference of two times is, or a number of seconds."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kind = rows.select(bound).schema[0].dataType.typeName()
+    if kind == "daytimeinterval":
+        return F.unix_micros(F.timestamp_micros(F.lit(0)) + bound)
+    if kind in ("byte", "short", "integer", "long", "float", "double", "decimal"):
+        return (bound * 1_000_000).cast("long")
+    raise ArgumentInvalid(name="after", value=f"{bound} ({kind})", expected="an interval, or a number of seconds")
+
+
 def state_schema(rows: pa.Schema, columns: Columns) -> pa.Schema:
     """One row for each row that is kept: of which input, when it happened, whether it has met another."""
     own = [pa.field(SIDE, pa.int8()), pa.field(AT, pa.int64()), pa.field(MATCHED, pa.bool_())]
+    own += [rows.field(AFTER)] if AFTER in rows.names else []
     data = [rows.field(name).with_nullable(True) for name in columns.data]
     return pa.schema([*own, *data, pa.field(WAKE, pa.int64())])
 
@@ -185,6 +220,7 @@ class Kept(NamedTuple):
     keys: Int64s
     side: npt.NDArray[np.int8]
     at: Int64s
+    after: Int64s
     fresh: npt.NDArray[np.bool_]
     order: Int64s
 
@@ -195,7 +231,8 @@ class IntervalJoinStep:
 
     columns: Columns
     before_us: int
-    after_us: int
+    #: None where each row of the left input says it itself.
+    after_us: int | None
     allowed_lateness_us: int
     how: How
 
@@ -207,7 +244,7 @@ class IntervalJoinStep:
         matched[pairs.left] = True
         matched[pairs.right] = True
         # A row is closed when every row that could meet it would be late.
-        closes = kept.at + np.where(kept.side == LEFT, self.after_us, self.before_us) + self.allowed_lateness_us
+        closes = kept.at + np.where(kept.side == LEFT, kept.after, self.before_us) + self.allowed_lateness_us
         closed = closes < time.watermark_us
         alone = np.flatnonzero(closed & ~matched & np.isin(kept.side, ALONE[self.how]))
         open_rows = kept.order[~closed[kept.order]]  # so that the next step finds them in their order
@@ -223,10 +260,18 @@ class IntervalJoinStep:
             AT: micros(rows.column(AT)),
             MATCHED: pa.array(np.zeros(rows.num_rows, bool)),
         }
-        fresh = pa.table({**entered, **{name: rows.column(name) for name in self.columns.data}})
+        names = self.columns.data if self.after_us is not None else (*self.columns.data, AFTER)
+        fresh = pa.table({**entered, **{name: rows.column(name) for name in names}})
         table = pa.concat_tables([state.select(fresh.column_names).cast(fresh.schema), fresh]).combine_chunks()
         keys, side, at = (np.asarray(table.column(name)) for name in (KEY, SIDE, AT))
-        return Kept(table, keys, side, at, np.arange(table.num_rows) >= state.num_rows, in_order(keys, at))
+        fresh_rows = np.arange(table.num_rows) >= state.num_rows
+        return Kept(table, keys, side, at, self._after(table), fresh_rows, in_order(keys, at))
+
+    def _after(self, table: pa.Table) -> Int64s:
+        """How long after each row one of the right input may happen; a row that does not say it meets none."""
+        if self.after_us is not None:
+            return np.full(table.num_rows, self.after_us)
+        return np.asarray(table.column(AFTER).combine_chunks().fill_null(-self.before_us - 1))
 
     def _pairs(self, kept: Kept) -> Pairs:
         """All rows that meet for the first time: of each pair at least one has come with this batch."""
@@ -237,12 +282,13 @@ class IntervalJoinStep:
         return Pairs(*found)
 
     def _between(self, kept: Kept, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> Pairs:
+        left = left & (kept.after >= -self.before_us)  # else its window has no time in it
         mine, others = (kept.order[chosen[kept.order]] for chosen in (left, right))
         if not len(mine) or not len(others):
             return Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
         line = Line(kept.keys[others], kept.at[others])
         at = kept.at[mine]
-        found = line.between(kept.keys[mine], at - self.before_us, at + self.after_us)
+        found = line.between(kept.keys[mine], at - self.before_us, at + kept.after[mine])
         return Pairs(mine[found.left], others[found.right])
 
     def _output(self, kept: Kept, pairs: Pairs, alone: Int64s) -> pa.Table:

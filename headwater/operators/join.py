@@ -31,6 +31,7 @@ SIDE = "_side"
 CAME = "_came"
 WAKE = "_wake_at_processing"
 LEFT, RIGHT = 0, 1
+NEVER_EXPIRES = "never"
 Mask = npt.NDArray[np.bool_]
 
 
@@ -39,10 +40,10 @@ class Join:
     """Join two streams without a time bound: rows that have the same key, without regard to when they happened.
 
     A row meets the rows of the other input that come in the same batch, and those that are remembered: the last
-    `rows_max_per_key` of its key, those that came within `expire` of processing time, or both. Without either the join
-    would remember everything, and is refused. As long as neither bound is reached the result is that of SQL's inner
-    join; beyond, it depends on what arrived first. Pairs leave at once. Where rows have times, `IntervalJoin` is better:
-    its bound does not depend on arrival.
+    `rows_max_per_key` of its key, those that came within `expire` of processing time, or both. `expire="never"` remembers
+    all rows, for inputs that end or stay small; without any of these the join is refused. As long as no bound is reached
+    the result is that of SQL's inner join; beyond, it depends on what arrived first. Pairs leave at once. Where rows have
+    times, `IntervalJoin` is better: its bound does not depend on arrival.
 
     >>> from headwater.operators import Join
     >>> Join(None, on={"buyer": "user"}, rows_max_per_key=100).rows_max_per_key
@@ -61,12 +62,15 @@ class Join:
     def __post_init__(self) -> None:
         pairs_of(self.on)
         if self.rows_max_per_key is None and self.expire is None:
-            bounds = '`rows_max_per_key=100` or `expire="1 hour"`, or use `IntervalJoin` with `within`'
+            bounds = (
+                '`rows_max_per_key=100` or `expire="1 hour"`, or use `IntervalJoin` with `within`; '
+                '`expire="never"` says that both inputs may be kept whole'
+            )
             raise unbounded(self.name or "Join", bounds=bounds)
         if self.rows_max_per_key is not None and self.rows_max_per_key < 1:
             raise ArgumentInvalid(name="rows_max_per_key", value=self.rows_max_per_key, expected="at least 1")
-        if self.expire is not None and parse_seconds(self.expire, name="expire") <= 0:
-            raise ArgumentInvalid(name="expire", value=self.expire, expected='a time such as "1 hour"')
+        if self.expire not in (None, NEVER_EXPIRES) and parse_seconds(self.expire, name="expire") <= 0:
+            raise ArgumentInvalid(name="expire", value=self.expire, expected='a time such as "1 hour", or "never"')
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         if self.other is None:
@@ -78,11 +82,12 @@ class Join:
         return apply(make, meeting.left_rows(), meeting.right_rows(), partitions=self.partitions)
 
     def contract(self, rows: pa.Schema, columns: Columns) -> Contract:
-        expire_us = None if self.expire is None else round(parse_seconds(self.expire) * 1e6)
+        expire = None if self.expire == NEVER_EXPIRES else self.expire
+        expire_us = None if expire is None else round(parse_seconds(expire) * 1e6)
         return Contract(
             name=self.name or default_name(self),
             step=JoinStep(columns=columns, rows_max_per_key=self.rows_max_per_key, expire_us=expire_us),
-            key=columns.key,
+            key=columns.group,
             rows=rows,
             state=kept_schema(rows, columns, expires=expire_us is not None),
             output=pa.schema([rows.field(name) for name in columns.shown]),

@@ -43,7 +43,7 @@ from headwater.engine.key_watermark import per_key
 from headwater.engine.rows import micros
 from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.window_operator import WindowOperator, keys_of, prepared
-from headwater.engine.window_spans import Spans
+from headwater.engine.window_spans import Spans, Whole
 from headwater.engine.window_step import END, SLICE, START, among, in_rounds
 from headwater.errors import ArgumentInvalid
 from headwater.operators.trigger import (
@@ -80,6 +80,7 @@ WINDOWS_OWN = {
 }
 PANE_INDEX = "pane_index"
 PANE_TIMING = "pane_timing"
+IS_FIRST = "is_first"
 IS_LAST = "is_last"
 Mode = Literal["discarding", "accumulating", "retracting"]
 When = Literal["always", "non_empty"]
@@ -98,7 +99,7 @@ class Panes:
     """Aggregate the rows of each key per window, and say the result early, on time, and again when late rows come.
 
     Each time a window says something is a pane, with its number (`pane_index`), its timing (`pane_timing`: `"early"`,
-    `"on_time"` or `"late"`) and whether it is the last (`is_last`). A discarding pane holds the rows since the pane
+    `"on_time"` or `"late"`) and whether it is the first or the last (`is_first`, `is_last`). A discarding pane holds the rows since the pane
     before, an accumulating one all rows so far; retracting ones are a changelog (`_op`) in which each pane retracts
     the one before. `early` and `late` say how often; `trigger` says it all in one, and Beam's triggers can be put
     together. State: one row per key and window, until the window's end lies `allowed_lateness` behind the watermark.
@@ -138,7 +139,7 @@ class Panes:
 
     def _check_window(self) -> None:
         if not isinstance(self.window, WindowOperator):
-            raise ArgumentInvalid(name="window", value=self.window, expected="a Tumbling or a Hopping window")
+            raise ArgumentInvalid(name="window", value=self.window, expected="a Tumbling, a Hopping or a Global window")
         for name, (default, expected) in WINDOWS_OWN.items():
             if getattr(self.window, name) != default:
                 raise ArgumentInvalid(name=f"window.{name}", value=getattr(self.window, name), expected=expected)
@@ -170,7 +171,7 @@ class Panes:
             time=window.event_time.column,
             by=self.by,
             compute=self.compute,
-            taken=(START, END, PANE_INDEX, PANE_TIMING, IS_LAST),
+            taken=(START, END, PANE_INDEX, PANE_TIMING, IS_FIRST, IS_LAST),
             whole=window.late == "side_output",
         )
         partitions = self.partitions or self.window.partitions
@@ -211,8 +212,9 @@ def output_fields(computation: Computation, mode: Mode) -> list[pa.Field]:
     """The columns that a pane has beside its key."""
     ops = [pa.field(OP, pa.string())] if mode == "retracting" else []
     times = [pa.field(name, pa.timestamp("us", "UTC")) for name in (START, END)]
-    about = [pa.field(PANE_INDEX, pa.int64()), pa.field(PANE_TIMING, pa.string()), pa.field(IS_LAST, pa.bool_())]
-    return [*ops, *times, *about, *computation.results]
+    about = [pa.field(PANE_INDEX, pa.int64()), pa.field(PANE_TIMING, pa.string())]
+    ends = [pa.field(name, pa.bool_()) for name in (IS_FIRST, IS_LAST)]
+    return [*ops, *times, *about, *ends, *computation.results]
 
 
 class Fired(NamedTuple):
@@ -272,9 +274,17 @@ class PaneStep:
             late += arrived.late
         return StepResult(
             self._state(windows, time),
-            in_rounds(panes) if panes else None,
+            self._output(panes) if panes else None,
             {"late": pa.concat_tables(late)} if late else {},
         )
+
+    def _output(self, panes: list[pa.Table]) -> pa.Table:
+        table = in_rounds(panes)
+        if isinstance(self.spans, Whole):  # it begins and ends nowhere
+            for name in (START, END):
+                nulls = pa.nulls(len(table), table.schema.field(name).type)
+                table = table.set_column(table.column_names.index(name), name, nulls)
+        return table
 
     # -- time moves on ------------------------------------------------------------------------------------------------
 
@@ -303,7 +313,7 @@ class PaneStep:
         return Moment(self.spans.ends(windows.starts) <= time.watermark_of(windows.keys), time.processing_us)
 
     def _closes(self, starts: Int64s) -> Int64s:
-        return self.spans.ends(starts) + self.allowed_lateness_us
+        return np.minimum(self.spans.ends(starts) + self.allowed_lateness_us, EVER)
 
     def _state(self, windows: Windows, time: BatchTime) -> pa.Table:
         """The windows, and when to look at each again: at its end, when it closes, and when a wait is over."""
@@ -437,10 +447,12 @@ class PaneStep:
             *(pa.array(values, pa.timestamp("us", "UTC")) for values in times),
             pa.array(index, pa.int64()),
             TIMINGS.take(pa.array(timing)),
+            pa.array(index == 0),
             pa.array(last),
             *results.columns,
         ]
-        return pa.table(columns, names=[KEY, START, END, PANE_INDEX, PANE_TIMING, IS_LAST, *results.column_names])
+        about = [PANE_INDEX, PANE_TIMING, IS_FIRST, IS_LAST]
+        return pa.table(columns, names=[KEY, START, END, *about, *results.column_names])
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,11 @@ from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.state_store import ranges
 from headwater.engine.table_changes import PLACE, Emit, TableUpdate, check_emit, codes, emitted, taken, told
 from headwater.engine.table_input import (
+    DEFAULT_HISTORY,
     Follow,
     Names,
     TableLike,
+    Versions,
     check_key,
     check_names,
     frame_of,
@@ -41,8 +43,11 @@ from headwater.engine.table_input import (
     operation,
     own_columns,
     places,
+    version_column,
 )
+from headwater.engine.table_read import as_table
 from headwater.errors import ArgumentInvalid
+from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
 
 HOWS = ("inner", "left", "right", "outer")
 SIDES = ("left", "right")
+#: What their keys are called among the settings.
+SETTINGS = ("key", "other_key")
 On = str | tuple[str, str] | list[str | tuple[str, str]]
 #: What the columns of either side are called on their way, so that both may use one name.
 PREFIXES = ("l_", "r_")
@@ -71,6 +78,9 @@ class TableJoin:
     moves to another partner leaves the old one. Both inputs are changelogs (`_op`) or keyed topics, in which a row
     replaces the one before it and a tombstone deletes it.
 
+    `version` and `other_version` are timestamp columns by which the rows of a key replace one another, where they may come out of
+    order: a row that is older than what its key has is ignored. A deletion is remembered for `history` of that time.
+
     The joined columns appear once, under the left's names; `suffix` goes to names of the right that the left has, too.
     State: both tables. A batch costs as much as the groups it touches hold.
 
@@ -85,12 +95,16 @@ class TableJoin:
     key: Names | None = None
     other_key: Names | None = None
     suffix: str | None = None
+    version: str | None = None
+    other_version: str | None = None
+    history: Duration = DEFAULT_HISTORY
     emit: Emit = "changes"
     partitions: int | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
         check_emit(self.emit)
+        parse_seconds(self.history, name="history")
         if self.how not in HOWS:
             raise ArgumentInvalid(name="how", value=self.how, expected='"inner", "left", "right" or "outer"')
         self.joined()
@@ -105,33 +119,36 @@ class TableJoin:
         return pairs
 
     def __call__(self, rows: TableLike) -> DataFrame:
-        plan = self.plan(rows)
-        frames = [self._side(number, frame_of(one), plan) for number, one in enumerate((rows, self.other))]
+        plan, tables = self.plan(rows)
+        frames = [self._side(number, one, plan) for number, one in enumerate(tables)]
         result = apply(plan.contract, *frames, partitions=self.partitions)
         if plan.is_settled:
             return result
         count = self.partitions or int(result.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
         return plan.regrouped(result, partitions=count)
 
-    def plan(self, rows: TableLike) -> JoinPlan:
-        """How the join runs, once it is clear that it can."""
+    def plan(self, rows: TableLike) -> tuple[JoinPlan, list[DataFrame]]:
+        """How the join runs, once it is clear that it can, and the changes of both tables."""
         tables = (rows, self.other)
-        frames = tuple(frame_of(one) for one in tables)
-        made = []
+        frames, made = [], []
         for number, keys in enumerate((self.key, self.other_key)):
             on = tuple(pair[number] for pair in self.joined())
             told_key = key_of(tables[number], keys)
             key = on if told_key is None else told_key
             called = f"{self.name or 'TableJoin'} ({SIDES[number]})"
-            check_names("on", on, frames[number], operator=called)
-            check_key(frames[number], key, operator=called)
-            made.append(Joined(tuple(own_columns(frames[number])), key, on, has_place(frames[number])))
+            check_names("on", on, frame_of(tables[number]), operator=called)
+            check_key(frame_of(tables[number]), key, operator=called)
+            frame = as_table(frame_of(tables[number]), key, operator=called, setting=SETTINGS[number])
+            time = (self.version, self.other_version)[number]
+            versions = Versions.of(tables[number], frame, time, self.history)
+            made.append(Joined(tuple(own_columns(frame)), key, on, has_place(frame), versions))
+            frames.append(frame)
         self._check_types(*frames)
         mark = zlib.crc32(",".join([*made[0].columns, "|", *made[1].columns]).encode())
         name = self.name or f"{default_name(self)}-{mark:08x}"
         plan = JoinPlan(name, made[0], made[1], self.how, self.suffix, self.emit)
         plan.check()
-        return plan
+        return plan, frames
 
     def _check_types(self, left: DataFrame, right: DataFrame) -> None:
         for mine, theirs in self.joined():
@@ -146,12 +163,16 @@ class TableJoin:
 
         prefix, table = PREFIXES[number], (plan.left, plan.right)[number]
         own = [F.col(f"`{name}`").alias(prefix + name) for name in table.columns]
-        made = rows.select(*own, operation(rows, keyed=True), *places(rows))
-        if not table.is_settled:
-            key = tuple(prefix + name for name in table.key)
-            made = Follow(name=f"{plan.name}-{SIDES[number]}", key=key, emit=self.emit, partitions=self.partitions)(
-                made
+        made = rows.select(*own, operation(rows, keyed=True), *places(rows), *version_column(rows, table.versions))
+        if table.is_followed:
+            follow = Follow(
+                name=f"{plan.name}-{SIDES[number]}",
+                key=tuple(prefix + name for name in table.key),
+                emit=self.emit,
+                versions=table.versions,
+                partitions=self.partitions,
             )
+            made = follow(made)
         groups = [
             _filled(F.col(f"`{prefix}{name}`"), rows.schema[name].dataType).alias(f"{ON}{place}")
             for place, name in enumerate(table.on)
@@ -187,12 +208,18 @@ def _spread(number: int, on: list[Column], key: list[Column]) -> Column:
 
 @dataclass(frozen=True)
 class Joined:
-    """One of the tables of a join: its columns, its key, what it is joined on, and whether its rows have places."""
+    """One of the tables of a join: its columns, its key, what it is joined on, whether its rows have places, and its versions."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
     on: tuple[str, ...]
     has_place: bool = True
+    versions: Versions | None = None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its last rows are kept by their key, so that each change says what it retracts."""
+        return not self.is_settled or self.versions is not None
 
     @property
     def is_settled(self) -> bool:
@@ -269,7 +296,7 @@ class JoinPlan:
     def _side(self, number: int, table: Joined) -> Side:
         key = () if table.is_unique else tuple(PREFIXES[number] + name for name in table.key)
         columns = tuple(PREFIXES[number] + name for name in table.columns)
-        ordered = table.has_place and table.is_settled
+        ordered = table.has_place and not table.is_followed
         return Side(number, TableUpdate(self.name, (KEY, *key), columns, ordered), table.is_unique)
 
     # -- rows that change groups --------------------------------------------------------------------------------------

@@ -63,11 +63,15 @@ class AfterCount(Trigger):
 class AfterProcessingTime(Trigger):
     """Fires once when this much processing time has passed since the first row came that it saw.
 
+    With `aligned`, it fires at the next full multiple of the delay on the clock instead (in UTC, from 1970 on): every
+    window at the same moments, however its rows came.
+
     >>> AfterProcessingTime("5 seconds")
-    AfterProcessingTime(delay='5 seconds')
+    AfterProcessingTime(delay='5 seconds', aligned=False)
     """
 
     delay: Duration
+    aligned: bool = False
 
     def __post_init__(self) -> None:
         duration_us("delay", self.delay)
@@ -129,7 +133,7 @@ class FirstOf(_Several):
     """Fires once, as soon as one of its triggers would.
 
     >>> FirstOf(rows(100), every("5 seconds"))
-    FirstOf(AfterCount(count=100), AfterProcessingTime(delay='5 seconds'))
+    FirstOf(AfterCount(count=100), AfterProcessingTime(delay='5 seconds', aligned=False))
     """
 
 
@@ -187,13 +191,15 @@ class OrFinally(Trigger):
         return (self.trigger, self.until)
 
 
-def every(delay: Duration) -> AfterProcessingTime:
+def every(delay: Duration, *, aligned: bool = False) -> AfterProcessingTime:
     """So much processing time after the first row that was not yet told of: `early=every("5 seconds")`.
 
-    >>> every("5 seconds")
-    AfterProcessingTime(delay='5 seconds')
+    With `aligned`, at the full multiples of it: `every("1 minute", aligned=True)` at the full minutes.
+
+    >>> every("1 minute", aligned=True)
+    AfterProcessingTime(delay='1 minute', aligned=True)
     """
-    return AfterProcessingTime(delay)
+    return AfterProcessingTime(delay, aligned)
 
 
 def rows(count: int) -> AfterCount:
@@ -308,15 +314,17 @@ class _Count(Machine):
 class _Delay(Machine):
     initial = EVER
 
-    def __init__(self, number: int, delay_us: int) -> None:
+    def __init__(self, number: int, delay_us: int, *, aligned: bool) -> None:
         super().__init__(number)
         self.column = f"_until_{number}"
         self.delay_us = delay_us
+        self.aligned = aligned
 
     def rows(self, memory: Memory, chosen: Mask, counts: Int64s, moment: Moment) -> None:
         until = memory[f"_until_{self.number}"]
         if moment.now_us is not None:
-            until[chosen & (until == EVER)] = moment.now_us + self.delay_us
+            passed = moment.now_us % self.delay_us if self.aligned else 0
+            until[chosen & (until == EVER)] = moment.now_us - passed + self.delay_us
 
     def ready(self, memory: Memory, moment: Moment) -> Mask:
         until = memory[f"_until_{self.number}"]
@@ -455,7 +463,7 @@ def _made(trigger: Trigger, number: Callable[[], int]) -> Machine:
         case AfterCount():
             return _Count(own, trigger.count)
         case AfterProcessingTime():
-            return _Delay(own, trigger.delay_us)
+            return _Delay(own, trigger.delay_us, aligned=trigger.aligned)
         case WhenClosed():
             return _Never(own)
         case AfterWatermark():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from headwater.alerts import Change, Delivery, Measurement, Rule, Summary
 from headwater.alerts.store import HISTORY_TOPIC
 from headwater.errors import ArgumentInvalid
-from headwater.log.embedded import local_log
 from headwater.services.callers import EVERY
 from headwater.services.route import Service, route
 from headwater.services.wait import LOOK_AGAIN_SECONDS
@@ -157,15 +157,18 @@ class Alerts(Service):
             left = min(deadline - time.monotonic(), LOOK_AGAIN_SECONDS)
             if left <= 0:
                 break
-            # Until there is a history, its file cannot be watched.
-            known = await self.host.run(lambda: self.log.topics(HISTORY_TOPIC, internal=True))
-            paths = [local_log(self.log).handle(name).state.path for name in known]
+            paths = await self.host.run(self._history_paths)
             with self.host.file_events.waiting(dict.fromkeys(paths, "rows")) as waiter:
                 await waiter.wait(seconds=left)
             answer = await self.host.run(partial(self.changes, answer.next))
         return answer
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _history_paths(self) -> list[Path]:
+        """The files that change with the history. Until there is a history, they cannot be watched."""
+        known = self.log.topics(HISTORY_TOPIC, internal=True)
+        return self.log.row_watch({name: {} for name in known}).paths
 
     def _shown(self, summary: Summary) -> Summary:
         if summary.rule is None or not summary.rule.webhooks or self.caller.may("admin", EVERY):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError, NotFound
-from headwater.log.embedded import local_log
 from headwater.log.port import Retention, Topic
 from headwater.schema.event_time import EventTime
 from headwater.services.callers import ANONYMOUS, Caller
@@ -77,7 +76,7 @@ class Audit:
     def _make(self) -> None:
         with self._lock:
             if not self._made:
-                local_log(self._log).create_internal(
+                self._log.create_internal(
                     Topic(
                         name=AUDIT_TOPIC,
                         id="a0d17" + "0" * 27,

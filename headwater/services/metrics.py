@@ -7,17 +7,18 @@ from collections.abc import Iterable
 
 from headwater.apps.metrics import Metric, metrics
 from headwater.errors import NotFound
+from headwater.services.queries import Queries
 from headwater.services.route import Service, route
 
 
 class Metrics(Service):
-    """The metrics of topics that the caller sees, of their groups, of the app, and of the server."""
+    """The metrics of topics that the caller sees, of their groups, of the queries of all apps, and of the server."""
 
     @route("GET", "/metrics", scope="read:*", media="text/plain; version=0.0.4")
     def scrape(self) -> str:
         """Read all metrics in the text format of Prometheus."""
         host = self.host
-        text = metrics(host.runner.statuses() if host.runner else (), host.log, sees=self.caller.sees)
+        text = metrics(Queries(host, self.caller).statuses().queries, host.log, sees=self.caller.sees)
         streams = Metric(name="headwater_server_streams", help="Tails that are open.")
         streams.add(host.streams)
         refused = Metric(

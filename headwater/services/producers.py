@@ -7,12 +7,15 @@ whose answer was lost may repeat it. The name of a producer is the caller's own,
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import ArgumentInvalid, NotFound
-from headwater.log import Appended, Transaction
+from headwater.log import Appended, Staged, Transaction
 from headwater.log.errors import TransactionFinished
 from headwater.services.callers import EVERY
 from headwater.services.groups import check_offsets
@@ -45,6 +48,22 @@ class TopicSequence(ProducerSequence):
     """The last sequence of a producer in a topic."""
 
     topic: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransactionMetadata:
+    """A producer, and the metadata of the last transaction that it has committed, null for none."""
+
+    producer: str
+    # Any: JSON.
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRows:
+    """Staged rows, as text that only the caller who staged them can commit, through the same server process."""
+
+    staged: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +121,12 @@ class Producers(Service):
     def committed_sequence(self, producer: str) -> ProducerSequence:
         """Read the sequence of the last transaction that a producer has committed, -1 for none."""
         return ProducerSequence(producer=producer, sequence=self.log.committed_sequence(self.caller.own(producer)))
+
+    @route("GET", "/producers/{producer}/metadata", scope="write")
+    def transaction_metadata(self, producer: str) -> TransactionMetadata:
+        """Read the metadata of the last transaction that a producer has committed."""
+        metadata = self.log.transaction_metadata(self.caller.own(producer))
+        return TransactionMetadata(producer=producer, metadata=metadata)
 
     @route("GET", "/topics/{topic}/producers/{producer}", scope="write:{topic}")
     def last_sequence(self, topic: str, producer: str) -> TopicSequence:
@@ -199,6 +224,57 @@ class Producers(Service):
             else:
                 opened.transaction.rollback()
             self._end(transaction, opened, "rolled back")
+
+    # -- staged rows --------------------------------------------------------------------------------------------------
+
+    # Any: rows in a shape that `Log.append` takes.
+    def stage(self, producer: str, sequence: int, attempt: str, topic: str, rows: Any) -> StagedRows:
+        """Stage rows of one topic; they become visible by `commit_staged`."""
+        self.caller.require("write", topic)
+        # The name is new at each call: a client repeats a call whose answer was lost, and never commits the first one.
+        unique = f"{attempt}.{secrets.token_hex(4)}"
+        with self.log.stage(self.caller.own(producer), sequence=sequence, attempt=unique) as stage:
+            stage.append(topic, rows)
+            staged = stage.finish()
+        return StagedRows(staged=f"{self._signature(staged)} {staged}")
+
+    # Any: metadata are JSON.
+    @route("POST", "/staged/commit", scope="write", audited=False)
+    def commit_staged(
+        self,
+        staged: list[str],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> TransactionCommitted:
+        """Show all staged rows at once. With a producer and a sequence, committing them again changes nothing."""
+        if sequence is not None and (producer is None or sequence < 0):
+            raise ArgumentInvalid(name="sequence", value=sequence, expected="0 or more, and a producer along with it")
+        own = None if producer is None else self.caller.own(producer)
+        appended = self.log.commit_staged(
+            [self._verified(one) for one in staged], producer=own, sequence=sequence, epoch=epoch, metadata=metadata
+        )
+        return TransactionCommitted(topics=appended)
+
+    @route("DELETE", "/staged/{producer}/{sequence}", scope="write", audited=False)
+    def discard_attempts(self, producer: str, sequence: int, *, attempt: str) -> None:
+        """Delete all rows staged for a sequence by attempts whose names begin with `attempt`."""
+        self.log.discard_attempts(self.caller.own(producer), sequence=sequence, attempt=attempt)
+
+    def _signature(self, staged: str) -> str:
+        """Bind staged rows to their caller: the text names files, and topics that the caller may write."""
+        key = self.host.share("staged", lambda: secrets.token_bytes(32))
+        return hmac.new(key, f"{self.caller.name}\n{staged}".encode(), hashlib.sha256).hexdigest()
+
+    def _verified(self, signed: str) -> Staged:
+        signature, _, staged = signed.partition(" ")
+        if not hmac.compare_digest(signature.encode(), self._signature(staged).encode()):
+            raise NotFound(
+                kind="staged rows", name=signed[:16], near=" Another caller or server process has staged them."
+            )
+        return Staged(staged)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

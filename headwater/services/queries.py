@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.apps.errors import AppSilent, RunnerNotFound
+from headwater.apps.errors import AppSilent, NoAppRuns, RunnerNotFound
 from headwater.apps.failure import Trouble
+from headwater.apps.graph import picture_of
 from headwater.apps.home import Home, home_of, homes
 from headwater.apps.replay import Comparison
 from headwater.apps.status import Graph, QueryStatus
@@ -54,9 +55,10 @@ class AppStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryList:
-    """The queries of a log's apps, and the apps that run but did not answer."""
+    """The queries of a log's apps, and the apps that run: those that answered, and those that did not."""
 
     queries: list[QueryStatus] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
 
 
@@ -141,25 +143,25 @@ class Queries(Service):
         return [found[name] for name in sorted(found)]
 
     @route("GET", "/queries")
-    def statuses(self, *, app: str | None = None, stopped: bool = False) -> QueryList:
-        """List the queries that the caller may see, with state, rate, lag and watermark.
-
-        Those of apps that no process runs are listed with `stopped`, as their last run left them.
-        """
+    def statuses(self, *, app: str | None = None) -> QueryList:
+        """List the queries that the caller may see, with state, rate, lag and watermark; those that are stopped, too."""
         answers = self._answers(app, lambda runner: runner.statuses(), lambda one, name: one.statuses(app=name).queries)
         found = [replace(one, app=one.app or name) for name, answer in answers.items() for one in answer or ()]
-        for name, home in self._homes(app).items() if stopped else ():
+        for name, home in self._homes(app).items():
             if name not in answers:
-                found += [replace(one, app=name) for one in stopped_queries(home, self.host.log)]
+                found += stopped_queries(home, self.host.log)
         caller = self.caller
         seen = [one if is_open(one, caller) else replace(one, error=None) for one in found if is_visible(one, caller)]
+        running = [name for name, answer in answers.items() if answer is not None]
         silent = [name for name, answer in answers.items() if answer is None]
-        return QueryList(queries=seen, silent=silent if caller.may("read", EVERY) else [])
+        if not caller.may("read", EVERY):
+            running, silent = [name for name in running if name in {one.app for one in seen}], []
+        return QueryList(queries=seen, running=running, silent=silent)
 
     @route("GET", "/queries/{query}")
     def status(self, query: str, *, app: str | None = None) -> list[QueryStatus]:
         """Show all that is known of a query: one status for each of its versions."""
-        known = self.statuses(app=app, stopped=True).queries
+        known = self.statuses(app=app).queries
         found = [one for one in known if one.name == query]
         if not found:
             raise NotFound(kind="query", name=query, near=_near(query, known))
@@ -246,29 +248,33 @@ class Queries(Service):
 
     @route("GET", "/graphs", scope="read:*")
     def graphs(self, *, app: str | None = None) -> list[Graph]:
-        """Show which topics, views and sinks the queries read and write: one graph for each app that runs."""
+        """Show which topics, views and sinks the queries read and write: one graph for each app, also if it is stopped."""
         answers = self._answers(app, lambda runner: [runner.graph()], lambda queries, name: queries.graphs(app=name))
-        return [graph for answer in answers.values() for graph in answer or ()]
+        found = [graph for answer in answers.values() for graph in answer or ()]
+        for name, home in self._homes(app).items():
+            if name not in answers and home.queries():
+                found.append(picture_of(home, self.host.log, stopped_queries(home, self.host.log)))
+        return found
 
     @route("GET", "/apps/{app}/graph.txt", scope="read:*", media="text/plain")
     def graph_text(self, app: str) -> str:
-        """Draw the graph of a running app as text."""
+        """Draw the graph of an app as text."""
         from headwater.apps.diagram import as_text
 
         return as_text(self.graph(app))
 
     @route("GET", "/apps/{app}/graph.svg", scope="read:*", media="image/svg+xml")
     def graph_svg(self, app: str) -> str:
-        """Draw the graph of a running app as a picture."""
+        """Draw the graph of an app as a picture."""
         from headwater.apps.diagram import as_svg
 
         return as_svg(self.graph(app))
 
     def graph(self, app: str | None = None) -> Graph:
-        """Show the graph of an app, or of the only app that runs."""
+        """Show the graph of an app, or of the only app of the log."""
         found = self.graphs(app=app)
         if not found:
-            raise RunnerNotFound(name=app or "(any)")
+            raise NoAppRuns() if app is None else RunnerNotFound(name=app)
         if len(found) > 1:
             expected = f"one of {', '.join(one.app for one in found)}"
             raise ArgumentInvalid(name="app", value=None, expected=expected)
@@ -299,9 +305,10 @@ class Queries(Service):
         return self.host.runner
 
     def owner(self, query: str) -> str:
-        """The app that has a query of this name, if one app has it."""
+        """The app that has a query of this name, if one app has it; one that runs comes before those that do not."""
         found = self.statuses()
-        apps = sorted({one.app for one in found.queries if one.name == query})
+        known = {one.app for one in found.queries if one.name == query}
+        apps = sorted(known & set(found.running) or known)
         if len(apps) == 1:
             return apps[0]
         if apps:
@@ -311,7 +318,7 @@ class Queries(Service):
         if found.silent:
             raise AppSilent(app=found.silent[0])
         names = list(self._homes(None))
-        raise RunnerNotFound(name=names[0] if len(names) == 1 else "(any)")
+        raise RunnerNotFound(name=names[0]) if len(names) == 1 else NoAppRuns()
 
     def require_readable(self, query: str, app: str | None) -> None:
         """Raise unless the caller may read all topics that a query reads."""

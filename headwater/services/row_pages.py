@@ -96,6 +96,62 @@ def read_page(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RangePage:
+    """A part of a range of one partition, and where to go on: the offset, and how many punctuations there were returned."""
+
+    batches: list[Batch]
+    offset: int
+    told: int
+    more: bool
+    topic_id: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.batches[0].data.schema if self.batches else pa.schema([])
+
+
+def read_range_page(
+    log: Log,
+    topic: str,
+    partition: int,
+    *,
+    start: int,
+    stop: int,
+    columns: Sequence[str] | None = None,
+    since_us: int | None = None,
+    until_us: int | None = None,
+    punctuations: tuple[int, int | None] | None = None,
+    rows_max: int,
+    bytes_max: int = BYTES_MAX,
+) -> RangePage:
+    """Read the beginning of a range, up to a number of rows or about a number of bytes; see `Log.read_range`."""
+    about = log.topic(topic)
+    check_partitions(about.partitions, topic, [partition])
+    offset, told = start, 0 if punctuations is None else punctuations[0]
+    batches, rows, size = list[Batch](), 0, 0
+    for found in log.read_range(
+        topic,
+        partition,
+        start=start,
+        stop=stop,
+        columns=columns,
+        since_us=since_us,
+        until_us=until_us,
+        punctuations=punctuations,
+    ):
+        batch = found if found.data.num_rows <= rows_max - rows else cut(found, rows_max - rows)[0]
+        if batch.punctuation_us is None:
+            offset, told = batch.offset_next, 0
+        else:
+            offset, told = batch.offset, told + 1 if batch.offset == offset else 1
+        rows, size = rows + batch.data.num_rows, size + batch.data.nbytes
+        batches.append(batch)
+        if rows >= rows_max or size >= bytes_max:
+            return RangePage(batches=batches, offset=offset, told=told, more=True, topic_id=about.id)
+    return RangePage(batches=batches, offset=offset, told=told, more=False, topic_id=about.id)
+
+
 def read_on(
     log: Log,
     cursors: ExpiringCache[Cursor],

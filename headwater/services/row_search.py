@@ -3,8 +3,9 @@
 Rows are matched by a text, by a regular expression (RE2: linear time), or by a condition in SQL. The search is over the
 text that is shown: the key and the value, and each header as `name: value`.
 
-A scan is over the rows at its beginning. It may be stopped after any row and continued; over all its steps it reads each
-row once. Rows that retention deletes before they are read are counted.
+A scan is over the rows at its beginning, in the order of their append times over all partitions: a row that was found
+waits until no other partition can have one before it. It may be stopped after any row and continued; over all its steps it
+reads each row once. Rows that retention deletes before they are read are counted.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Scan:
         self._left = {one.partition: (one.offset_start, one.offset_next) for one in wanted}
         #: The append time that each partition has been seen up to; None before its first window.
         self._reached: dict[int, int | None] = dict.fromkeys(self._left)
+        #: Rows of each partition that were found and not returned yet, in the order of the scan.
+        self._waiting: dict[int, list[Row]] = {number: [] for number in self._left}
         self._cancelled = threading.Event()
         self.total = sum(stop - start for start, stop in self._left.values())
         self.found = 0
@@ -79,7 +82,7 @@ class Scan:
 
     @property
     def is_done(self) -> bool:
-        return self.scanned == self.total
+        return self.scanned == self.total and not any(self._waiting.values())
 
     def cancel(self) -> None:
         """Stop the current step soon; the next one continues where it stopped."""
@@ -87,29 +90,49 @@ class Scan:
         self._matcher.cancel()
 
     def step(self, *, seconds: float, found_max: int) -> list[Row]:
-        """Continue for so long, or until so many rows are found; at least one batch is read."""
+        """Continue for so long, or until so many rows are found; at least one batch is read.
+
+        When the time is over, all rows that were found are returned, also those that others could still come before.
+        """
         self._cancelled.clear()
-        until, found = self._clock() + seconds, list[Row]()
+        until, found, is_over = self._clock() + seconds, list[Row](), False
         while not self.is_done and len(found) < found_max:
-            number = self._next_partition()
+            number = None if is_over else self._partition_to_read()
+            if number is None:
+                if not any(self._waiting.values()):
+                    break
+                found.append(self._waiting[self._partition_of_next_row()].pop(0))
+                continue
             try:
-                found += self._look(number, found_max - len(found))
+                self._waiting[number] += self._look(number, found_max)
             except ArgumentInvalid:  # also of a condition that was stopped: its window is read again
                 if not self._cancelled.is_set():
                     raise
-            if self._clock() >= until or self._cancelled.is_set():
-                break
+            is_over = self._clock() >= until or self._cancelled.is_set()
         self.found += len(found)
         return found
 
-    def _next_partition(self) -> int:
-        """The partition whose next rows are likely the newest, or the oldest."""
-        open_ones = [number for number, (start, stop) in self._left.items() if start < stop]
-        unseen = [number for number in open_ones if self._reached[number] is None]
-        if unseen:
-            return unseen[0]
+    def _partition_to_read(self) -> int | None:
+        """The partition that may have a row before all rows that wait; None if the next of these is certain."""
+        unread = [number for number, (start, stop) in self._left.items() if start < stop and not self._waiting[number]]
+        unseen = [number for number in unread if self._reached[number] is None]
+        if unseen or not unread:
+            return unseen[0] if unseen else None
         choose = max if self.newest_first else min
-        return choose(open_ones, key=lambda number: self._reached[number] or 0)
+        number = choose(unread, key=self._sort_time)
+        if any(self._waiting.values()):
+            next_us = self._waiting[self._partition_of_next_row()][0].appended_us
+            is_certain = next_us >= self._sort_time(number) if self.newest_first else next_us <= self._sort_time(number)
+            return None if is_certain else number
+        return number
+
+    def _sort_time(self, number: int) -> int:
+        return self._reached[number] or 0
+
+    def _partition_of_next_row(self) -> int:
+        choose = max if self.newest_first else min
+        waiting = [number for number, rows in self._waiting.items() if rows]
+        return choose(waiting, key=lambda number: self._waiting[number][0].appended_us)
 
     def _look(self, number: int, room: int) -> list[Row]:
         """Search one window of a partition, up to the last row that there is room for."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Start, Topic
+from headwater.log.port import OFFSETS_TOPIC, Appended, EventTimes, Offsets, Start, Topic
 from headwater.log.remote.wire import offsets_from_text, schema_to_text, start_from_text
 from headwater.services.host import ExpiringCache
 from headwater.services.positions import Position, parse_position, resolve
@@ -18,12 +18,14 @@ from headwater.services.route import Service, route
 from headwater.services.row_pages import (
     BYTES_MAX,
     BatchPage,
+    RangePage,
     check_partitions,
     joined,
     last_offsets,
     last_places,
     read_on,
     read_page,
+    read_range_page,
     within,
 )
 from headwater.services.row_tail import TRIES_MAX, Follower, tail_page
@@ -114,10 +116,8 @@ class SearchStep:
     #: The range of append times of the rows that were searched.
     from_us: int | None
     to_us: int | None
-
-    @property
-    def is_done(self) -> bool:
-        return self.scanned == self.total
+    #: Whether all rows were searched, and all that were found are returned.
+    is_done: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,6 +320,27 @@ class Rows(Service):
             arrow_schema=schema_to_text(reader.schema),
         )
 
+    @route("GET", "/topics/{topic}/partitions/{partition}/punctuations", scope="read:{topic}")
+    def punctuations(self, topic: str, partition: int, offset: int) -> list[int]:
+        """Read the times of the punctuations just before an offset, in microseconds since 1970."""
+        check_partitions(self.log.topic(topic).partitions, topic, [partition])
+        if offset < 0:
+            raise ArgumentInvalid(name="offset", value=offset, expected="0 or more")
+        return self.log.punctuations_at(topic, partition, offset)
+
+    @route("GET", "/topics/{topic}/partitions/{partition}/event-times", scope="read:{topic}")
+    def event_times(
+        self, topic: str, partition: int, start: int, stop: int, *, until_us: int | None = None
+    ) -> EventTimes:
+        """Read the latest event time of a range of offsets up to `until_us`, and the latest promise of its punctuations."""
+        check_partitions(self.log.topic(topic).partitions, topic, [partition])
+        return self.log.event_times(topic, partition, start=start, stop=stop, until_us=until_us)
+
+    @route("GET", "/topics/{topic}/tails", scope="read:{topic}")
+    def tails(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Read the end of each partition as a place that moves with each append, also with that of a punctuation."""
+        return self.log.tails(topic)
+
     @route("POST", "/wait", audited=False)
     async def wait(self, wanted: WaitFor, *, seconds: float = 20.0) -> WaitResult:
         """Wait until a partition has rows behind a position, or until the catalogue or a group has changed.
@@ -353,6 +374,12 @@ class Rows(Service):
             [(number, offset)] = start.items()
             return read_on(self.log, self.host.cursors, cursor, topic, number, offset, topic_id=topic_id, **bounds)
         return read_page(self.log, topic, start=start, **bounds, **others)
+
+    # Any: arguments of `read_range_page`, each of its own type.
+    def range(self, topic: str, partition: int, **details: Any) -> RangePage:
+        """Read the beginning of a range of one partition as Arrow batches; see `Log.read_range`."""
+        self.caller.require("read", topic)
+        return read_range_page(self.log, topic, partition, **details)
 
     def read(
         self,
@@ -430,6 +457,7 @@ class _Search:
             expired=scan.expired,
             from_us=scan.from_us,
             to_us=scan.to_us,
+            is_done=scan.is_done,
         )
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from headwater.log.embedded import local_log
 from headwater.log.errors import OffsetConflict
 from headwater.log.port import Topic
 from headwater.schema.compatibility import DEFAULT_LEVEL
@@ -189,7 +188,7 @@ class SchemaRegistry:
 
     def _make(self) -> None:
         if not self._log.topics(SCHEMAS_TOPIC, internal=True):
-            local_log(self._log).create_internal(
+            self._log.create_internal(
                 Topic(
                     name=SCHEMAS_TOPIC,
                     id="5c4e3a5" + "0" * 25,

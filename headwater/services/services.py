@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.services.alerts import Alerts
 from headwater.services.callers import LOCAL, Caller
+from headwater.services.captures import Captures
 from headwater.services.dead_letters import DeadLetters
 from headwater.services.groups import Groups
 from headwater.services.json_form import type_hints
@@ -37,6 +38,7 @@ class Services:
     """One service per noun."""
 
     alerts: Alerts
+    captures: Captures
     dead_letters: DeadLetters
     groups: Groups
     queries: Queries

@@ -42,12 +42,13 @@ GRACE_SECONDS = 2.0
 MARGIN_BYTES = 256 * MIB
 
 
-def main(path: str, memory_max: int) -> None:
+def main(address: str, memory_max: int) -> None:
     requests: queue.SimpleQueue[StatementRequest] = queue.SimpleQueue()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with answers
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with open_log(path, read_only=True, config=Config(maintenance="manual")) as log:
+    token = Config.load().token
+    with open_log(address, read_only=True, config=Config(maintenance="manual"), token=token) as log:
         _warm_up(log)
         base = _data_bytes()
         if base:

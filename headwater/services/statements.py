@@ -132,7 +132,7 @@ class Statements:
     `memory_max` is what a process may take beyond what it has before its first statement, and a margin.
     """
 
-    def __init__(self, log: Path, *, memory_max: int, count_max: int) -> None:
+    def __init__(self, log: str | Path, *, memory_max: int, count_max: int) -> None:
         self._log = log
         self._memory_max = memory_max
         self._count_max = count_max
@@ -194,7 +194,7 @@ class Statements:
 class Child:
     """A process that runs statements, seen from the server."""
 
-    def __init__(self, log: Path, *, memory_max: int) -> None:
+    def __init__(self, log: str | Path, *, memory_max: int) -> None:
         self._memory_max = memory_max
         self._lock = threading.Lock()
         self._turn = 0

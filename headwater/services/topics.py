@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from headwater.config import Codec, Durability
 from headwater.errors import ArgumentInvalid
-from headwater.log.port import OFFSETS_TOPIC, Description, Expiry, Retention, Topic
+from headwater.log.port import OFFSETS_TOPIC, Description, Expiry, Retention, Topic, parsed_settings
 from headwater.log.remote.wire import time_from_text
+from headwater.log.topic_rules import check_columns
 from headwater.schema import EventTime, diff, evolve, parse_schema
 from headwater.services.route import Service, route
 
@@ -99,6 +100,16 @@ class Topics(Service):
     ) -> Topic:
         """Create a topic. Without a schema its rows are a key and a value, both bytes."""
         return self.log.create(name, schema, exist_ok=exist_ok, **settings.given())
+
+    @route("POST", "/internal-topics/{name}", scope="admin:*")
+    def create_internal(self, name: str, id: str, schema: pa.Schema, settings: TopicSettings = DEFAULTS) -> None:
+        """Create an internal topic, whose name begins with two underscores, unless it exists."""
+        if not set(id) <= set("0123456789abcdef"):
+            raise ArgumentInvalid(name="id", value=id, expected="digits from 0 to f")
+        parsed = parsed_settings(settings.given())  # type: ignore[arg-type]  # the same names
+        topic = Topic(name=name, id=id, schema=schema, created_us=self.log.clock.now_us(), **parsed)
+        check_columns(name, schema, key=topic.key, time=topic.time_column)
+        self.log.create_internal(topic)
 
     @route("GET", "/topics/{topic}", scope="see:{topic}")
     def get(self, topic: str) -> Topic:

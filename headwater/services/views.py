@@ -55,6 +55,10 @@ class ViewDescription:
     applied_at_us: int = 0
     freshness: float = 0.0
     """For how many seconds the oldest change that is not applied yet has been waiting."""
+    lag_rows: int | None = None
+    """Rows of the topics that its query reads which it does not reflect yet; null before its first change."""
+    lag_seconds: float | None = None
+    """How long the oldest of these rows has waited."""
     problem: str | None = None
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.home import is_remote
 from headwater.log.clients.groups import Sign
-from headwater.log.embedded import local_log
 from headwater.log.embedded.watch import Watch
 
 if TYPE_CHECKING:
+    from headwater.log import Log
     from headwater.services.host import Host
 
 #: A writer that was killed causes no event: the files are checked this often as well.
@@ -154,20 +155,15 @@ class Watched:
         self._host = host
         self._wanted = wanted
         self._follows = wanted.group is not None or wanted.catalogue is not None or not wanted.topics
-        self._ends: dict[tuple[str, int], tuple[int, ...]] = {}
         self.catalogue, self.state = "", ""
 
     def check(self) -> None:
-        """Raise if a topic or partition does not exist, and note the end of each partition."""
+        """Raise if a topic or partition does not exist, and watch for rows from now on."""
         from headwater.log.topic_rules import check_name
 
         if self._wanted.group is not None:
             check_name("group", self._wanted.group)
-        self._handles = {topic: local_log(self._host.log).handle(topic) for topic in self._wanted.topics}
-        for topic, offsets in self._wanted.topics.items():
-            for number in offsets:
-                tail = self._handles[topic].partition(number).visible()
-                self._ends[topic, number] = tuple(tail[1:3])
+        self._rows = self._host.log.row_watch(self._wanted.topics)
 
     async def wait(self, *, seconds: float) -> set[Sign]:
         deadline = time.monotonic() + seconds
@@ -182,7 +178,9 @@ class Watched:
 
     def _paths(self) -> dict[Path, Sign]:
         root = self._host.log.home
-        paths: dict[Path, Sign] = {handle.state.path: "rows" for handle in self._handles.values()}
+        paths: dict[Path, Sign] = dict.fromkeys(self._rows.paths, "rows")
+        if is_remote(self._host.log.address):
+            return paths
         if self._follows:
             paths[root / "topics"] = "topics"
         if self._wanted.group is not None:
@@ -192,35 +190,42 @@ class Watched:
 
     def _signs(self) -> set[Sign]:
         """What has happened by now."""
-        root, signs = self._host.log.home, set[Sign]()
-        if self._have_rows():
+        signs = set[Sign]()
+        if self._rows.arrived():
             signs.add("rows")
         if self._follows:
-            self.catalogue = _signature(root / "topics")
+            self.catalogue = _catalogue(self._host.log)
             if self.catalogue != self._wanted.catalogue:
                 signs.add("topics")
         if self._wanted.group is not None:
-            self.state = _signature(root / "groups" / self._wanted.group / "state.json")
+            self.state = _group_state(self._host.log, self._wanted.group)
             if self.state != self._wanted.state:
                 signs.add("state")
         return signs
 
-    def _have_rows(self) -> bool:
-        self._host.log.resolve_transactions()
-        if any(handle.deleted for handle in self._handles.values()):
-            return True
-        for topic, offsets in self._wanted.topics.items():
-            for number, offset in offsets.items():
-                tail = self._handles[topic].partition(number).visible()
-                # A punctuation takes no offset: it shows by the position at which the partition ends.
-                if tail.offset > offset or tuple(tail[1:3]) != self._ends[topic, number]:
-                    return True
-        return False
+
+async def row_paths(host: Host, topic: str) -> dict[Path, Sign]:
+    """The files that change when rows of a topic come, for `FileEvents.waiting`."""
+    return dict.fromkeys(await host.run(lambda: host.log.row_watch({topic: {}}).paths), "rows")
 
 
 async def rows_behind(host: Host, positions: Mapping[str, dict[int, int]], *, seconds: float) -> bool:
     """Whether rows have come behind the positions in so many seconds."""
     return bool((await wait_for(host, WaitFor(topics=dict(positions)), seconds=seconds)).signs)
+
+
+def _catalogue(log: Log) -> str:
+    """A text that changes when topics are created, altered or deleted."""
+    if is_remote(log.address):  # its folder of topics is elsewhere
+        return " ".join(log.topics(internal=True))
+    return _signature(log.home / "topics")
+
+
+def _group_state(log: Log, group: str) -> str:
+    """A text that changes with the assignment of a group."""
+    if is_remote(log.address):
+        return str(log.groups.describe(group).generation) if group in log.groups.names() else "none"
+    return _signature(log.home / "groups" / group / "state.json")
 
 
 def _signature(path: Path) -> str:

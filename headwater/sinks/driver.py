@@ -21,6 +21,7 @@ from headwater.engine.micro_batch import MicroBatch
 from headwater.engine.open_logs import shared_log
 from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
+from headwater.home import absolute_address
 from headwater.log.dead_letters import DeadLetter, append_dead_letters, attempt_of
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.changes import OWN, Changes, Refusal, appended, check_key, collapsed, table_of
@@ -256,7 +257,7 @@ class DriverSink(ABC):
     def _refusals(self, rows: pa.Table, batch: MicroBatch) -> Refusals:
         if self.on_refused == "dead_letter" and self.log is None:
             raise ArgumentInvalid(name="log", value=None, expected="the log that dead letters go to")
-        log = str(Path(self.log).absolute()) if self.log is not None and self.on_refused == "dead_letter" else None
+        log = absolute_address(self.log) if self.log is not None and self.on_refused == "dead_letter" else None
         return Refusals(self.name, rows, batch, key=self.keys, log=log, letters=self.dead_letters)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:

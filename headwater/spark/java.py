@@ -51,6 +51,7 @@ AOT_RELEASE_MIN = 25
 #: A JVM that has not finished its archive after so long was killed.
 UNFINISHED_SECONDS_MAX = 600.0
 _MAGIC_BYTES = 4
+_QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +182,8 @@ class Archive:
 
     The JVM loads some ten thousand classes before Spark answers; from an archive it maps them instead. The archive is
     written by a JVM as it exits, under a name of its own, and adopted by the next session that finds it whole. So no
-    process waits for another, none sees half a file, and if anything is wrong the JVM starts without it.
+    process waits for another, none sees half a file, and if anything is wrong the JVM starts without it. That JVM is a
+    background process (`archive_creation.py`): writing takes up to a minute, and Java prints messages about it.
 
     Java 25 and newer keep an *ahead-of-time cache* for this, older ones a *class-data-sharing archive*.
     """
@@ -201,19 +203,37 @@ class Archive:
         return Archive(path=cache_folder(environ) / "classes" / name, ahead_of_time=kind == "aot")
 
     def options(self) -> list[str]:
-        """Return the JVM's options to use the archive, or to create it if there is none yet."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Return the JVM's options to use the archive; none if it does not exist yet."""
         self._adopt()
-        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
-        if self.path.exists():
-            # Either way the JVM does without an archive that it cannot use; it takes the two words for it by no other.
-            if self.ahead_of_time:
-                return [*quiet, "-XX:AOTMode=auto", f"-XX:AOTCache={self.path}"]
-            return [*quiet, "-Xshare:auto", f"-XX:SharedArchiveFile={self.path}"]
-        if self._being_made():
+        if not self.path.exists():
             return []
+        # Either way the JVM does without an archive that it cannot use; it takes the two words for it by no other.
+        if self.ahead_of_time:
+            return [*_QUIET, "-XX:AOTMode=auto", f"-XX:AOTCache={self.path}"]
+        return [*_QUIET, "-Xshare:auto", f"-XX:SharedArchiveFile={self.path}"]
+
+    def creation_options(self) -> list[str]:
+        """Return the JVM's options to create the archive as it exits."""
         option = "-XX:AOTCacheOutput" if self.ahead_of_time else "-XX:ArchiveClassesAtExit"
-        return [*quiet, f"{option}={self.path}.{uuid.uuid4().hex[:8]}.part"]
+        return [*_QUIET, f"{option}={self.path}.{uuid.uuid4().hex[:8]}.part"]
+
+    def claim(self) -> bool:
+        """Return whether the caller is to create the archive: it does not exist, and no other process is creating it.
+
+        A claim expires, so that one of a killed process does not last.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            return False
+        claim = self.path.with_name(f"{self.path.name}.claim")
+        if _age(claim) < UNFINISHED_SECONDS_MAX:
+            return False
+        claim.unlink(missing_ok=True)
+        try:
+            claim.touch(exist_ok=False)
+        except FileExistsError:  # another process was first
+            return False
+        return True
 
     def _adopt(self) -> None:
         """Give a finished archive its name, and delete unfinished files of killed JVMs."""
@@ -223,9 +243,6 @@ class Archive:
                     os.replace(part, self.path)
                 elif _age(part) > UNFINISHED_SECONDS_MAX:
                     part.unlink()
-
-    def _being_made(self) -> bool:
-        return any(_age(part) < UNFINISHED_SECONDS_MAX for part in self._parts())
 
     def _parts(self) -> list[Path]:
         return sorted(self.path.parent.glob(f"{self.path.name}.*.part"))

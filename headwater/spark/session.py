@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -10,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.home import absolute_address
+from headwater.optional import require_extras
+from headwater.spark.archive_creation import create_in_background
 from headwater.spark.java import Archive, find_java, launcher
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ _RETAINED = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
 }
+#: The loggers to which PySpark writes each error that it raises.
+_ERROR_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -46,10 +52,12 @@ def session(
     `master` is by default `local` with all cores. `log` is the address that `format("headwater")` reads and writes
     where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`.
     Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
-    the first session leaves a class archive in the cache folder as it ends, which halves the start of later ones.
+    the first process that ends after a session starts another one in the background, which writes a class archive to
+    the cache folder in about a minute; the archive halves the start of later sessions.
 
     A session that exists already is returned, with sources and sinks registered and its other settings as they are.
     """
+    require_extras("spark")
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -62,6 +70,8 @@ def session(
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
+    if quiet:
+        _silence_error_logs()
     with _environment(quiet=quiet):
         spark = builder.getOrCreate()
     return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
@@ -85,7 +95,7 @@ def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | 
     default = str(Path(".headwater", "state").absolute())
     folder = str(Path(state).absolute()) if state is not None else str(spark.conf.get(STATE, default))
     spark.conf.set(STATE, folder)
-    address = _address(log) if log is not None else spark.conf.get(LOG, None)
+    address = absolute_address(log) if log is not None else spark.conf.get(LOG, None)
     if address is not None:
         spark.conf.set(LOG, address)
     return register(spark, state=Path(folder), log=address)
@@ -136,18 +146,13 @@ def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mappi
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if log is not None:
-        settings[LOG] = _address(log)
+        settings[LOG] = absolute_address(log)
     if _is_local(master):
         settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     settings |= {key: _text(value) for key, value in conf.items()}
     # Spark keeps what its web page would show also where there is none.
     return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}
-
-
-def _address(log: str | Path) -> str:
-    text = str(log)
-    return text if "://" in text else str(Path(text).absolute())
 
 
 def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> dict[str, str]:
@@ -163,8 +168,19 @@ def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> di
         java = find_java()
         jars = Path(pyspark.__file__).parent / "jars"
         place = Archive.of(java, spark=pyspark.__version__, jars=jars, flags=f"quiet={quiet}")
-        options += [f'"{option}"' for option in place.options()]
+        given = place.options()
+        options += [f'"{option}"' for option in given]
+        if not given:
+            atexit.register(create_in_background, place, java, quiet=quiet)
     return {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
+
+
+def _silence_error_logs() -> None:
+    """Keep PySpark from writing an error to stderr as JSON, with the JVM's trace, when it also raises the error."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _ERROR_LOGS:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from headwater.engine.micro_batch import MicroBatch, current_batch
 from headwater.errors import ArgumentInvalid
-from headwater.log.embedded.stage import Staged
+from headwater.log import Staged
 from headwater.spark.batch_offsets import checkpoint_of, driver_batch, source_offsets
 from headwater.spark.source.columns import arrow_schema
 from headwater.spark.topic_target import Target
@@ -41,7 +41,7 @@ ExtraParts = Callable[[MicroBatch], Iterable[tuple[str, pa.RecordBatch]]]
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """The message of a task to the driver: the file that it has staged, and for which batch."""
+    """The message of a task to the driver: what it has staged, and for which batch."""
 
     staged: Staged
     batch: MicroBatch | None = None
@@ -225,7 +225,7 @@ def _stage(target: Target, name: str, sequence: int, attempt: str, rows: Iterabl
 
 def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
     answers = rows.mapInArrow(partial(_stage_in_task, target), "staged string").collect()
-    return [Staged.from_json(answer.staged) for answer in answers]
+    return [Staged(answer.staged) for answer in answers]
 
 
 def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -234,7 +234,7 @@ def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[p
     if batch is None:
         raise ArgumentInvalid(name="batch", value=None, expected="a call inside of `foreachBatch`")
     staged = stage_batch(target, batch, rows)
-    yield pa.record_batch([pa.array([staged.to_json()], pa.string())], names=["staged"])
+    yield pa.record_batch([pa.array([staged], pa.string())], names=["staged"])
 
 
 def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from headwater.engine.open_logs import shared_log
 from headwater.errors import ArgumentInvalid, ColumnMisfit, NotFound, RowInvalid
-from headwater.log import LocalLog, Log, Topic
+from headwater.home import absolute_address
+from headwater.log import Log, Topic
 from headwater.log.errors import TopicExists
 from headwater.schema import ASSIGNED_COLUMNS, HEADERS_TYPE, misfit
 from headwater.spark.changelog import OPERATION, applied
@@ -43,16 +44,14 @@ class Target:
         key: str | Sequence[str] | None = None,
         partitions: int | None = None,
     ) -> Self:
-        if "://" in str(log):
-            raise ArgumentInvalid(name="log", value=str(log), expected="the folder of a log")
         keys = (key,) if isinstance(key, str) else tuple(key or ())
-        return cls(log=str(Path(log).absolute()), topic=topic, create=create, key=keys, partitions=partitions)
+        return cls(log=absolute_address(log), topic=topic, create=create, key=keys, partitions=partitions)
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a Spark writer: `log`, `topic`, `create`, `key`, `partitions`."""
         if "log" not in options:
-            raise ArgumentInvalid(name="log", value=None, expected="the folder of a log, by `.option('log', …)`")
+            raise ArgumentInvalid(name="log", value=None, expected="the address of a log, by `.option('log', …)`")
         return cls.of(
             log=options["log"],
             topic=options.get("topic") or options.get("path"),
@@ -61,7 +60,7 @@ class Target:
             partitions=_number("partitions", options.get("partitions")),
         )
 
-    def open(self) -> LocalLog:
+    def open(self) -> Log:
         return shared_log(self.log, create=self.create)
 
     def check(self, columns: pa.Schema) -> None:

@@ -1,4 +1,5 @@
-"""Tools for tests, also for users' own: run a whole app under a manual clock, or kill a process at a crash point."""
+"""Tools for tests, also for users' own: run a whole app under a manual clock, kill a process at a crash point, make the
+events of Nexmark."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from headwater.testing.crash import (
     start_child,
     watch_points,
 )
+from headwater.testing.nexmark import Nexmark, NexmarkEvents
 from headwater.testing.power import LOSSES, NAME_LOSSES, Disk, damaged, reboot
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ __all__ = [
     "CrashAt",
     "Disk",
     "Ended",
+    "Nexmark",
+    "NexmarkEvents",
     "PointCounts",
     "damaged",
     "ignore_points",

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headwater.apps.app import App
+from headwater.apps.app import found as query_of
 from headwater.apps.app_file import load_app
+from headwater.apps.declaration import Query
 from headwater.apps.runner import Runner
 from headwater.clock import ManualClock
+from headwater.engine.side_outputs import public_rows, read_side_output
+from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log import Log
 from headwater.log import open as open_log
+from headwater.log.dead_letters import SUFFIX, dead_letter_topic
 from headwater.log.port import Rows
+from headwater.optional import require_extras
+from headwater.testing.recorded_sink import RecordedSink
 from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
@@ -33,28 +41,39 @@ class AppTest:
             test.advance("10 minutes")
             assert test.rows("stolen") == […]
             assert test.views["spend"].get(card=1)["total"] == 600.0
+            assert test.sent("webhook") == [{"card": 1}]
 
     All rows that were fed are processed before a result is read. Spark is started once per test process.
     `app` may also be the path of the app's file, which is then run for each test.
+
+    Nothing leaves the test: a sink of the app is replaced by one that records its rows (`sent`), and views are kept in
+    the temporary folder. `sinks="real"` runs the sinks and the view store as they are declared.
     """
 
     def __init__(
-        self, app: App | str | Path, *, start: datetime | None = None, spark: SparkSession | None = None
+        self,
+        app: App | str | Path,
+        *,
+        start: datetime | None = None,
+        spark: SparkSession | None = None,
+        sinks: Literal["recorded", "real"] = "recorded",
     ) -> None:
+        require_extras("spark", "views")
+        if sinks not in ("recorded", "real"):
+            raise ArgumentInvalid(name="sinks", value=sinks, expected="'recorded' or 'real'")
         moment = start or datetime(2026, 1, 1, tzinfo=UTC)
         self._app = app if isinstance(app, App) else load_app(str(app))
         self._spark = spark
+        self._records = sinks == "recorded"
         self.clock = ManualClock(start_us=round(moment.timestamp() * 1e6))
         self._stack = contextlib.ExitStack()
-        self._drained = True
+        self._drained = False
 
     def __enter__(self) -> Self:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-test-")))
         self._clock_file = self._folder / "clock"
         self._tell_time()
-        before = self._app.log, self._app._home
-        self._stack.callback(self._restore, *before)
-        self._app._home = self._folder / "home"
+        self._stack.enter_context(self._isolated())
         self.log: Log = self._stack.enter_context(open_log(self._folder / "log", clock=self.clock))
         runner = Runner(
             self._app,
@@ -71,8 +90,20 @@ class AppTest:
     ) -> None:
         self._stack.close()
 
-    def _restore(self, log: str, home: str | Path | None) -> None:
-        self._app.log, self._app._home = log, home
+    @contextlib.contextmanager
+    def _isolated(self) -> Iterator[None]:
+        """Give the app a home in the test's folder and, unless they are to be real, recorded sinks and a local view store."""
+        app = self._app
+        before = app.log, app._home, app.view_store, app.queries
+        app._home = self._folder / "home"
+        app.queries = [replace(query, trigger=None) for query in app.queries]  # a test waits for no interval
+        if self._records:
+            app.view_store = None
+            app.queries = [_recorded(query) for query in app.queries]
+        try:
+            yield
+        finally:
+            app.log, app._home, app.view_store, app.queries = before
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -94,10 +125,18 @@ class AppTest:
         self._drained = False
 
     def drain(self) -> None:
-        """Process all rows that were fed; reading a result calls this."""
+        """Process all rows that were fed, until no query changes anything any more; reading a result calls this."""
         if not self._drained:
             self._runner.drain()
             self._drained = True
+
+    def finish(self) -> None:
+        """Process all rows that were fed, and say that none follow: every window closes, and everything that waits is decided.
+
+        Rows that are fed afterwards are late.
+        """
+        self._runner.finish()
+        self._drained = True
 
     def _tell_time(self) -> None:
         temporary = self._clock_file.with_suffix(".new")
@@ -113,8 +152,68 @@ class AppTest:
         found = self.log.read(topic).rows()
         return [row if system else {name: value for name, value in row.items() if name[0] != "_"} for row in found]
 
+    # Any: values of rows.
+    def sent(self, sink: str) -> list[dict[str, Any]]:
+        """The rows that a sink was given. Rows of a changelog have `_op`.
+
+        `sink` is its name (`webhook:https://…`) or, where only one sink is meant by it, its kind (`webhook`) or the
+        name of the query that has it.
+        """
+        self.drain()
+        if not self._records:
+            expected = "the sinks to be recorded; this test was made with `sinks='real'`"
+            raise ArgumentInvalid(name="sent", value=sink, expected=expected)
+        sinks = [
+            ((query.name, each.name, each.name.partition(":")[0]), each)
+            for query in self._app.queries
+            for each in query.sinks
+        ]
+        chosen = [each for names, each in sinks if sink in names]
+        if not chosen:
+            known = [name for names, _ in sinks for name in names]
+            raise NotFound(kind="sink", name=sink, near=did_you_mean(sink, known))
+        if len(chosen) > 1:
+            expected = f"one of {', '.join(each.name for each in chosen)}: there are several"
+            raise ArgumentInvalid(name="sink", value=sink, expected=expected)
+        return chosen[0].rows() if isinstance(chosen[0], RecordedSink) else []
+
     @property
     def views(self) -> Mapping[str, View]:
         """The views of the app, after all rows that were fed."""
         self.drain()
         return self._runner.keeper.views
+
+    # -- where a missing row went -------------------------------------------------------------------------------------
+
+    # Any: values of rows.
+    def late(self, query: str | None = None) -> list[dict[str, Any]]:
+        """The rows that came behind the watermark, of one query or of all, with the columns their operator needs and `late_by_us`."""
+        self.drain()
+        chosen = self._app.queries if query is None else [query_of(self._app.queries, query)]
+        rows: list[dict[str, Any]] = []
+        for each in chosen:
+            if (running := self._runner.active(each).running) is None:
+                continue
+            for operator in running.planned.operators:
+                late = read_side_output(self._runner.home.state, str(running.query.id), operator.name, "late")
+                rows += [row for table in late for row in public_rows(table).to_pylist()]
+        return rows
+
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """How many rows each query left out of its result, by the reason: `late`, or `rejected` to its dead letters."""
+        self.drain()
+        counts = {one.name: {"late": one.late, "rejected": one.rejected} for one in self._runner.statuses()}
+        kept = {query: {why: count for why, count in by.items() if count} for query, by in counts.items()}
+        return {query: by for query, by in kept.items() if by}
+
+    # Any: values of rows.
+    def dead_letters(self, topic: str | None = None) -> list[dict[str, Any]]:
+        """The dead letters of a topic, or of all: the row as text, the error and its message, and the query."""
+        self.drain()
+        names = [name for name in self.log.topics() if name.endswith(SUFFIX)]
+        chosen = names if topic is None else [name for name in names if name == dead_letter_topic(topic)]
+        return [row for name in chosen for row in self.rows(name)]
+
+
+def _recorded(query: Query) -> Query:
+    return replace(query, sinks=tuple(RecordedSink(sink=sink) for sink in query.sinks))

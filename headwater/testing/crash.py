@@ -21,6 +21,7 @@ from typing import Self
 
 from headwater.faults import (
     ALERT_CRASH_POINTS,
+    CAPTURE_CRASH_POINTS,
     CRASH_POINTS,
     DELIVERY_CRASH_POINTS,
     LETTER_CRASH_POINTS,
@@ -39,6 +40,7 @@ ALL_POINTS: tuple[str, ...] = (
     *DELIVERY_CRASH_POINTS,
     *VIEW_CRASH_POINTS,
     *ALERT_CRASH_POINTS,
+    *CAPTURE_CRASH_POINTS,
 )
 _COUNTER = struct.Struct("<Q")
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.log import Batch, Log, Offsets, Start, Topic
-from headwater.log.embedded import local_log
 from headwater.log.errors import OffsetAhead, OffsetExpired
 from headwater.schema.partitioner import key_hash
 from headwater.views.errors import ViewConflict, ViewRowInvalid
@@ -45,7 +44,7 @@ class MaintainedView:
 
 def producers_sources(log: Log, producers: tuple[str, ...]) -> Sources:
     """What the transactions of these queries reflect by now."""
-    return sources_of_metadata([local_log(log).transaction_metadata(producer) for producer in producers])
+    return sources_of_metadata([log.transaction_metadata(producer) for producer in producers])
 
 
 def catch_up(

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from headwater.errors import LogError, StorageError
 from headwater.log import Log
-from headwater.log.embedded import Punctuation, read_range
 from headwater.schema.partitioner import key_hash
 
 if TYPE_CHECKING:
@@ -145,18 +144,8 @@ def looked_up(log: Log, maintained: MaintainedView, key: pa.RecordBatch) -> pa.T
 
 def _read(log: Log, topic: str, partition: int, offset: int, schema: pa.Schema) -> pa.Table | None:
     try:
-        pieces = read_range(
-            log,
-            topic,
-            partition,
-            start=offset,
-            stop=offset + 1,
-            columns=schema.names,
-            since_us=None,
-            until_us=None,
-            punctuations=None,
-        )
-        found = [piece.data for piece in pieces if not isinstance(piece, Punctuation) and piece.data.num_rows]
+        batches = log.read_range(topic, partition, start=offset, stop=offset + 1, columns=schema.names)
+        found = [batch.data for batch in batches if batch.data.num_rows]
     except (LogError, StorageError):  # compacted away as we looked: there is a newer row
         return None
     if len(found) != 1 or not found[0].schema.equals(schema):

@@ -7,6 +7,7 @@ between must reflect the write, then the view must reflect all that stands there
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, EncodingInvalid, NotFound, RowInvalid
-from headwater.log import Log, Offsets
+from headwater.log import Lag, Log, Offsets
 from headwater.log.clients.groups import lag_of
 from headwater.schema import format_schema, to_batches
 from headwater.schema.notation import nearest
@@ -71,6 +72,17 @@ class View:
         if topic not in self.keeper.log.topics():
             return 0.0
         return max((one.seconds for one in lag_of(self.keeper.log, "", topic, position.offsets)), default=0.0)
+
+    def lag(self) -> list[Lag]:
+        """The lag of the view in each partition of the topics that its query reads; empty before its first change.
+
+        It counts from what the view reflects, so it has the lag of the query and that of the store.
+        """
+        lags: list[Lag] = []
+        for topic, offsets in self.position.sources.items():
+            with contextlib.suppress(NotFound):  # deleted
+                lags += lag_of(self.keeper.log, "", topic, offsets)
+        return lags
 
     def get(
         self,
@@ -165,6 +177,7 @@ class View:
         """What there is to know of the view, as plain values."""
         maintained = self.keeper.maintained(self.name)
         spec, position = maintained.spec, maintained.position
+        lags = self.lag()
         return {
             "name": spec.name,
             "version": spec.version,
@@ -181,6 +194,8 @@ class View:
             },
             "applied_at_us": position.applied_at_us,
             "freshness": self.freshness,
+            "lag_rows": sum(lag.rows for lag in lags) if lags else None,
+            "lag_seconds": max(lag.seconds for lag in lags) if lags else None,
             "problem": None if maintained.problem is None else str(maintained.problem),
         }
 
@@ -262,8 +277,13 @@ class Requirement:
             self._until(middle, end, lambda m=middle: sources().get(m, {}))  # type: ignore[misc]
 
     def _until_known(self, topic: str, wanted: Offsets, sources: Callable[[], Sources], seen: frozenset[str]) -> None:
-        """Wait until the query has said what it reads; refuse a topic that is not among it."""
-        if not self.keeper.wait_for(lambda: bool(sources()), deadline=self.deadline):
+        """Wait until the query, and those before it, have said what they read; refuse a topic that is not among it."""
+
+        def is_known() -> bool:
+            now = sources()
+            return bool(now) and (topic in now or bool(self._between(topic, now, seen)) or not self._is_open(now, seen))
+
+        if not self.keeper.wait_for(is_known, deadline=self.deadline):
             raise self._behind(topic, wanted, {})
         now = sources()
         if topic not in now and not self._between(topic, now, seen):
@@ -273,6 +293,15 @@ class Requirement:
     def _between(self, topic: str, sources: Sources, seen: frozenset[str]) -> list[str]:
         """Those sources that are themselves made from the topic."""
         return [middle for middle in sources if middle not in seen and self._derives(middle, topic, seen | {middle})]
+
+    def _is_open(self, sources: Sources, seen: frozenset[str]) -> bool:
+        """Whether a query in between has not committed anything yet, so that it is not known what it reads."""
+        return any(
+            (middle in self.keeper.derived and not self._sources_of(middle))
+            or self._is_open(self._sources_of(middle), seen | {middle})
+            for middle in sources
+            if middle not in seen
+        )
 
     def _derives(self, middle: str, topic: str, seen: frozenset[str]) -> bool:
         sources = self._sources_of(middle)

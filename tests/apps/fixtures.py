@@ -18,11 +18,10 @@ from headwater.apps.declaration import Query
 from headwater.apps.execution import RunningQuery
 from headwater.apps.home import Version
 from headwater.apps.plan import schemas_of
-from headwater.apps.query_progress import QueryProgress
 from headwater.apps.runner import Runner
-from headwater.apps.view_maintenance import add_view
+from headwater.apps.view_maintenance import keep_output
 from headwater.log import Log
-from headwater.log.embedded import local_log
+from tests.apps.checkpoints import commit_batch, plan_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,14 +69,13 @@ class PlainQuery:
         log: Log,
         columns: Mapping[str, str],
         checkpoint: Path,
-        progress: QueryProgress | None,
         stop: str | None,
         ends: bool,
     ) -> None:
         self._declared = query
         self._topic = str(version.topic)
         self._log = log
-        self._progress = progress
+        self._checkpoint = checkpoint
         self._stop: Offsets | None = None if stop is None else json.loads(stop)
         self._ends = ends or stop is not None
         self._error: Exception | None = None
@@ -88,6 +86,7 @@ class PlainQuery:
             log.create(self._topic, columns, key=query.key or None, compact=query.kind == "view")
 
     is_coming_up = False
+    is_idle = True
 
     @property
     def is_active(self) -> bool:
@@ -107,11 +106,14 @@ class PlainQuery:
     def drain(self) -> None:
         assert self.is_active or self._error is not None
 
+    def open_windows(self) -> int:
+        return 0
+
     def stop(self) -> None:
         self._stopped = True
 
     def _run_batch(self) -> None:
-        told = local_log(self._log).transaction_metadata(self.id) or {"batch": -1, "sources": [{"topics": {}}]}
+        told = self._log.transaction_metadata(self.id) or {"batch": -1, "sources": [{"topics": {}}]}
         begin: Offsets = told["sources"][0]["topics"]
         end = self._stop or {
             name: {str(number): offset for number, offset in self._log.end_offsets(name).items()}
@@ -121,18 +123,18 @@ class PlainQuery:
             return
         before, after = self._output(begin), self._output(end)
         batch = told["batch"] + 1
+        topics = {topic: {int(number): offset for number, offset in ends.items()} for topic, ends in end.items()}
+        plan_batch(self._checkpoint, batch, topics, began={topic: dict.fromkeys(topics[topic], 0) for topic in topics})
         rows = _changes(before, after, self._declared.key) if self._declared.kind == "view" else after[len(before) :]
-        with local_log(self._log).stage(self.id, sequence=batch, attempt="a") as stage:
+        with self._log.stage(self.id, sequence=batch, attempt="a") as stage:
             schema = self._log.topic(self._topic).schema
             if rows:
                 columns = pa.schema([*schema, ("_tombstone", pa.bool_())])
                 stage.append(self._topic, pa.RecordBatch.from_pylist(rows, schema=columns))
             staged = stage.finish()
         metadata = {"query": self.id, "batch": batch, "sources": [{"topics": end, "at_us": 0}]}
-        local_log(self._log).commit_staged([staged], producer=self.id, sequence=batch, metadata=metadata)
-        if self._progress is not None:
-            source = {"endOffset": {"topics": end}, "latestOffset": {"topics": end}}
-            self._progress.update({"id": self.id, "batchId": batch, "sources": [source]})
+        self._log.commit_staged([staged], producer=self.id, sequence=batch, metadata=metadata)
+        commit_batch(self._checkpoint, batch)
 
     def _output(self, offsets: Offsets) -> list[Row]:
         """What the function makes of the rows before these offsets."""
@@ -183,12 +185,11 @@ class PlainRunner(Runner):
             log=self.log,
             columns=dict(self._columns_of[query.name]),
             checkpoint=self.home.checkpoint(query.name, version.number),
-            progress=self._progress.get(f"{query.name}-v{version.number}"),
             stop=stop,
             ends=self._until_caught_up,
         )
-        if query.kind == "view" and version.topic == query.output:
-            add_view(self.keeper, self.log, query, producer=plain.id)
+        if version.topic == query.output:
+            keep_output(self.keeper, self.log, query, producer=plain.id)
         return cast(RunningQuery, plain)  # it has what a runner asks of one
 
 

@@ -93,7 +93,7 @@ def test_an_app_is_tested_with_rows_and_a_clock(spark: SparkSession, tmp_path: P
     def lake(payments: DataFrame) -> DataFrame:
         return payments.select("id", "card")
 
-    with AppTest(app, spark=spark) as test:
+    with AppTest(app, spark=spark, sinks="real") as test:
         rows = payments(9, at=test.now)
         test.feed("payments", rows)
         assert as_dict(test.views["spend"].rows()) == expected_spend(rows)

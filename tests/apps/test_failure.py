@@ -58,7 +58,7 @@ def test_the_users_own_line_comes_first(name: str, details: tuple[str, ...]) -> 
     assert found.details[:-1] == details
     assert found.line == f"{details[2]} ({details[0]})"
     folded = len(text(name).splitlines()) + 40 - len(details[2:])
-    assert found.details[-1] == f"JVM trace folded: {folded} lines (`headwater run --verbose` shows it)"
+    assert found.details[-1] == f"The JVM's trace of {folded} lines is left out; `--verbose` shows it."
     assert text(name).strip() in found.trace
     assert JAVA.strip() in found.trace
 

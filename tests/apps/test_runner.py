@@ -98,6 +98,23 @@ def test_a_running_app_is_asked_and_told_over_its_api(tmp_path: Path) -> None:
     assert shown(app.views["spend"]) == totals(rows * 2)  # read from the store, while no process runs the app
 
 
+def test_a_reader_waits_for_its_write_through_a_derived_topic(tmp_path: Path) -> None:
+    app = hw.App("shop", log=tmp_path / "data")
+    app.input("payments", PAYMENTS, key="card", partitions=1)
+    app.topic(key="card", name="copied", inputs={"rows": "payments"})(
+        lambda rows: [{name: row[name] for name in PAYMENTS} for row in rows]
+    )
+    app.view(key="card", name="spend", inputs={"payments": "copied"})(shop(tmp_path).query("spend").function)
+    with at_work(app, serve=False) as runner:
+        appended = runner.log.append("payments", payments(30))
+        until(lambda: "spend" in runner.keeper.views, "the view is kept")
+        wanted = {"payments": appended.offsets_next}
+        row = app.views["spend"].get(card=2, at_least=wanted, timeout=SECONDS_MAX)
+        assert row == {"card": 2, "n": 10, "total": 155}
+        with pytest.raises(ArgumentInvalid, match="is made from"):
+            app.views["spend"].get(card=2, at_least={"elsewhere": {0: 1}})
+
+
 def test_a_bounded_run_ends_when_all_is_processed_and_the_next_goes_on(tmp_path: Path) -> None:
     app = shop(tmp_path)
     for times in (1, 2):
@@ -143,8 +160,9 @@ def test_a_query_that_fails_starts_again_later_each_time(tmp_path: Path, monkeyp
         runner.log.append("payments", payments(3))
         (one,) = runner.supervised.values()
         for failures in range(1, 10):
-            one.look()  # it is started
-            one.look()  # it has failed
+            for _ in range(2):  # it is started, and has failed
+                one.look()
+                assert one.progress.status().state == ("starting" if one.failures == 0 else "restarting")
             assert (one.failures, one.running) == (failures, None)
             now += wait_seconds(failures) - 0.001
             one.look()
@@ -175,7 +193,8 @@ def test_a_bounded_run_gives_up_on_a_query_that_fails_again_and_again(
     runner = PlainRunner(app, columns=COLUMNS, until_caught_up=True, serve=False)
     with pytest.raises(QueryFailed, match="there is no key"):
         runner.run()
-    assert runner.statuses()[0].restarts == FAILURES_MAX
+    [one] = runner.supervised.values()
+    assert one.failures == FAILURES_MAX
 
 
 def test_a_query_whose_input_has_new_columns_is_started_again_and_others_are_not(tmp_path: Path) -> None:
@@ -213,6 +232,7 @@ def test_only_some_queries_of_an_app_are_run(tmp_path: Path) -> None:
     app.topic(key="card", name="copied", inputs={"rows": "payments"})(lambda rows: rows)
     with PlainRunner(app, columns=COLUMNS, only=["copied"], serve=False).ready() as runner:
         assert list(runner.supervised) == ["copied-v1"]
+        assert {one.name: one.state for one in runner.statuses()} == {"copied": "waiting", "spend": "stopped"}
         assert {node.name for node in runner.graph().nodes} >= {"spend", "copied", "payments"}
     with pytest.raises(NotFound, match="Did you mean 'copied'"):
         PlainRunner(app, columns=COLUMNS, only=["copid"])

@@ -16,7 +16,6 @@ import orjson
 
 from headwater.log import Log
 from headwater.log import open as open_log
-from headwater.log.embedded import local_log
 from headwater.testing import QUERY_CRASH_POINTS, SINK_CRASH_POINTS
 from tests.chaos.check import Verdict, check
 from tests.chaos.kills import Order
@@ -89,7 +88,7 @@ class Query(Child):
 
     def has_caught_up(self) -> bool:
         identity = self.query_id()
-        told = None if identity is None else local_log(self.log).transaction_metadata(identity)
+        told = None if identity is None else self.log.transaction_metadata(identity)
         if not told or not told["sources"]:
             return False
         ends = {str(partition): offset for partition, offset in self.log.end_offsets(ORDERS).items()}

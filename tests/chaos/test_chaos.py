@@ -11,6 +11,7 @@ import pytest
 from headwater.faults import (
     ALERT_CRASH_POINTS,
     APP_CRASH_POINTS,
+    CAPTURE_CRASH_POINTS,
     DELIVERY_CRASH_POINTS,
     QUERY_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
@@ -34,7 +35,14 @@ def test_each_point_of_a_batch_stands_once_in_production_code() -> None:
 
 
 def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
-    lists = (QUERY_CRASH_POINTS, APP_CRASH_POINTS, REPLAY_CRASH_POINTS, DELIVERY_CRASH_POINTS, ALERT_CRASH_POINTS)
+    lists = (
+        QUERY_CRASH_POINTS,
+        APP_CRASH_POINTS,
+        REPLAY_CRASH_POINTS,
+        DELIVERY_CRASH_POINTS,
+        ALERT_CRASH_POINTS,
+        CAPTURE_CRASH_POINTS,
+    )
     assert set(points_in_source()) == {point for points in lists for point in points}
 
 

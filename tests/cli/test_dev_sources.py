@@ -15,7 +15,7 @@ import pytest
 import typer
 from pyspark import cloudpickle
 
-from headwater.apps.errors import AppFileInvalid
+from headwater.apps.errors import AppFileFailed
 from headwater.cli.commands.dev import Sources, _is_own
 from headwater.cli.session import Flags, Session
 
@@ -100,7 +100,7 @@ def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_fixed(sou
     sources.load()
     prices, rules = sys.modules["prices"], sys.modules["shop.rules"]
     write("shop/rules.py", "def large(amount) return amount")
-    with pytest.raises(AppFileInvalid, match="SyntaxError"):
+    with pytest.raises(AppFileFailed, match="SyntaxError"):
         sources.load()
     assert (sys.modules["prices"], sys.modules["shop.rules"]) == (prices, rules)
     assert answer() == (3, False)
@@ -114,7 +114,7 @@ def test_a_mistake_in_a_module_leaves_everything_as_it_was_until_it_is_fixed(sou
 def test_a_module_that_was_missing_is_noticed_when_it_comes(sources: Sources) -> None:
     sources.load()
     write("app.py", APP + "import lost\n")
-    with pytest.raises(AppFileInvalid, match="lost"):
+    with pytest.raises(AppFileFailed, match="lost"):
         sources.load()
     assert sources.saved() is None
     write("lost.py", "FOUND = 1")

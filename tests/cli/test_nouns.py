@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+import headwater
 from headwater.cli.commands import doctor
-from tests.cli.conftest import Cli
+from headwater.optional import EXTRAS
+from headwater.spark import java as java_of_spark
+from tests.cli.conftest import ORDERS, Cli
 
 
 @pytest.mark.usefixtures("orders")
@@ -113,15 +117,31 @@ def java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "check_java", lambda: doctor.Check(check="Java", status="ok", found="openjdk 21"))
 
 
-@pytest.mark.process
-@pytest.mark.usefixtures("orders")
-def test_the_doctor_looks_at_everything(cli: Cli) -> None:
+@pytest.mark.usefixtures("orders", "java")
+def test_the_doctor_looks_at_everything(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
     record = cli("doctor", "--json").json
-    assert [one["check"] for one in record["checks"]] == [
-        "Python", "pyarrow", "Java", "Log", "Folder", "Disk", "File system", "Open files", "Wake-up",
+    checks = {one["check"]: one for one in record["checks"]}
+    assert list(checks) == [
+        "Python", "pyarrow", "Java", *(f"[{name}]" for name in EXTRAS),
+        "Log", "Folder", "Disk", "File system", "Open files", "Wake-up",
     ]  # fmt: skip
     assert all(list(one) == ["check", "status", "found", "remedy"] for one in record["checks"])
-    assert "6 rows" in record["checks"][3]["found"]
+    assert "6 rows" in checks["Log"]["found"]
+    assert checks["[views]"]["found"] == "installed: views and SQL"
+    assert (checks["[redis]"]["status"], record["ok"]) == ("missing", True)
+    assert checks["[redis]"]["remedy"] == "Run `pip install 'headwater[redis]'`."
+
+
+def test_the_doctor_finds_the_java_that_a_session_would_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_of_spark, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert doctor.check_java().found.endswith("installed by pip")
+    monkeypatch.setattr(java_of_spark, "_bundled", lambda: None)
+    found = doctor.check_java()
+    assert (found.status, found.found) == ("missing", "found none; only Spark needs it")
+    assert found.remedy.startswith("Run `")
 
 
 def test_the_doctor_warns_of_a_network_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -139,6 +159,32 @@ def test_a_log_that_cannot_be_read_is_an_error_for_the_doctor(cli: Cli, orders: 
     assert "✗ Log" in done.out
 
 
-def test_the_version_is_that_of_the_package(cli: Cli) -> None:
+@pytest.mark.usefixtures("java")
+def test_maintenance_that_failed_is_an_error_for_the_doctor(cli: Cli, orders: Path) -> None:
+    (orders / "topics/orders/0/maintenance.error").write_text("The disk is full.")
+    done = cli("doctor")
+    assert done.code == 1
+    assert "maintenance failed for 1 partition, orders/0: The disk is full." in done.out
+    assert "headwater log repair" in done.out
+
+
+def test_the_version_is_that_of_the_package_and_of_what_it_stands_on(cli: Cli) -> None:
     assert cli("version").out.startswith("headwater ")
-    assert list(cli("version", "--json").json) == ["headwater", "python", "pyarrow", "platform"]
+    assert cli("--version").out == cli("version").out
+    assert "--version" in cli("--help").out
+    names = ["headwater", "python", "pyarrow", "pyspark", "duckdb", "nicegui", "platform"]
+    assert list(cli("version", "--json").json) == names
+
+
+def test_schemas_are_listed_and_registered(cli: Cli, orders: Path) -> None:
+    assert cli("schema", "register", "orders", f"{ORDERS}, note string").out == "orders has version 2 of its schema.\n"
+    Path("order.avsc").write_text('{"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}')
+    assert cli("schema", "register", "orders-value", "order.avsc", "--subject").code == 0
+    assert [line.split() for line in cli("schema", "list").out.splitlines()[1:]] == [
+        ["orders", "topic", "2", "-"],
+        ["orders-value", "subject", "1", "backward"],
+    ]
+    with headwater.open(orders) as log:
+        assert log.topic("orders").schema.names == ["id", "user", "amount", "note"]
+    refused = cli("schema", "register", "orders", "id string")
+    assert refused.code == 2

@@ -106,7 +106,7 @@ def test_a_csv_line_is_named_also_behind_cells_of_many_lines(cli: Cli) -> None:
     Path("t.csv").write_text('id,user\n1,"a\nb\nc"\n2,x,y\n')
     done = cli("produce", "orders", "--file", "t.csv")
     assert done.code == 2
-    assert "at line 5: it has 3 cells, and the header has 2" in done.err
+    assert "at line 5 cannot be read: it has 3 cells, and the header has 2" in done.err
 
 
 def test_the_types_of_a_csv_file_are_guessed(cli: Cli) -> None:

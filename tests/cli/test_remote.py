@@ -106,7 +106,7 @@ def test_views_are_asked_over_the_server_too(cli: Cli, server: str, folder: Log)
     for arguments in (["query", "graph"], ["replay", "spend"], ["ask", "spend"], ["view", "rebuild", "spend", "--yes"]):
         refused = cli(*arguments)
         assert (refused.code, refused.out) == (3, "")
-        assert "No process runs app" in refused.err
+        assert "No process runs a" in refused.err
 
 
 @pytest.mark.usefixtures("orders")
@@ -125,15 +125,12 @@ def test_dead_letters_are_listed(cli: Cli) -> None:
         ["token", "create", "ada", "--scope", "read:*"],
         ["token", "revoke", "ada", "--yes"],
         ["serve", "--port", "0"],
-        ["run", "app.py", "--until-caught-up"],
-        ["dev", "app.py"],
     ],
 )
 def test_what_needs_the_folder_says_so_in_one_sentence_and_asks_no_server(
     cli: Cli, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWATER_LOG", "http://127.0.0.1:9")
-    Path("app.py").write_text('import headwater as hw\napp = hw.App("shop")\n')
     refused = cli(*arguments)
     assert (refused.code, refused.out) == (2, "")
     assert "Give the folder of the log" in refused.err

@@ -66,7 +66,7 @@ def test_one_begins_at_an_offset_or_at_a_time(console: SimulatedConsole) -> None
     assert page.open("/topics/orders/browse?from=time&at=2000-01-01").lines()[0] == "0/0"
     page.open("/topics/orders/browse?from=time&at=2999-01-01").sees("No rows here.")
     page.open("/topics/orders/browse?from=time&at=yesterday").hears("a time such as")
-    page.open("/topics/orders/browse?partition=9").sees("NotFound", "partition")
+    page.open("/topics/orders/browse?partition=9").sees("There is no partition")
 
 
 def test_bytes_are_text_where_they_are_utf8_and_digits_where_not(console: SimulatedConsole) -> None:
@@ -99,7 +99,7 @@ def test_rows_that_come_meanwhile_are_counted_and_push_nothing_away(shop: Log, c
 
 
 def test_a_topic_that_is_not_there_is_one_sentence(console: SimulatedConsole) -> None:
-    console.open("/topics/nowhere/browse").sees("NotFound")
+    console.open("/topics/nowhere/browse").sees("There is no topic")
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

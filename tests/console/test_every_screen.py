@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 import headwater
 from headwater.alerts import Rule, Watcher
+from headwater.console.kit.values import coloured
 from headwater.console.pages import screens
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
@@ -80,6 +81,21 @@ def test_a_thing_that_is_not_there_is_told_in_words(path: str, filled: Simulated
         assert page.text("page")
 
 
+def test_an_address_that_no_screen_has_is_a_page_that_says_so(filled: SimulatedConsole) -> None:
+    answer = filled.ask("GET", "/console/nowhere/at/all")
+    assert answer.status_code == 404
+    for text in ("There is no such page", "/console/nowhere/at/all", "/console/topics", "hw-nav"):
+        assert text in answer.text
+
+
+def test_parts_of_json_have_classes_that_no_list_of_rows_hides() -> None:
+    css = CSS.read_text(encoding="utf-8")
+    classes = set(re.findall(r'class="([\w-]+)"', coloured('{"a": [1, "b", true]}')))
+    assert classes == {"json-key", "json-number", "json-text", "json-literal"}
+    assert all(f".{name} {{ color:" in css for name in classes)
+    assert not re.search(r"\.json-[^}]*display: none", css)
+
+
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +149,14 @@ def test_the_keys_go_to_the_screens(served: str, visit: Visit) -> None:
             wait_until_shown(page)
             visitor.look(screen.path)
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_the_first_visit_of_a_dark_browser_has_dark_charts(address: str, visit: Visit) -> None:
+    visitor = visit(address)
+    visitor.page.emulate_media(color_scheme="dark")
+    page = visitor.open("/topics/orders")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    page.wait_for_selector("main svg text[fill='#8ea19f']")  # the labels of an axis, as the server drew them
 
 
 def test_the_jump_box_goes_where_it_says(address: str, visit: Visit) -> None:

@@ -10,11 +10,15 @@ import pytest
 from playwright.sync_api import expect
 
 import headwater
+from headwater.apps.home import DeclaredQuery, Home
+from headwater.apps.status import QueryStatus, State
+from headwater.console.queries.status import WORST_FIRST
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
 from tests.console.conftest import LOOKS, WANTS_PICTURES, Running, Served, Visit
 from tests.console.simulation import SimulatedConsole, simulated
+from tests.console.stage import APP, Stage, runner_of
 
 SCHEMA = "customer string, amount long"
 
@@ -27,9 +31,9 @@ def test_topics_grow_while_one_looks(log: Log, console: SimulatedConsole) -> Non
     log.create("orders", SCHEMA, partitions=2)
     log.append("orders", [{"customer": "ada", "amount": number} for number in range(1_500)])
     page = console.open("/topics").later()
-    page.sees_row("Topics", "orders 2 1,500 ")
+    page.sees_row("Topics", "orders input 2 1,500 ")
     log.append("orders", [{"customer": "ada", "amount": 1}])
-    page.later().sees_row("Topics", "orders 2 1,501 ")
+    page.later().sees_row("Topics", "orders input 2 1,501 ")
 
 
 def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: Log) -> None:
@@ -40,6 +44,49 @@ def test_lag_stands_in_the_row_of_the_topic_and_no_commit_is_not_zero(log: Log) 
         reader.poll(seconds=0.0)
         with simulated(log) as console:
             console.open("/topics").sees_row("Topics", "orders .*fresh no commit, billing 6")
+
+
+def test_home_shows_stopped_queries_the_worst_lag_of_all_readers_and_rows_of_inputs_alone(log: Log) -> None:
+    log.create("orders", SCHEMA)
+    log.create("spend", SCHEMA)
+    log.append("orders", [{"customer": "ada", "amount": number} for number in range(1_800)])
+    log.groups.seek("billing", "orders", {0: 1_790})
+    Home(log.home / "apps" / "shop").set_queries(
+        [DeclaredQuery(name="spend", kind="view", inputs=("orders",), output="spend")]
+    )
+    with simulated(log) as console:
+        page = console.open("/").later()
+        page.sees("0/1\nall stopped", within="Queries").sees("1 input of 2 topics", within="Rows in")
+        page.sees("1.80 krows\nquery spend", within="Worst lag").sees_not("all run")
+        assert "spend stopped 0 1.80 k" in page.sees_row("Queries", "spend")
+        console.open("/queries/spend").sees("No process runs app shop", "stopped")
+        page = console.open("/topics/orders").sees("input · 1 partition")
+        assert "reads it stopped 1,800" in page.sees_row("Queries and views of this topic", "spend")
+        page.sees("spend, ", within="Worst lag")
+        page = console.open("/topics/spend").sees("changelog of view spend")
+        assert "writes it" in page.sees_row("Queries and views of this topic", "spend")
+        assert "spend 1.80 k, billing 10" in console.open("/topics").sees_row("Topics", "orders input")
+
+
+@pytest.mark.parametrize(
+    ("states", "text"),
+    [
+        (["caught up"] * 12 + ["stopped"], "12/13\nstopped: q12"),
+        (["caught up"] * 12 + ["restarting"], "12/13\nq12 is restarting"),
+        (["running", "starting"], "1/2\n1 start"),
+        (["running", "caught up"], "2/2\nall run"),
+    ],
+)
+def test_home_says_that_all_queries_run_only_if_all_do(log: Log, states: list[State], text: str) -> None:
+    stage = Stage(log)
+    stage.statuses = [
+        QueryStatus(name=f"q{number}", kind="topic", app=APP, state=state) for number, state in enumerate(states)
+    ]
+    stage.show()
+    with simulated(log, runner_of(log)) as console:
+        page = console.open("/").sees(text, within="Queries")
+        worst = min(states, key=WORST_FIRST.index)
+        page.sees_first("Queries", f"q{states.index(worst)}")
 
 
 def test_home_counts_the_dead_letters_that_wait_for_a_decision(log: Log) -> None:
@@ -75,7 +122,7 @@ def test_the_jump_box_finds_topics_and_screens(log: Log, console: SimulatedConso
     page = console.open("/topics").later()
     page.press("Jump to").write("Jump to", "appl")
     assert page.dialog().splitlines() == ["apples", "topic"]
-    page.submit("Jump to").sees("apples\n1 partition")
+    page.submit("Jump to").sees("apples\ninput · 1 partition")
     assert page.address == "/topics/apples"
 
 

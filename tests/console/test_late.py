@@ -33,7 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 def test_without_an_app_the_page_says_what_to_do(log: Log) -> None:
     with simulated(log) as console:
-        console.open("/late").sees("No app runs on this log").sees("0rows", within="Behind the watermark")
+        console.open("/late").sees("No app has run on this log").sees("0rows", within="Behind the watermark")
 
 
 def test_late_rows_are_counted_and_shown_with_where_they_went(log: Log) -> None:

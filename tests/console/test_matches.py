@@ -75,7 +75,7 @@ def test_a_topic_of_unknown_origin_is_known_by_its_columns(log: Log, console: Si
     page.pick("Matches", ".*<i>weather</i>").sees("https://news.example/1")
     assert "<script>" not in page.markup()
     log.delete("mentioned")
-    console.open("/matches/mentioned/0/0").sees("NotFound", "mentioned")
+    console.open("/matches/mentioned/0/0").sees("There is no", "mentioned")
 
 
 def test_an_empty_log_says_what_looks_for_patterns(console: SimulatedConsole) -> None:

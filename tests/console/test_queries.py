@@ -73,7 +73,7 @@ def console(log: Log, stage: Stage) -> Iterator[SimulatedConsole]:
 def test_the_list_tells_how_each_query_does(console: SimulatedConsole) -> None:
     page = console.open("/queries")
     row = page.sees_row("Queries", "spend")
-    for told in ("running", "317", "1.23 k", "420 ms", "42%", "min", "5.40 k", "2.0 MiB", "17"):
+    for told in ("running", "317", "1.23 k", "0.420 s", "42%", "min", "5.40 k", "2.0 MiB", "17"):
         assert told in row
     assert "waiting" in page.sees_row("Queries", "<b>stolen</b>")
     page.trigger("Queries", "sort", "rate").sees_first("Queries", "spend")
@@ -83,21 +83,21 @@ def test_the_list_tells_how_each_query_does(console: SimulatedConsole) -> None:
 
 def test_without_an_app_the_list_says_how_to_run_one(log: Log) -> None:
     with simulated(log) as console:
-        console.open("/queries").sees("No app runs on this log", "headwater run app.py")
+        console.open("/queries").sees("No app has run on this log", "headwater run app.py")
 
 
 def test_one_query_counts_late_rejected_and_dead_rows_and_explains_its_watermark(console: SimulatedConsole) -> None:
     page = console.open("/queries/spend")
     for label, value in (("Late rows", "17"), ("Rejected rows", "5"), ("Dead letters", "3"), ("Lag", "1.23 k")):
         page.sees(value, within=label)
-    page.sees("Partition 2 of payments, idle for 40 s, holds the watermark.", "73,314,510,714,175,488 since the start")
+    page.sees("Partition 2 of payments, idle for 40 s, holds the watermark.", "73,314,510,714,175,488 since it began")
     page.press("Why: Rejected").sees("The idea")
 
 
 def test_the_steps_of_a_batch_have_plain_words_beside_sparks_names(console: SimulatedConsole) -> None:
     page = console.open("/queries/spend")
-    assert page.sees_row("Steps of the last batch", "Work and write addBatch") == "Work and write addBatch 301"
-    assert "work and write" in page.chart("Time of a batch by its steps").lower()
+    assert page.sees_row("Steps of the last batch", "Work and write addBatch") == "Work and write addBatch 0.301 s"
+    assert "work and write" in page.chart("Seconds of a batch by its steps").lower()
 
 
 def test_inputs_and_outputs_are_links(console: SimulatedConsole) -> None:
@@ -194,7 +194,7 @@ def test_a_version_on_trial_is_compared(stage: Stage, console: SimulatedConsole)
 
 
 def test_a_query_that_is_not_there_is_told_in_a_sentence(console: SimulatedConsole) -> None:
-    console.open("/queries/nobody").sees("NotFound", "nobody")
+    console.open("/queries/unknown").sees("There is no query 'unknown'")
 
 
 @pytest.mark.parametrize("dark", LOOKS)

@@ -122,7 +122,7 @@ def test_tables_that_are_not_there_are_told_in_a_sentence(log: Log) -> None:
     with simulated(log) as console:
         console.open("/rules").sees("No table of rules yet")
         for path in ("/rules/nothing", "/rules/nothing/edit"):
-            console.open(path).sees("NotFound", "nothing")
+            console.open(path).sees("There is no topic 'nothing'")
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_a_subject_follows_its_own_level(shop: Log, console: SimulatedConsole) -
 
 
 def test_a_schema_that_is_not_there_is_told(console: SimulatedConsole) -> None:
-    console.open("/schemas/nowhere").sees("NotFound", "nowhere")
+    console.open("/schemas/nowhere").sees("There is no topic 'nowhere'")
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_a_spot_is_found_in_long_lines_and_after_others(log: Log) -> None:
 def test_names_are_offered_as_sql_takes_them(console: SimulatedConsole) -> None:
     page = console.open("/sql").press("orders.late")
     assert page.value("Statement") == 'SELECT * FROM "orders.late"'
-    page.write("Filter names", "pay").sees_not("orders.late").sees("payments", "merchant", "timestamp")
+    page.write("Filter names", "pay").sees_not("orders.late\n").sees("payments", "merchant", "timestamp")
 
 
 def test_watching_asks_again_until_stopped(shop: Log, console: SimulatedConsole) -> None:

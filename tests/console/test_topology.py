@@ -108,7 +108,7 @@ def test_an_empty_log_says_what_to_do_and_topics_alone_are_drawn(log: Log, conso
     log.create("orders", "id long")
     log.append("orders", [{"id": 1}])
     log.groups.seek("billing", "orders", {0: 0})
-    page.later().sees("No app runs on this log").sees_not("Nothing flows yet")
+    page.later().sees("No app has run on this log").sees_not("Nothing flows yet")
     assert set(page.graph()[0]) == {"topic:orders", "group:billing"}
 
 
@@ -154,7 +154,7 @@ def node(page: Page, id: str) -> Locator:
 def test_nodes_tell_their_numbers_and_rows_are_seen_to_flow(theatre: Theatre, staged: str, visit: Visit) -> None:
     page = visit(staged).open("/topology")
     spend = node(page, "query:shop/spend")
-    for told in ("50 in", "94% busy", "state 12.3 k", "watermark -", "late 3", "busiest"):
+    for told in ("50 in", "busy 94%", "state 12.3 k", "watermark -", "late 3", "busiest"):
         expect(spend).to_contain_text(told)
     expect(page.locator(".node.busiest")).to_have_count(1)
     expect(page.get_by_role("button", name=re.compile("^spend, query of shop, 50 in"))).to_be_visible()

@@ -149,15 +149,15 @@ def test_a_definition_leads_to_what_the_view_is_made_of(console: SimulatedConsol
 def test_views_of_an_app_that_does_not_run_are_shown_as_it_left_them(log: Log, keeper: ViewKeeper) -> None:
     keeper.store.close()
     with simulated(log) as console:
-        assert "as its app left it" in console.open("/views").sees_row("Views", "spend")
+        assert "stopped, up to date" in console.open("/views").sees_row("Views", "spend")
         page = console.open("/views/spend").sees("1 to 50 of 120")
-        page.sees("its app does not run", within="Behind its sources")
+        page.sees("not known yet", within="Behind its sources")
 
 
 def test_a_view_that_is_not_there_is_told_in_a_sentence(log: Log) -> None:
     with simulated(log) as console:
         console.open("/views").sees("No views yet")
-        console.open("/views/nothing").sees("NotFound", "nothing")
+        console.open("/views/nothing").sees("There is no view 'nothing'")
 
 
 def test_a_token_that_may_not_read_a_view_does_not_show_it(log: Log, console: SimulatedConsole) -> None:

@@ -466,7 +466,7 @@ def test_what_is_done_is_written_down_also_after_the_audit_topic_was_removed(cli
 
 def test_the_audit_topic_is_kept_for_a_while_and_not_without_end(client: TestClient, log: Log) -> None:
     old = Audit(log)
-    local_log(log).create_internal(
+    log.create_internal(
         Topic(
             name=AUDIT_TOPIC,
             id="a0d17" + "0" * 27,

@@ -192,7 +192,7 @@ def test_the_log_and_the_app_are_served_on_one_port(runner: Runner) -> None:
     assert query["name"] == "large"
     assert httpx.get(f"{address}/api/v1/views", headers=headers).json()["views"] == []
     scraped = httpx.get(f"{address}/metrics", headers=headers).text
-    assert 'headwater_query_restarts_total{query="large",version="1"} 0' in scraped
+    assert 'headwater_query_restarts_total{app="fraud",query="large",version="1"} 0' in scraped
     assert 'headwater_topic_end_offset{topic="payments",partition="0"} 2' in scraped
 
 

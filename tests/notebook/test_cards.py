@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headwater
+from headwater import console
 from headwater.apps import App
 from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.log.cards import description_html, topic_html
@@ -160,3 +164,38 @@ def test_an_app_is_its_graph_and_a_query_what_it_reads_and_writes() -> None:
     assert "not running" in " ".join(checked(app._repr_html_()).texts)
     texts = checked(app.query("spend")._repr_html_()).texts
     assert {"orders", "spend", "user", "orders.late"} <= set(texts)
+
+
+def said(html: str) -> str:
+    return " ".join(checked(html).texts)
+
+
+def test_a_log_is_shown_with_its_topics_and_a_read_with_its_first_rows(tmp_path: Path) -> None:
+    with headwater.open(tmp_path / "log") as log:
+        assert "no topics yet" in said(log._repr_html_())
+        log.create("orders", {"id": "int64", "user": "string"}, key="user")
+        log.append("orders", [{"id": 2**62 + number, "user": HOSTILE[0]} for number in range(30)])
+        shown = said(log._repr_html_())
+        assert "orders" in shown
+        assert "30" in shown
+        read = said(log.read("orders")._repr_html_())
+        assert str(2**62 + 9) in read
+        assert str(2**62 + 10) not in read
+        assert "There are more rows." in read
+
+
+def test_the_views_of_an_app_are_listed() -> None:
+    app = App("shop", log="data")
+
+    @app.view(key="user")
+    def spend(orders: object) -> object:
+        return orders
+
+    shown = said(app.views._repr_html_())
+    assert all(text in shown for text in ("shop", "spend", "user", "orders"))
+
+
+def test_cards_have_the_colours_of_the_console() -> None:
+    css = (Path(console.__file__).parent / "static" / "console.css").read_text()
+    for colour in re.findall(r"--hw-\w+:(#[0-9a-f]{6})", card("topic", "orders")):
+        assert colour in css

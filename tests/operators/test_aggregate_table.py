@@ -61,7 +61,7 @@ def aggregated(operator: AggregateTable, batches: Sequence[pa.Table], **how: Any
         if operator.order_by is not None:
             rows = rows.append_column(ORDER, rows.column(operator.order_by))
         made.append(rows.append_column(f"{ROW_KEY}id", rows.column("id")).drop_columns(["id", "amount", "day"]))
-    follow = Follow(name="rows", key=(f"{ROW_KEY}id",), emit=operator.emit)
+    follow = Follow(name="rows", key=(f"{ROW_KEY}id",), emit=operator.emit_of_batch)
     changes = streamed(follow.contract, made, **how)
     return streamed(operator.contract, [one.drop_columns([f"{ROW_KEY}id"]) for one in changes], **how)
 

@@ -61,3 +61,10 @@ def test_of_rows_in_any_order_none_is_dropped_unless_one_close_to_it_has_passed(
     for user, _, at in (row for batch in batches for row in batch):
         close = [time for one, time in found if one == user and abs(time - at) <= within]
         assert close, f"{user} at {at} was dropped, and no row close to it has passed"
+
+
+def test_of_each_id_the_row_that_passed_last_is_remembered() -> None:
+    operator = Dedupe(by="user", time=EventTime("at", delay=60, future_max=None), within=10)
+    tables = [table([("a", 1, at)], first=number).select(range(5)) for number, at in enumerate((0, 20, 9))]
+    assert [at for _, at in seen(streamed(operator.contract, tables))] == [0, 20, 9]
+    assert [at for _, at in seen(streamed(operator.contract, [tables[0], tables[2], tables[1]]))] == [0, 20]

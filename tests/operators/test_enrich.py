@@ -28,8 +28,8 @@ COLUMNS = Columns(
 )
 #: Which input (0 sales, 1 rates), whose row, the second from which it holds or in which it happened, and what it says of
 #: the table: "+U", "-D" or nothing. Rows are told apart by their number, which is also the rate.
-Row = tuple[int, str, int, str | None]
-Numbered = tuple[int, str, int, str | None, int]
+Row = tuple[int, str | None, int, str | None]
+Numbered = tuple[int, str | None, int, str | None, int]
 
 
 def table(rows: Sequence[Numbered]) -> pa.Table:
@@ -156,6 +156,37 @@ def test_with_grace_a_table_that_arrives_late_still_counts(
     assert seen([bounded(make(operator), table(flat(rows)))[0]]) == seen(outputs)
 
 
+@costly(2)
+@given(
+    batches=arrivals(sale_delay=9, rate_delay=3),
+    how=st.sampled_from(["left", "inner"]),
+    allowed_lateness=st.integers(3, 5),
+    history=st.integers(9, 30),
+    replay=st.integers(0, 5),
+)
+def test_a_late_row_finds_its_version_as_far_back_as_history_goes(
+    batches: list[list[Row]], how: Any, allowed_lateness: int, history: int, replay: int
+) -> None:
+    operator = enrich(how=how, allowed_lateness=allowed_lateness, history=history)
+    rows = numbered(batches)
+    outputs = streamed(make(operator), [table(batch) for batch in rows], replay=replay)
+    assert seen(outputs) == as_of(flat(rows), how=how)
+
+
+def test_history_keeps_versions_and_makes_no_row_wait() -> None:
+    rates: list[Numbered] = [(1, "a", 0, None, 0), (1, "a", 100, None, 1)]
+    batches: list[list[Numbered]] = [
+        [*rates, (0, "a", 500, None, 2)],
+        [(0, "a", 99, None, 3)],
+        [(0, "a", 800, None, 4)],
+        [(0, "a", 99, None, 5)],
+    ]
+    sides: dict[str, list[pa.Table]] = {}
+    outputs = streamed(make(enrich(history=600)), [table(one) for one in batches], partitions=1, sides=sides)
+    assert [seen([one]) for one in outputs] == [[("a", 2, 1)], [("a", 3, 0)], [("a", 4, 1)], []]
+    assert [row["n"] for one in sides["late"] for row in one.to_pylist()] == [5]
+
+
 @given(
     batches=st.lists(st.lists(SALE | RATE, max_size=15), min_size=1, max_size=5),
     how=st.sampled_from(["left", "inner"]),
@@ -168,7 +199,7 @@ def test_without_a_time_it_is_what_the_table_holds_by_the_batch(
     operator = enrich(as_of=None, valid_from=None, how=how)
     rows = numbered(batches, close=False)
     outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
-    held: dict[str, int] = {}
+    held: dict[str | None, int] = {}
     for batch, output in zip(rows, outputs, strict=True):
         for _, land, _, op, number in (row for row in batch if row[0] == 1):
             held[land] = number
@@ -276,6 +307,8 @@ def test_rows_that_change_nothing_in_the_table_write_no_state() -> None:
         (lambda: enrich(allowed_lateness="5000 days"), "ten years at most"),
         (lambda: enrich(as_of=None), "none without `as_of`"),
         (lambda: enrich(as_of=None, valid_from=None, allowed_lateness=5), "none without `as_of`"),
+        (lambda: enrich(as_of=None, valid_from=None, history=5), "none without `as_of`"),
+        (lambda: enrich(allowed_lateness=5, history=4), "at least `allowed_lateness`"),
         (lambda: enrich(on=()), "pairs such as"),
     ],
 )

@@ -20,20 +20,28 @@ app.input("all_rates", RATES, key="country", compact=False)
 
 @app.topic(key="country")
 def taxed(sales: DataFrame, rates: hw.Table) -> DataFrame:
-    assert rates.compact, "which keeps it from being asked for the past"
-    return sales.transform(Enrich(rates, on="country"))
+    return sales.transform(Enrich(rates, on="country", how="inner"))
 
 
 @app.topic(key="country")
 def taxed_then(sales: DataFrame, all_rates: hw.Table) -> DataFrame:
-    assert not all_rates.compact
-    return sales.transform(Enrich(all_rates, on="country", as_of="sold_at"))
+    return sales.transform(Enrich(all_rates, on="country", as_of="sold_at", how="inner"))
+
+
+@app.topic(key="country")
+def taxed_then_by_a_compacted_table(sales: DataFrame, rates: hw.Table) -> DataFrame:
+    return sales.transform(Enrich(rates, on="country", as_of="sold_at", how="inner"))
+
+
+@app.view(key="country")
+def high_rates(all_rates: hw.Table) -> DataFrame:
+    return all_rates.where("percent > 18").changes
 
 
 def test_tables_of_an_app_are_followed_through_updates_and_deletions(spark: SparkSession) -> None:
+    outputs = ("taxed", "taxed_then", "taxed_then_by_a_compacted_table")
     with AppTest(app, spark=spark) as test:
-        now: list[Any] = []
-        then: list[Any] = []
+        found: dict[str, list[Any]] = {topic: [] for topic in outputs}
 
         def rate(country: str, **change: Any) -> None:
             for topic in ("rates", "all_rates"):
@@ -43,8 +51,8 @@ def test_tables_of_an_app_are_followed_through_updates_and_deletions(spark: Spar
         def sell(number: int, country: str = "DE", *, ago: int = 0) -> None:
             sold_at = test.now - timedelta(seconds=ago)
             test.feed("sales", [{"country": country, "n": number, "sold_at": sold_at}])
-            for topic, found in (("taxed", now), ("taxed_then", then)):
-                found.append({row["n"]: row["percent"] for row in test.rows(topic)}.get(number))
+            for topic in outputs:
+                found[topic].append({row["n"]: row["percent"] for row in test.rows(topic)}.get(number, "not sold"))
 
         sell(1)
         rate("DE", percent=19)
@@ -54,4 +62,8 @@ def test_tables_of_an_app_are_followed_through_updates_and_deletions(spark: Spar
         rate("FR", percent=20)
         # A sale that is told of late is taxed by what held when it was made.
         sell(4, "FR", ago=30)
-        assert now == then == [None, 19, None, 20]
+        # A row that no longer meets the condition of a view leaves it, as a deleted one does.
+        assert [row["country"] for row in test.views["high_rates"].rows()] == ["FR"]
+        rate("FR", percent=17)
+        assert list(test.views["high_rates"].rows()) == []
+        assert all(seen == ["not sold", 19, "not sold", 20] for seen in found.values()), found

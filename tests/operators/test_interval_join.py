@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from headwater.engine.contract import Contract
 from headwater.engine.join_inputs import Columns
 from headwater.errors import ArgumentInvalid, NotPossible
 from headwater.operators import IntervalJoin
+from headwater.operators.interval_join import IntervalJoinStep
 from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed
 
@@ -29,9 +31,9 @@ COLUMNS = Columns(
 )
 ALONE = Columns(key=("user",), left=("shown", "n"), right=(), shown=("user", "shown", "n"))
 #: Which input, whose row, and the second in which it happened. Rows of one input are told apart by their number.
-Row = tuple[int, str, int]
-Numbered = tuple[int, str, int, int]
-HOWS = ["inner", "left", "right", "outer", "anti"]
+Row = tuple[int, str | None, int]
+Numbered = tuple[int, str | None, int, int]
+HOWS = {"inner": "", "left": "l", "right": "r", "outer": "lr", "anti": "l"}
 
 
 def table(rows: Sequence[Numbered]) -> pa.Table:
@@ -49,6 +51,7 @@ def table(rows: Sequence[Numbered]) -> pa.Table:
             "clicked": pa.chunked_array([pa.compute.if_else(shown, no_time, times)]),
             "m": pa.chunked_array([pa.compute.if_else(shown, none, number)]),
             "_at": times,
+            "_spread": pa.array([0 if user else 1 - 2 * side for side, user, _, _ in rows], pa.int64()),
             "_input": pa.array([side for side, _, _, _ in rows], pa.int32()),
             "_partition": pa.array([0] * len(rows), pa.int32()),
             "_offset": number,
@@ -56,7 +59,12 @@ def table(rows: Sequence[Numbered]) -> pa.Table:
     )
 
 
-def expected(rows: Sequence[Numbered], *, before: int, after: int, how: str) -> list[tuple[Any, ...]]:
+def joinable(rows: Sequence[Numbered], how: str) -> list[Numbered]:
+    """Rows without a key are left out, unless their input's rows leave alone when they meet none."""
+    return [row for row in rows if row[1] or "lr"[row[0]] in HOWS[how]]
+
+
+def expected(rows: Sequence[Numbered], *, before: int, after: int | str, how: str) -> list[tuple[Any, ...]]:
     """The join by DuckDB: user, number of the left row, number of the right row."""
     shape = {"names": ["user", "t", "n"]}
     sides = [[(user, at, number) for side, user, at, number in rows if side == one] for one in (0, 1)]
@@ -86,7 +94,8 @@ def seen(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
 
 
 def make(operator: IntervalJoin) -> Callable[[pa.Schema], Contract]:
-    return partial(operator.contract, columns=ALONE if operator.how == "anti" else COLUMNS)
+    columns = ALONE if operator.how == "anti" else COLUMNS
+    return partial(operator.contract, columns=replace(columns, null_keys=bool(HOWS[operator.how])))
 
 
 def join(*, delay: float = 0, idle_timeout: float | None = None, **settings: Any) -> IntervalJoin:
@@ -109,7 +118,7 @@ def numbered(batches: Sequence[Sequence[Row]], *, close: bool = True) -> list[li
 @st.composite
 def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[Row]]:
     """Rows of both inputs in batches; none comes more than `late_by` seconds after a later one of its input."""
-    row = st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(-10, 40))
+    row = st.tuples(st.integers(0, 1), st.sampled_from(["a", "b", "b", None]), st.integers(-10, 40))
     rows = draw(st.lists(row, min_size=rows_min, max_size=40))
     delays = draw(st.lists(st.integers(0, late_by), min_size=len(rows), max_size=len(rows)))
     arrived = [one for _, one in sorted(zip(delays, rows, strict=True), key=lambda pair: pair[0] + pair[1][2])]
@@ -122,7 +131,7 @@ def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[
     batches=arrivals(late_by=9),
     before=st.integers(0, 20),
     after=st.integers(0, 20),
-    how=st.sampled_from(HOWS),
+    how=st.sampled_from([*HOWS]),
     allowed=st.integers(0, 9),
     replay=st.integers(0, 5),
     partitions=st.integers(1, 3),
@@ -133,17 +142,51 @@ def test_a_join_is_that_of_sql_and_nothing_comes_twice(
     # What rows may be out of order is told as the watermark's delay, as allowed lateness, or in part as each.
     operator = join(before=before, after=after, how=how, delay=allowed, allowed_lateness=9 - allowed)
     rows = numbered(batches)
-    outputs = streamed(make(operator), [table(batch) for batch in rows], partitions=partitions, replay=replay)
+    given = [table(joinable(batch, how)) for batch in rows]
+    outputs = streamed(make(operator), given, partitions=partitions, replay=replay)
     everything = [row for batch in rows[:-2] for row in batch]
     assert seen(outputs) == expected(everything, before=before, after=after, how=how)
-    assert seen([bounded(make(operator), table(everything))[0]]) == seen(outputs)
+    assert seen([bounded(make(operator), table(joinable(everything, how)))[0]]) == seen(outputs)
 
 
-@given(batches=arrivals(late_by=0), how=st.sampled_from(HOWS))
+@costly(2)
+@given(batches=arrivals(late_by=9), before=st.integers(0, 20), how=st.sampled_from([*HOWS]), replay=st.integers(0, 5))
+def test_each_row_may_say_itself_how_long_it_waits(
+    batches: list[list[Row]], before: int, how: Any, replay: int
+) -> None:
+    """The bound of a row follows from its number here; some windows are empty, and some rows do not say it."""
+    operator = join(before=before, after=0, how=how, delay=9)
+
+    def own_bounds(rows: Sequence[Numbered]) -> pa.Table:
+        bounds = [None if side or n % 7 == 0 else (n * 5 % 30 - 5) * SECOND for side, _, _, n in rows]
+        return table(rows).append_column("_after_us", pa.array(bounds, pa.int64()))
+
+    def make_it(rows: pa.Schema) -> Contract:
+        contract = make(operator)(rows)
+        assert isinstance(contract.step, IntervalJoinStep)
+        return replace(contract, step=replace(contract.step, after_us=None))
+
+    rows = numbered(batches)
+    given = [own_bounds(joinable(batch, how)) for batch in rows]
+    outputs = streamed(make_it, given, replay=replay)
+    everything = [row for batch in rows[:-2] for row in batch]
+    own = "CASE WHEN l.n % 7 <> 0 THEN l.n * 5 % 30 - 5 END"
+    assert seen(outputs) == expected(everything, before=before, after=own, how=how)
+    assert seen([bounded(make_it, own_bounds(joinable(everything, how)))[0]]) == seen(outputs)
+
+
+def test_lonely_rows_need_not_wait_for_a_silent_input() -> None:
+    batches = [table([(0, "a", 100 + 100 * place, place)]) for place in range(4)]
+    assert seen(streamed(make(join(within=10, how="left")), batches)) == []
+    outputs = streamed(make(join(within=10, how="left", follow="fastest")), batches)
+    assert seen(outputs)[:2] == [("a", 0, None), ("a", 1, None)]
+
+
+@given(batches=arrivals(late_by=0), how=st.sampled_from([*HOWS]))
 def test_pairs_leave_at_once_and_lonely_rows_when_their_window_has_closed(batches: list[list[Row]], how: Any) -> None:
     operator = join(within=10, how=how, delay=100)
     rows = numbered(batches, close=False)
-    outputs = streamed(make(operator), [table(batch) for batch in rows])
+    outputs = streamed(make(operator), [table(joinable(batch, how)) for batch in rows])
     everything: list[Numbered] = []
     met: set[tuple[Any, ...]] = set()
     for batch, output in zip(rows, outputs, strict=True):
@@ -216,6 +259,8 @@ def test_state_holds_no_more_than_the_bound() -> None:
         (lambda: join(within="5000 days"), ArgumentInvalid, "ten years at most"),
         (lambda: join(within=1, allowed_lateness=-1), ArgumentInvalid, "allowed_lateness"),
         (lambda: join(within=1, how="cross"), ArgumentInvalid, "one of inner, left, right, outer, anti"),
+        (lambda: join(within=1, follow="both"), ArgumentInvalid, '"slowest" or "fastest"'),
+        (lambda: join(before=object()), ArgumentInvalid, "`before`.*a duration such as"),
         (lambda: join(within=1, on=()), ArgumentInvalid, "pairs such as"),
         (lambda: join(within=1, on={"a": 3}), ArgumentInvalid, "pairs such as"),
     ],

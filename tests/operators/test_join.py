@@ -43,7 +43,8 @@ def test_while_all_is_remembered_the_join_is_that_of_sql(batches: Batches, repla
     rows = numbered(batches, close=False)
     tables = [table(batch) for batch in rows]
     wanted = expected(rows_of(rows), before=ALL_TIME, after=ALL_TIME, how="inner")
-    for bounds in ({"rows_max_per_key": 60}, {"expire": ALL_TIME}, {"rows_max_per_key": 60, "expire": ALL_TIME}):
+    both = {"rows_max_per_key": 60, "expire": ALL_TIME}
+    for bounds in ({"rows_max_per_key": 60}, {"expire": ALL_TIME}, {"expire": "never"}, both):
         times = [SECOND * (1 + number) for number in range(len(tables))]
         outputs = streamed(make(**bounds), tables, replay=replay, partitions=partitions, processing_us=times)
         assert seen(outputs) == wanted

@@ -16,7 +16,7 @@ from headwater import EventTime
 from headwater.engine.aggregation import Computation
 from headwater.engine.contract import StepResult
 from headwater.errors import ArgumentInvalid
-from headwater.operators import Hopping, Panes, Session, Tumbling, agg
+from headwater.operators import Global, Hopping, Panes, Session, Tumbling, agg
 from headwater.operators.panes import no_rows
 from headwater.operators.trigger import (
     AfterCount,
@@ -69,6 +69,7 @@ def check_order(panes: list[Pane]) -> None:
     assert timings == sorted(timings, key=["early", "on_time", "late"].index)
     assert timings.count("on_time") <= 1
     assert not any(pane["is_last"] for pane in panes[:-1])
+    assert [pane["is_first"] for pane in panes] == [True, *[False] * (len(panes) - 1)]
 
 
 def clock(count: int, seconds: int) -> list[int]:
@@ -418,8 +419,11 @@ COUNT = {"n": agg.count()}
         (lambda: Panes(window=WINDOW, compute=COUNT, late=rows(1)), "an `allowed_lateness` beside it"),
         (lambda: Panes(window=WINDOW, compute=COUNT, trigger=rows(1), early=rows(1)), "either it, or"),
         (lambda: Panes(window=WINDOW, compute=COUNT, allowed_lateness="-5 s"), "allowed_lateness"),
-        (lambda: Panes(window="1 minute", compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
-        (lambda: Panes(window=Session(gap=5, time="at", compute=COUNT), compute=COUNT), "a Tumbling or a Hopping"),  # type: ignore[arg-type]
+        (lambda: Panes(window="1 minute", compute=COUNT), "a Tumbling, a Hopping or a Global"),  # type: ignore[arg-type]
+        (
+            lambda: Panes(window=Session(gap=5, time="at", compute=COUNT), compute=COUNT),  # type: ignore[arg-type]
+            "a Tumbling, a Hopping or a Global",
+        ),
         (lambda: Panes(window=Tumbling(size=10, time="at", by="user"), compute=COUNT), "`by` of Panes"),
         (lambda: Panes(window=Tumbling(size=10, clock="processing"), compute=COUNT), "panes are of event time"),
         (
@@ -436,3 +440,47 @@ COUNT = {"n": agg.count()}
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, why: str) -> None:
     with pytest.raises(ArgumentInvalid, match=why):
         make()
+
+
+@costly(2)
+@given(
+    batches=arrivals(late_by=20),
+    count=st.integers(1, 5),
+    mode=st.sampled_from(["accumulating", "discarding", "retracting"]),
+    allowed_lateness=st.sampled_from([0, 10]),
+    partitions=st.integers(1, 3),
+)
+def test_a_global_window_holds_all_rows_of_a_key(
+    batches: list[list[Row]], count: int, mode: Any, allowed_lateness: int, partitions: int
+) -> None:
+    operator = Panes(
+        window=Global(time=EventTime("at", future_max=None)),
+        by="user",
+        compute=COMPUTE,
+        trigger=Repeatedly(AfterCount(count)),
+        mode=mode,
+        emit="every_change",
+        on_time="non_empty",
+        allowed_lateness=allowed_lateness,
+    )
+    users = [row[0] for batch in batches for row in batch]
+    stream = streamed(operator.contract, numbered(batches), partitions=partitions)
+    whole, sides = bounded(operator.contract, table([row for batch in batches for row in batch]))
+    assert "late" not in sides
+    for tables, ends in ((stream, False), ([whole], True)):
+        panes = [row for one in tables for row in one.to_pylist()]
+        assert all(pane["window_start"] is None and pane["window_end"] is None for pane in panes)
+        for user in set(users):
+            # A pane for every so many rows, whatever their time; at the end of the input, what is left.
+            own = [pane for pane in panes if pane["user"] == user and pane.get("_op", "+I") in ("+I", "+U")]
+            full, rest = divmod(users.count(user), count)
+            sizes = [*[count] * full, *([rest] if rest and ends else [])]
+            if mode != "discarding":
+                sizes = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+            assert [pane["n"] for pane in own] == sizes
+            assert [pane["is_first"] for pane in own] == [number == 0 for number in range(len(own))]
+
+
+def test_a_global_window_needs_panes() -> None:
+    with pytest.raises(ArgumentInvalid, match="a trigger must say when"):
+        Global(time="at")(None)  # type: ignore[arg-type]

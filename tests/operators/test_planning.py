@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from headwater import EventTime
 from headwater.engine.errors import AggregateInvalid
-from headwater.errors import ArgumentInvalid, ColumnUnknown, NotPossible
+from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.operators import (
     AggregateTable,
     Anomaly,
@@ -32,6 +33,7 @@ from headwater.operators import (
     Tumbling,
     agg,
 )
+from headwater.units import Duration
 from tests.operators.registry.windows import ORDERS as ORDERS_TOPIC
 from tests.operators.stream_runs import Stream
 
@@ -157,6 +159,11 @@ OF_READINGS: list[Case] = [
     (just(Anomaly(of="sensor", time="at")), ArgumentInvalid, "a column of numbers"),
     (just(ComparedTo(time="at", every=5, period=10, compute={"m": agg.max("sensor")})), ArgumentInvalid, "numbers to"),
     (just(ComparedTo(time="at", every=5, period=10, compute={"m": agg.max("fahr")})), ColumnUnknown, "'fahr'"),
+    (
+        just(ComparedTo(time=EventTime("at", scope="key"), every=5, period=10, compute=N)),
+        ArgumentInvalid,
+        '"partition" or "input" for ComparedTo',
+    ),
 ]
 CHANGED_READINGS: list[Case] = [
     (just(Rate(time="at")), ArgumentInvalid, "a changelog"),
@@ -289,14 +296,14 @@ def test_without_a_key_all_rows_are_one(spark: SparkSession) -> None:
 class Known:
     """A table as an app has it."""
 
-    dated: DataFrame
+    changes: DataFrame
     key: tuple[str, ...] = ("land",)
-    compact: bool = False
     time: str | None = None
+    versions: tuple[str, Duration] | None = None
     name: str = "rates"
 
     def history(self) -> DataFrame:
-        return self.dated
+        return self.changes
 
 
 def test_a_table_says_itself_from_when_its_rows_hold(spark: SparkSession) -> None:
@@ -307,18 +314,18 @@ def test_a_table_says_itself_from_when_its_rows_hold(spark: SparkSession) -> Non
            ('a', null, null, '-D', timestamp_seconds(35)) AS t(land, rate, since, _op, _appended_at)"""
     )
     on = {"country": "land"}
-    declared = sales.transform(Enrich(Known(dated=changes, time="since"), on=on, as_of="sold"))
+    declared = sales.transform(Enrich(Known(changes=changes, time="since"), on=on, as_of="sold"))
     assert [row["rate"] for row in declared.orderBy("n").collect()] == [None, None, 7, 7, None, None]
-    appended = sales.transform(Enrich(Known(dated=changes), on=on, as_of="sold", how="inner"))
+    appended = sales.transform(Enrich(Known(changes=changes), on=on, as_of="sold", how="inner"))
     assert sorted(row["n"] for row in appended.collect()) == [0, 1, 2, 3]
 
 
-def test_a_compacted_table_is_not_asked_for_the_past(empty: Empty) -> None:
+def test_a_table_is_looked_up_by_its_key(empty: Empty) -> None:
     rows, changes = empty(SALES), empty(RATES)
-    table = Known(dated=changes, compact=True)
-    with pytest.raises(NotPossible, match=r"'rates'.*`compact=False`.*leave out `as_of`"):
-        rows.transform(Enrich(table, on={"country": "land"}, as_of="sold"))
+    table = Known(changes=changes)
     assert rows.transform(Enrich(table, on={"country": "land"})).columns == ["country", "n", "sold", "rate", "since"]
+    with pytest.raises(ArgumentInvalid, match="table 'rates' is versioned"):
+        rows.transform(Enrich(Known(changes=changes, versions=("since", 0)), on={"country": "land"}))
     with pytest.raises(ArgumentInvalid, match="the key of table 'rates', which is land"):
         rows.transform(Enrich(table, on={"country": "rate"}))
     with pytest.raises(ArgumentInvalid, match=r"changelog.*TableJoin"):

@@ -83,15 +83,17 @@ class Count(Model):
 
 
 class Delay(Model):
-    """Fires when so much time has passed since the first row of the pane."""
+    """Fires when so much time has passed since the first row of the pane, or at the next moment that it divides."""
 
     def __init__(self, trigger: AfterProcessingTime) -> None:
         self.delay = int(str(trigger.delay))
+        self.aligned = trigger.aligned
         self.until: int | None = None
 
     def row(self, now: int) -> None:
         if self.until is None:
-            self.until = now + self.delay
+            later = range(now + 1, now + self.delay + 1)
+            self.until = next(at for at in later if at % self.delay == 0) if self.aligned else later[-1]
 
     def fires(self, now: int, ended: bool) -> bool:
         return self.until is not None and now >= self.until
@@ -358,7 +360,7 @@ def flat(row: dict[str, Any]) -> tuple[Any, ...]:
 
 ONE = (
     st.builds(AfterCount, st.integers(1, 4))
-    | st.builds(AfterProcessingTime, st.integers(1, 6))
+    | st.builds(AfterProcessingTime, st.integers(1, 6), st.booleans())
     | st.just(AfterWatermark())
     | st.just(WhenClosed())
 )
@@ -471,7 +473,7 @@ def test_triggers_are_values() -> None:
     [
         (lambda: rows(0), "at least 1"),
         (lambda: rows(2.5), "at least 1"),  # type: ignore[arg-type]
-        (lambda: every("0 seconds"), "delay"),
+        (lambda: every("0 seconds", aligned=True), "delay"),
         (lambda: every("soon"), "delay"),
         (lambda: FirstOf(rows(1)), "two triggers or more"),
         (lambda: AllOf(rows(1), 5), "a trigger"),  # type: ignore[arg-type]

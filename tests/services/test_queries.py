@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from headwater.apps.errors import AppSilent, RunnerNotFound
+from headwater.alerts import Rule
+from headwater.alerts.log_measures import LogMeasures
+from headwater.alerts.measurements import Sample, measurements
+from headwater.apps.errors import AppSilent, NoAppRuns, RunnerNotFound
+from headwater.apps.home import DeclaredQuery, Home
 from headwater.apps.status import Graph, QueryStatus
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log import Log
 from headwater.services import Audit, Services, Settings, local
 from headwater.services.callers import LOCAL, ScopeMissing
 from headwater.services.host import Host
+from headwater.services.metrics import Metrics
 from headwater.services.queries import AppStatus
+from tests.apps.checkpoints import commit_batch, plan_batch
 from tests.console.other_app import running_elsewhere
 from tests.console.stage import APP, Stage, runner_of
 from tests.services.conftest import ServicesOf
@@ -136,16 +142,45 @@ def test_a_caller_sees_what_the_scopes_allow(services_of: ServicesOf, stage: Sta
     assert stage.asked() == []
 
 
+def test_all_readers_of_a_status_show_the_same_lag(log: Log) -> None:
+    """The service, which the command line and the console show, alert rules and metrics; of an app that does not run."""
+    home = Home(log.home / "apps" / APP)
+    home.set_queries([DeclaredQuery(name="spend", kind="view", inputs=("payments",), output="spend")])
+    log.create("payments", "card int64")
+    log.append("payments", [{"card": 1}] * 1_800)
+    services = local(Host(log=log, settings=Settings()), LOCAL)
+    assert [one.lag_rows for one in services.queries.statuses().queries] == [1_800]
+    assert [one.lag_rows for one in LogMeasures(log).query_statuses()] == [1_800]
+    rule = Rule(name="slow", kind="lag", query="spend", threshold=1_000)
+    [measurement] = measurements(rule, Sample(LogMeasures(log)))
+    assert (measurement.is_over, measurement.value) == (True, 1_800)
+    line = f'headwater_query_lag_rows{{app="{APP}",query="spend",version="1"}} 1800'
+    assert line in Metrics(Host(log=log, settings=Settings()), LOCAL).scrape().splitlines()
+
+
 def test_without_a_runner_queries_are_as_the_last_run_left_them(log: Log) -> None:
     queries = local(Host(log=log, settings=Settings(), audit=Audit(log)), LOCAL).queries
-    with pytest.raises(RunnerNotFound):
+    with pytest.raises(NoAppRuns):
         queries.stop("spend")
-    log.create("spend", "card int64", key="card", compact=True)
-    (log.home / "apps" / APP / "queries" / "spend").mkdir(parents=True)
-    assert queries.statuses().queries == []
-    [left] = queries.statuses(stopped=True).queries
+    log.create("payments", "card int64")
+    log.append("payments", [{"card": 1}] * 7)
+    home = Home(log.home / "apps" / APP)
+    home.set_queries(
+        [
+            DeclaredQuery(
+                name="spend", kind="view", inputs=("payments",), output="spend", sinks={"mail": "at least once"}
+            )
+        ]
+    )
+    [left] = queries.statuses().queries
     assert (left.name, left.app, left.kind, left.state) == ("spend", APP, "view", "stopped")
-    assert queries.status("spend") == [left]
+    assert (left.outputs, left.batch, left.lag_rows) == (("spend", "mail"), None, 7)
+    plan_batch(home.checkpoint("spend", 1), 3, {"payments": {0: 5}})
+    commit_batch(home.checkpoint("spend", 1), 3)
+    [left] = queries.statuses().queries
+    assert (left.batch, left.lag_rows, left.rows_total) == (3, 2, 5)
+    assert queries.statuses().running == []
+    assert [one.lag_rows for one in queries.status("spend")] == [2]
     assert queries.apps() == [AppStatus(name=APP, running=False)]
     with pytest.raises(RunnerNotFound, match=APP):
         queries.stop("spend")

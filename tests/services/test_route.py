@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.config import Config
@@ -32,12 +33,14 @@ KINDS: tuple[type[Service], ...] = (*SERVICES.values(), Members, Producers, Metr
 #: Streams and bodies of rows are written by hand; their modules say why.
 BY_HAND = {
     ("GET", f"{API}/problems/{{name}}"),
+    ("GET", f"{API}/topics/{{topic}}/partitions/{{partition}}/rows"),
     ("GET", f"{API}/topics/{{topic}}/receipts"),
     ("GET", f"{API}/topics/{{topic}}/rows"),
     ("GET", f"{API}/topics/{{topic}}/tail"),
     ("GET", f"{API}/views/{{view}}/subscribe"),
     ("GET", "/livez"),
     ("GET", "/readyz"),
+    ("POST", f"{API}/staged/{{producer}}/{{sequence}}/rows/{{topic}}"),
     ("POST", f"{API}/topics/{{topic}}/rows"),
     ("POST", f"{API}/transactions/{{transaction}}/rows/{{topic}}"),
 }
@@ -98,6 +101,8 @@ def _values(route: Route) -> dict[str, Any]:
 
 def _value(parameter: Parameter) -> Any:
     kind = json_schema(parameter.kind).get("type")
+    if parameter.kind is pa.Schema:
+        return "id int64"
     if parameter.name == "schema":
         return '{"type": "record", "name": "r", "fields": []}'
     if parameter.name == "kind":

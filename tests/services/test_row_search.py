@@ -94,6 +94,19 @@ def test_a_search_finds_each_row_that_holds_the_text_once(
         assert got == (fit[::-1] if newest_first else fit)
 
 
+@given(batches=ROWS, window=st.integers(1, 5), found_max=st.integers(1, 4), newest_first=st.booleans())
+def test_rows_are_found_in_the_order_of_their_appends_over_all_partitions(
+    log: Log, batches: list[list[tuple[int, str]]], window: int, found_max: int, newest_first: bool
+) -> None:
+    filled(log, batches)
+    scan = Scan(log, "names", TextMatcher("a"), newest_first=newest_first, window_rows=window)
+    times: list[int] = []
+    while not scan.is_done:
+        times += [row.appended_us for row in scan.step(seconds=60, found_max=found_max)]
+    assert times == sorted(times, reverse=newest_first)
+    assert len(times) == sum(len(batch) for batch in batches)  # each row has the column "name"
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

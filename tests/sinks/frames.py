@@ -150,7 +150,7 @@ def deliver(
     """A batch on its way into the topic `out`: by the format of a stream, or by `foreachBatch`."""
     frame = Frame(parts, batch, arrow)
     if way == "foreachBatch":
-        given: dict[str, Any] = {"log": log.home, "topic": "out", **options}
+        given: dict[str, Any] = {"log": log.address, "topic": "out", **options}
         # Any: a stand-in for a DataFrame.
         rows: Any = frame
         TopicSink(**given)(rows, batch.number)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from headwater.log import Log
 from headwater.sinks import Fanout, LakeSink, TopicSink, TopicStreamWriter
+from tests.log.adapters import folder_of
 
 
 def rows_of(spark: SparkSession, log: Log, *, rows_max: int = 40) -> DataFrame:
@@ -63,7 +64,7 @@ def ids(log: Log, topic: str = "out") -> list[int]:
 
 
 def staged_files(log: Log) -> list[str]:
-    return [path.name for path in (log.home / "transactions/staged").rglob("*") if path.is_file()]
+    return [path.name for path in (folder_of(log) / "transactions/staged").rglob("*") if path.is_file()]
 
 
 class FailsAfterCommit(DataSource):

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 
 from headwater.faults import SINK_CRASH_POINTS
 from headwater.log import Log
-from headwater.log.embedded import local_log
 from tests.sinks.query_child import run_to_the_end, run_until_killed
 from tests.sinks.streams import ids, lakes_of, staged_files
 
@@ -36,7 +35,7 @@ SHORT, *WHOLE = CHAINS
 def rows_covered(log: Log, checkpoint: Path) -> int:
     """How many rows of the source the last transaction says it covers."""
     query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
-    metadata = local_log(log).transaction_metadata(query)
+    metadata = log.transaction_metadata(query)
     assert metadata is not None
     offsets: dict[str, int] = metadata["sources"][0]["topics"]["in"]
     return sum(offsets.values())

@@ -16,7 +16,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.log import Log
-from headwater.log.embedded import local_log
 from headwater.sinks import ConsoleSink, Fanout, ParquetSink, TopicSink
 from tests.servers import Postgres, Redis
 from tests.sinks.places import PLACES, PostgresPlace, RedisPlace
@@ -51,7 +50,7 @@ class FailsOnce:
 
 def covers_what_the_checkpoint_says(log: Log, query: StreamingQuery, checkpoint: Path) -> bool:
     """Whether the last transaction names its run, and the source offsets that Spark has written down for it."""
-    metadata = local_log(log).transaction_metadata(str(query.id))
+    metadata = log.transaction_metadata(str(query.id))
     assert metadata is not None
     assert (metadata["query"], metadata["run"]) == (str(query.id), str(query.runId))
     written = (checkpoint / "offsets" / str(metadata["batch"])).read_text(encoding="utf-8").splitlines()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.spark import archive_creation
 from headwater.spark.java import UNFINISHED_SECONDS_MAX, Archive, Java
 
 JAVA = Java(home=Path("/opt/java"), version="17.0.15")
@@ -22,39 +25,58 @@ def of(folder: Path, java: Java, *, spark: str = "4.3.0") -> Archive:
     return Archive.of(java, spark=spark, jars=folder, environ={"XDG_CACHE_HOME": str(folder)})
 
 
-def part_of(options: list[str]) -> Path:
-    [option] = [option for option in options if option.startswith("-XX:ArchiveClassesAtExit=")]
+def part_of(archive: Archive) -> Path:
+    assert archive.claim()
+    [option] = [one for one in archive.creation_options() if one.startswith("-XX:ArchiveClassesAtExit=")]
     return Path(option.partition("=")[2])
 
 
-def test_the_first_session_makes_it_and_the_next_one_uses_it(archive: Archive) -> None:
-    part = part_of(archive.options())
+def files_of(archive: Archive) -> list[Path]:
+    return sorted(path for path in archive.path.parent.iterdir() if path.suffix != ".claim")
+
+
+def test_one_process_makes_it_and_the_next_session_uses_it(archive: Archive) -> None:
+    assert archive.options() == []
+    part = part_of(archive)
     part.write_bytes(b"\xba\xba\x0b\xf0 classes")
     assert f"-XX:SharedArchiveFile={archive.path}" in archive.options()
     assert archive.path.read_bytes().endswith(b"classes")
-    assert list(archive.path.parent.iterdir()) == [archive.path]
+    assert files_of(archive) == [archive.path]
+    assert not archive.claim()
 
 
 def test_an_unfinished_one_is_neither_used_nor_made_twice(archive: Archive) -> None:
-    part_of(archive.options()).write_bytes(bytes(4096))
+    part_of(archive).write_bytes(bytes(4096))
     assert archive.options() == []
+    assert not archive.claim()
 
 
 def test_what_a_killed_jvm_left_is_removed_and_made_again(archive: Archive) -> None:
-    left = part_of(archive.options())
+    left = part_of(archive)
     left.write_bytes(bytes(4096))
-    os.utime(left, (0, left.stat().st_mtime - UNFINISHED_SECONDS_MAX - 1))
-    assert part_of(archive.options()) != left
+    for path in archive.path.parent.iterdir():
+        os.utime(path, (0, path.stat().st_mtime - UNFINISHED_SECONDS_MAX - 1))
+    assert archive.options() == []
     assert not left.exists()
+    assert part_of(archive) != left
 
 
-def test_two_first_sessions_write_to_places_of_their_own(archive: Archive) -> None:
-    one, other = part_of(archive.options()), part_of(archive.options())
-    assert one != other
-    for part in (one, other):
-        part.write_bytes(b"whole")
-    assert f"-XX:SharedArchiveFile={archive.path}" in archive.options()
-    assert list(archive.path.parent.iterdir()) == [archive.path]
+def test_the_process_that_makes_it_is_silent_and_not_waited_for(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, Any]] = []
+
+    class Process:
+        def __init__(self, _: list[str], **settings: Any) -> None:
+            started.append(settings)
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    for _ in range(2):  # the second finds the claim of the first
+        archive_creation.create_in_background(archive, JAVA, quiet=True)
+    [settings] = started
+    assert {settings[name] for name in ("stdin", "stdout", "stderr")} == {subprocess.DEVNULL}
+    assert settings["start_new_session"]
+    assert settings["env"]["JAVA_HOME"] == "/opt/java"
 
 
 def test_another_java_or_spark_has_another_archive(tmp_path: Path, archive: Archive) -> None:
@@ -69,7 +91,8 @@ def test_another_java_or_spark_has_another_archive(tmp_path: Path, archive: Arch
 
 def test_a_newer_java_keeps_an_ahead_of_time_cache(tmp_path: Path) -> None:
     newer = of(tmp_path, replace(JAVA, version="25.0.2"))
-    assert any(option.startswith("-XX:AOTCacheOutput=") for option in newer.options())
+    assert any(option.startswith("-XX:AOTCacheOutput=") for option in newer.creation_options())
+    newer.path.parent.mkdir(parents=True)
     newer.path.write_bytes(b"made")
     assert newer.options()[-2:] == ["-XX:AOTMode=auto", f"-XX:AOTCache={newer.path}"]  # -Xshare beside it is refused
 
@@ -78,4 +101,4 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     place = Archive.of(JAVA, spark="4.3.0", jars=tmp_path, environ={"XDG_CACHE_HOME": str(blocked)})
-    assert place.options()
+    assert place.claim()

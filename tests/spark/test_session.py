@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import headwater
@@ -57,6 +58,16 @@ def test_the_session_is_the_one_that_exists(spark: SparkSession) -> None:
     again = headwater.session("other", state=state)
     assert again.sparkContext is spark.sparkContext
     assert again.conf.get("spark.headwater.state") == str(state)
+
+
+def test_an_error_is_raised_and_not_written_to_stderr_as_well(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AnalysisException, match="amont"):
+        spark.createDataFrame([(1,)], "amount int").select("amont")
+    with pytest.raises(AnalysisException, match="amont"):
+        spark.sql("SELECT amont FROM VALUES (1) AS rows(amount)")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_its_settings_suit_streams_on_one_machine(spark: SparkSession) -> None:

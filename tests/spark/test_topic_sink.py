@@ -24,6 +24,9 @@ from headwater.log.errors import ProducerFenced
 from headwater.sinks import TopicSink
 from headwater.testing import CrashAt, run_until_killed
 from tests.laws import costly
+from tests.log.adapters import Logs
+from tests.log.adapters import logs as logs
+from tests.log.adapters import server as server
 from tests.sinks.conftest import log as log
 from tests.sinks.conftest import no_worker as no_worker
 from tests.sinks.frames import (
@@ -48,91 +51,100 @@ HUNDRED = list(range(100))
 both_ways = pytest.mark.parametrize("way", ["format", "foreachBatch"])
 
 
+@pytest.fixture
+def any_log(logs: Logs) -> Iterator[Log]:
+    """A log of each kind, with an empty topic `out`."""
+    with logs() as log:
+        log.create("out", SCHEMA, partitions=2, key="id")
+        yield log
+        close_shared(log)
+
+
 # -- once -------------------------------------------------------------------------------------------------------------
 
 
 @both_ways
-def test_each_row_of_a_stream_is_in_the_topic_once(log: Log, way: str) -> None:
+def test_each_row_of_a_stream_is_in_the_topic_once(any_log: Log, way: str) -> None:
     for number, first in enumerate(range(0, 100, 50)):
-        deliver(way, log, parts_of(range(first, first + 20), range(first + 20, first + 50)), micro(number))
-    assert ids(log) == HUNDRED
-    assert log.committed_sequence("q") == 1
-    assert staged_files(log) == []
+        deliver(way, any_log, parts_of(range(first, first + 20), range(first + 20, first + 50)), micro(number))
+    assert ids(any_log) == HUNDRED
+    assert any_log.committed_sequence("q") == 1
+    assert staged_files(any_log) == []
 
 
 @both_ways
-def test_a_batch_repeated_after_its_commit_is_not_doubled_and_still_runs_to_its_end(log: Log, way: str) -> None:
+def test_a_batch_repeated_after_its_commit_is_not_doubled_and_still_runs_to_its_end(any_log: Log, way: str) -> None:
     """What the sink skips, stateful operators below it must not: the next batch needs their state."""
-    deliver(way, log, parts_of(range(10), range(10, 20)), micro(0))
-    frame = deliver(way, log, parts_of(range(10), range(10, 20)), micro(0, run="r2"))
+    deliver(way, any_log, parts_of(range(10), range(10, 20)), micro(0))
+    frame = deliver(way, any_log, parts_of(range(10), range(10, 20)), micro(0, run="r2"))
     assert frame.finished == [0, 1]
-    assert ids(log) == HUNDRED[:20]
-    assert staged_files(log) == []
+    assert ids(any_log) == HUNDRED[:20]
+    assert staged_files(any_log) == []
 
 
-def test_a_task_of_a_batch_that_is_committed_stages_nothing(log: Log) -> None:
-    deliver("format", log, parts_of(range(10)), micro(0))
+def test_a_task_of_a_batch_that_is_committed_stages_nothing(any_log: Log) -> None:
+    deliver("format", any_log, parts_of(range(10)), micro(0))
     with in_task(micro(0, run="r2")):
-        stream_writer(log).write(iter([rows_of([1])]))
-    assert staged_files(log) == []
+        stream_writer(any_log).write(iter([rows_of([1])]))
+    assert staged_files(any_log) == []
 
 
 @both_ways
-def test_a_batch_without_rows_is_committed(log: Log, way: str) -> None:
-    deliver(way, log, parts_of([]), micro(0))
-    assert log.committed_sequence("q") == 0
-    assert ids(log) == []
+def test_a_batch_without_rows_is_committed(any_log: Log, way: str) -> None:
+    deliver(way, any_log, parts_of([]), micro(0))
+    assert any_log.committed_sequence("q") == 0
+    assert ids(any_log) == []
 
 
-def test_abort_after_the_commit_takes_nothing_back(log: Log) -> None:
-    writer = stream_writer(log)
+def test_abort_after_the_commit_takes_nothing_back(any_log: Log) -> None:
+    writer = stream_writer(any_log)
     messages = [*told_by_tasks(writer, Frame(parts_of(range(10)), micro(0)))]
     writer.commit(messages, 0)
     writer.abort(messages, 0)
-    assert ids(log) == HUNDRED[:10]
+    assert ids(any_log) == HUNDRED[:10]
 
 
 @both_ways
-def test_a_batch_that_fails_leaves_nothing(log: Log, way: str) -> None:
+def test_a_batch_that_fails_leaves_nothing(any_log: Log, way: str) -> None:
     with pytest.raises(ValueError, match="bad row"):
-        deliver(way, log, [*parts_of(range(50)), failing(50, 51)], micro(0))
-    assert ids(log) == []
-    assert staged_files(log) == []
+        deliver(way, any_log, [*parts_of(range(50)), failing(50, 51)], micro(0))
+    assert ids(any_log) == []
+    assert staged_files(any_log) == []
     # A task that comes to its end after Spark has given up.
     with in_task(micro(0)):
-        stream_writer(log).write(iter([rows_of([77])]))
-    assert len(staged_files(log)) == 1
-    deliver(way, log, parts_of(range(50), range(50, 100)), micro(0, run="r2"))
-    assert ids(log) == HUNDRED
-    assert staged_files(log) == []
+        stream_writer(any_log).write(iter([rows_of([77])]))
+    assert len(staged_files(any_log)) == 1
+    deliver(way, any_log, parts_of(range(50), range(50, 100)), micro(0, run="r2"))
+    assert ids(any_log) == HUNDRED
+    assert staged_files(any_log) == []
 
 
-def test_only_attempts_that_the_driver_was_told_of_count(log: Log) -> None:
-    writer = stream_writer(log)
+def test_only_attempts_that_the_driver_was_told_of_count(any_log: Log) -> None:
+    writer = stream_writer(any_log)
     with in_task(MicroBatch(query="q", number=0, partition=0, attempt=7, run="r1")):
         writer.write(iter([rows_of([1, 2])]))  # staged, but never told
     writer.commit([*told_by_tasks(writer, Frame(parts_of([1, 2], [3]), micro(0))), None], 0)
-    assert ids(log) == [1, 2, 3]
-    assert staged_files(log) == []
+    assert ids(any_log) == [1, 2, 3]
+    assert staged_files(any_log) == []
 
 
 @both_ways
-def test_a_driver_that_was_replaced_is_refused(log: Log, way: str) -> None:
+def test_a_driver_that_was_replaced_is_refused(any_log: Log, way: str) -> None:
     def replaced() -> Iterator[pa.RecordBatch]:
         """Another driver takes over while a task is at work."""
         yield rows_of([50])
-        with open_log(log.home) as other:
+        with open_log(any_log.address) as other:
             other.open_producer("q", holder="another driver")
 
-    deliver(way, log, parts_of(range(50)), micro(0))
+    deliver(way, any_log, parts_of(range(50)), micro(0))
     with pytest.raises(ProducerFenced, match="has been replaced"):
-        deliver(way, log, [replaced], micro(1))
+        deliver(way, any_log, [replaced], micro(1))
     with pytest.raises(ProducerFenced, match="has been replaced"):
-        deliver(way, log, parts_of([51]), micro(1))
-    assert ids(log) == HUNDRED[:50]
-    deliver(way, log, parts_of(range(50, 100)), micro(1, run="r2"))  # a new run replaces the other in turn
-    assert ids(log) == HUNDRED
-    assert staged_files(log) == []
+        deliver(way, any_log, parts_of([51]), micro(1))
+    assert ids(any_log) == HUNDRED[:50]
+    deliver(way, any_log, parts_of(range(50, 100)), micro(1, run="r2"))  # a new run replaces the other in turn
+    assert ids(any_log) == HUNDRED
+    assert staged_files(any_log) == []
 
 
 numbers = itertools.count()
@@ -144,10 +156,10 @@ outcomes = st.sampled_from(["done", "repeated", "fails first"])
     history=st.lists(st.tuples(st.integers(0, 5), outcomes, st.sampled_from(["format", "foreachBatch"])), max_size=6)
 )
 def test_any_batches_with_any_failures_and_replays_give_each_row_once(
-    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int, str, str]]
+    logs: Logs, history: list[tuple[int, str, str]]
 ) -> None:
     runs = itertools.count()
-    with open_log(tmp_path_factory.mktemp("law") / "log") as log:
+    with logs() as log:
         log.create("out", SCHEMA, partitions=2, key="id")
         first = 0
         for number, (count, outcome, way) in enumerate(history):
@@ -194,14 +206,14 @@ def test_the_transaction_says_which_source_offsets_it_covers(log: Log, tmp_path:
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
     (tmp_path / "checkpoint/offsets/3").write_text(f"v1\n{{}}\n{json.dumps(offsets)}\n-\n", encoding="utf-8")
     deliver("format", log, parts_of([1]), micro(3), checkpointLocation=(tmp_path / "checkpoint").as_uri())
-    assert local_log(log).transaction_metadata("q") == {
+    assert log.transaction_metadata("q") == {
         "query": "q",
         "run": "r1",
         "batch": 3,
         "sources": [offsets, "-"],
     }
     deliver("format", log, parts_of([1]), micro(4), checkpointLocation="s3a://bucket/checkpoint")
-    metadata = local_log(log).transaction_metadata("q")
+    metadata = log.transaction_metadata("q")
     assert metadata is not None
     assert (metadata["batch"], metadata["sources"]) == (4, [])
 
@@ -364,7 +376,7 @@ def test_a_sink_says_what_it_needs(log: Log) -> None:
         TopicSink(log=log.home, topic="out", topics={"out": None})
     with pytest.raises(ArgumentInvalid, match=r"a call by `writeStream\.foreachBatch`"):
         TopicSink(log=log.home, topic="out")(Frame([], micro(3)), 4)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentInvalid, match="the folder of a log"):
+    with pytest.raises(ArgumentInvalid, match="a folder, http://… or https://…"):
         TopicSink(log="s3://bucket/log", topic="out").check(SCHEMA)
     with pytest.raises(ArgumentInvalid, match="one that runs micro-batches"):
         stream_writer(log).write(iter([]))

@@ -22,12 +22,12 @@ def commit(
     log: Log, topic: str, rows: list[dict[str, Any]], *, query: str, batch: int, **sources: dict[str, int]
 ) -> None:
     """One batch of a query, as the topic sink commits it."""
-    with local_log(log).stage(query, sequence=batch, attempt="a") as stage:
+    with log.stage(query, sequence=batch, attempt="a") as stage:
         if rows:
             stage.append(topic, pa.RecordBatch.from_pylist(rows, schema=log.topic(topic).schema))
         staged = stage.finish()
     metadata = {"query": query, "batch": batch, "sources": [{"topics": sources, "at_us": 0}]}
-    local_log(log).commit_staged([staged], producer=query, sequence=batch, metadata=metadata)
+    log.commit_staged([staged], producer=query, sequence=batch, metadata=metadata)
 
 
 def make(log: Log, *names: str, schema: pa.Schema = SPEND, partitions: int = 1) -> None:

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import typer
 
 from headwater.cli import let_pandas_in
-from headwater.cli.commands.run import File, Master, Only, Port, chosen_file, interruptible, work
+from headwater.cli.commands.run import File, Master, Only, Port, check_machine, chosen_file, interruptible, work
 from headwater.cli.declaration import Noun
-from headwater.cli.session import Session, refuse_server
+from headwater.cli.session import Session
 from headwater.config import project_file
 from headwater.errors import HeadwaterError, InUse
 
@@ -42,15 +42,15 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
     Modules that the app imports from its folder and `headwater.toml` are watched, too. Spark and the address of the
     console stay the same. If a file cannot be loaded, the app runs on unchanged.
     """
+    let_pandas_in()
+    check_machine()
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
 
-    let_pandas_in()
     sources = Sources(session, file)
     app: App | None = sources.load()
     spark = None
     while app is not None:
-        refuse_server(session.flags.log or app.log)
         served = served_with_console
         runner = Runner(
             app, log=session.flags.log, master=master, only=only or (), port=port, served=served, spark=spark
@@ -66,6 +66,8 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
                 raise
             except HeadwaterError as error:  # a mistake in the file: the next save may fix it
                 session.warn(str(error))
+                if session.flags.verbose:
+                    session.say("".join(traceback.format_exception(error)))
                 saves.join()
         spark, app = runner.spark or spark, saves.fresh
     if spark is not None:

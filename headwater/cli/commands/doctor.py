@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import headwater
+from headwater.cli import let_pandas_in
 from headwater.cli.declaration import Noun
-from headwater.cli.session import Session
+from headwater.cli.session import Flags, Session
 from headwater.cli.terminal.tables import counted
 from headwater.errors import HeadwaterError
+from headwater.optional import EXTRAS
 from headwater.units import GIB, MIB, format_bytes
+
+if TYPE_CHECKING:
+    from headwater.log.port import Log
 
 #: File systems shared over a network: on these, `flock` does not exclude processes of other machines everywhere.
 NETWORK_SYSTEMS = frozenset(
@@ -28,10 +32,12 @@ NETWORK_SYSTEMS = frozenset(
 )
 OPEN_FILES_MIN = 1024
 INOTIFY_MIN = 128
-_SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+#: The packages whose versions matter most in a report of a bug.
+FOUNDATIONS = ("pyarrow", "pyspark", "duckdb", "nicegui")
+_SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red"), "missing": ("–", "dim")}
 
 
-Status = Literal["ok", "warning", "error"]
+Status = Literal["ok", "missing", "warning", "error"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ COMMANDS = Noun()
 @COMMANDS.command("doctor")
 def doctor(session: Session) -> None:
     """Check this machine and this log. Ends with 1 if a check finds an error."""
+    let_pandas_in()  # or it would seem to be missing
     checks = list(_checks(session))
     width = max(len(one.check) for one in checks)
     lines = []
@@ -67,24 +74,36 @@ def doctor(session: Session) -> None:
 
 @COMMANDS.command("version")
 def show_version(session: Session) -> None:
-    """Show the version of Headwater, of Python and of pyarrow."""
+    """Show the version of Headwater, and those of Python and the packages that it stands on; `headwater doctor` finds Java, too."""
+    record: dict[str, str | None] = {"headwater": headwater.__version__, "python": platform.python_version()}
+    record |= {package: _version(package) for package in FOUNDATIONS}
+    record["platform"] = f"{platform.system()} {platform.machine()}"
+    session.show(record, [f"{name:<9}  {text or 'not installed'}" for name, text in record.items()])
+
+
+def _version(package: str) -> str | None:
     try:
-        pyarrow = version("pyarrow")  # without importing it
+        return version(package)  # without importing it
     except PackageNotFoundError:
-        pyarrow = None
-    record = {
-        "headwater": headwater.__version__,
-        "python": platform.python_version(),
-        "pyarrow": pyarrow,
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
-    session.show(record, [f"headwater {record['headwater']}"])
+        return None
+
+
+def _show_version_and_exit(wanted: bool) -> None:
+    if wanted:
+        show_version(Session.begin(Flags()))
+        raise typer.Exit
+
+
+version_option = Annotated[
+    bool, typer.Option("--version", help="Show the versions.", callback=_show_version_and_exit, is_eager=True)
+]
 
 
 def _checks(session: Session) -> Iterator[Check]:
     yield check_python()
     yield check_pyarrow()
     yield check_java()
+    yield from map(check_extra, EXTRAS)
     yield check_log(session)
     if not session.is_remote:
         folder = Path(session.config.log)
@@ -109,15 +128,24 @@ def check_pyarrow() -> Check:
 
 
 def check_java() -> Check:
-    """Report the Java that is installed. Only Spark needs it, so its absence is no error."""
-    java = shutil.which("java")
-    if java is None:
-        return Check("Java", "none (not needed for the log)")
+    """Report the Java that a Spark session would run on. Only Spark needs it, so its absence is no error."""
+    from headwater.spark.errors import JavaMissing
+    from headwater.spark.java import find_java
+
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("Java", f"{java} does not answer ({error}); not needed for the log")
-    return Check("Java", next(iter((done.stderr or done.stdout).splitlines()), java))
+        java = find_java()
+    except JavaMissing as error:
+        return Check("Java", f"{error.found}; only Spark needs it", "missing", error.filled(error.remedy))
+    return Check("Java", f"{java.version} in {java.home}{', installed by pip' if java.bundled else ''}")
+
+
+def check_extra(name: str) -> Check:
+    """Report whether the packages of an extra are installed. Not each user needs each extra, so its absence is no error."""
+    extra = EXTRAS[name]
+    if extra.missing():
+        remedy = f"Run `pip install 'headwater[{name}]'`."
+        return Check(f"[{name}]", f"not installed: {extra.purpose}", "missing", remedy)
+    return Check(f"[{name}]", f"installed: {extra.purpose}")
 
 
 def check_log(session: Session) -> Check:
@@ -129,16 +157,27 @@ def check_log(session: Session) -> Check:
         with session.log() as log:
             found = [log.describe(name) for name in log.topics(internal=True)]
             waiting = len(log.prepared())
+            failures = {} if session.is_remote else _maintenance_failures(log)
     except (HeadwaterError, OSError, ValueError) as error:
         remedy = "" if session.is_remote else "`headwater log verify` says more."
         return Check("Log", str(error), "error", remedy)
     own = [one for one in found if not one.topic.name.startswith("__")]
     rows, size = counted(sum(one.rows for one in own), "row"), format_bytes(sum(one.bytes for one in found))
     text = f"{path}: {counted(len(own), 'topic')}, {rows}, {size}"
+    if failures:
+        (topic, partition), why = next(iter(failures.items()))
+        text += f"; maintenance failed for {counted(len(failures), 'partition')}, {topic}/{partition}: {why}"
+        return Check("Log", text, "error", "`headwater log verify` lists all of them, `headwater log repair` retries.")
     if waiting:
         remedy = "Commit or roll them back by their ids: `Log.prepared()` lists them."
         return Check("Log", f"{text}, {waiting} transactions prepared", "warning", remedy)
     return Check("Log", text)
+
+
+def _maintenance_failures(log: Log) -> dict[tuple[str, int], str]:
+    from headwater.log.embedded.log import local_log
+
+    return local_log(log).maintenance_failures()
 
 
 def check_writable(folder: Path) -> Check:

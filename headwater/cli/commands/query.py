@@ -14,6 +14,7 @@ from headwater.cli.session import Session
 from headwater.cli.terminal.query_table import table_of
 from headwater.cli.terminal.row_output import show_result
 from headwater.errors import ArgumentInvalid
+from headwater.optional import require_extras
 
 if TYPE_CHECKING:
     from headwater.apps.replay import Comparison
@@ -22,7 +23,7 @@ ROWS_MAX = 10_000
 Name = Annotated[str, typer.Argument(help="Name of the query.", metavar="QUERY")]
 
 
-COMMANDS = Noun("query", "The queries of a running app.")
+COMMANDS = Noun("query", "The queries of apps.")
 ROOT = Noun()
 
 
@@ -31,12 +32,10 @@ def list_queries(session: Session, app: AppName = None) -> None:
     """List the queries with their state, rate, lag, watermark and errors."""
     with session.services() as services:
         found = services.queries.statuses(app=app)
-        is_stopped = not found.queries and not found.silent
-        if is_stopped:
-            found = services.queries.statuses(app=app, stopped=True)
     session.show_all(found.queries, *table_of(found.queries))
-    if is_stopped and found.queries:
-        session.say("No process runs this app now; these are the statuses at the end of its last run.")
+    stopped = sorted({one.app for one in found.queries} - set(found.running) - set(found.silent))
+    for name in stopped:
+        session.say(f"No process runs app {name!r} now. `headwater run FILE` starts it.")
     for name in found.silent:
         session.say(f"App {name!r} runs, but does not answer: its queries are not in this list.")
 
@@ -91,11 +90,13 @@ def graph(
     from headwater.apps.diagram import as_svg, as_text
 
     if file is not None:
+        require_extras("spark")
         from headwater.apps.app_file import load_app
         from headwater.apps.graph import picture
+        from headwater.apps.home import DeclaredQuery
 
         loaded = load_app(file)
-        drawn = picture(loaded.name, loaded.queries, labels={})
+        drawn = picture(loaded.name, [DeclaredQuery.of(query) for query in loaded.queries], labels={})
     else:
         with session.services() as services:
             drawn = services.queries.graph(app)

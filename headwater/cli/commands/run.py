@@ -16,8 +16,10 @@ import typer
 from headwater.cli import let_pandas_in
 from headwater.cli.arguments import StatementBounds
 from headwater.cli.declaration import Noun
-from headwater.cli.session import Session, refuse_server
+from headwater.cli.session import Session
 from headwater.cli.terminal.interrupts import on_interrupt
+from headwater.cli.terminal.tables import counted
+from headwater.optional import require_extras
 
 if TYPE_CHECKING:
     from headwater.apps.failure import Trouble
@@ -49,6 +51,12 @@ def run(
     bounds: StatementBounds,
     file: File = None,
     until_caught_up: Annotated[bool, typer.Option("--until-caught-up", help="Process all input, then stop.")] = False,
+    end_of_input: Annotated[
+        bool,
+        typer.Option(
+            "--end-of-input", help="With --until-caught-up: no more rows follow, so close all windows at the end."
+        ),
+    ] = False,
     start: Annotated[
         str | None,
         typer.Option("--from", help="Where new queries begin: earliest, latest or a time.", metavar="WHERE"),
@@ -65,14 +73,16 @@ def run(
     Queries start from their checkpoints and are restarted when they fail. Ctrl-C ends the current batches first; a
     second Ctrl-C does not wait.
     """
+    if end_of_input and not until_caught_up:
+        raise typer.BadParameter("`--end-of-input` is for a run that ends: say `--until-caught-up` beside it.")
+    let_pandas_in()
+    check_machine()
     from headwater.apps.app_file import load_app
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
     from headwater.http.server import served_app
 
-    let_pandas_in()
     app = load_app(chosen_file(session, file))
-    refuse_server(session.flags.log or app.log)
     runner = Runner(
         app,
         log=session.flags.log,
@@ -80,6 +90,7 @@ def run(
         only=only or (),
         start=start,
         until_caught_up=until_caught_up,
+        end_of_input=end_of_input,
         standby=standby,
         port=port,
         served=partial(served_app if until_caught_up else served_with_console, settings=bounds.settings()),
@@ -91,6 +102,14 @@ def run(
             work(session, runner, until_caught_up=until_caught_up)
         if runner.spark is not None:
             runner.spark.stop()
+
+
+def check_machine() -> None:
+    """Raise if a package or the Java that an app needs is missing, before anything starts."""
+    from headwater.spark.java import find_java
+
+    require_extras("spark", "views")
+    find_java()
 
 
 def chosen_file(session: Session, given: str | None) -> str:
@@ -105,10 +124,11 @@ def chosen_file(session: Session, given: str | None) -> str:
 
 
 def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
-    session.say(f"{runner.app.name}: {len(runner.queries)} queries on {runner.log.home}")
+    session.say(f"{runner.app.name}: {counted(len(runner.queries), 'query')} on {runner.log.address}")
     if not until_caught_up:
         tell_address(session, runner.announced.address)
     start_spark(session, runner)
+    before = {status.name: status.rows_total for status in runner.statuses()}
     with displayed(session, runner):
         if until_caught_up:
             runner.catch_up()
@@ -116,7 +136,14 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
             runner.supervise()
     if until_caught_up:
         for status in runner.statuses():
-            session.say(f"{status.name}: {status.rows_total:,} rows read, {status.state}")
+            read = status.rows_total - before.get(status.name, 0)
+            behind = f", {status.lag_rows:,} rows behind" if status.lag_rows else ""
+            session.say(f"{status.name}: {read:,} rows read, {status.state}{behind}")
+        waiting = {name: count for name, count in runner.open_windows.items() if count}
+        for name, count in waiting.items():
+            session.say(f"{name}: {count:,} windows are still open")
+        if waiting:
+            session.say("Later rows may still come for them. If none do, `--end-of-input` closes them.")
     else:
         session.say("Stopped. Everything up to the last batch is committed.")
 
@@ -127,7 +154,7 @@ def tell_address(session: Session, address: str) -> None:
 
     page = page_of(address)
     if page is None:
-        session.say(f'Its API is at {address}; `pip install "headwater[console]"` adds the console.')
+        session.say(f"Its API is at {address}; `pip install 'headwater[console]'` adds the console.")
     else:
         session.say(f"Open {page} in a browser.")
 
@@ -165,7 +192,7 @@ def displayed(session: Session, runner: Runner) -> Iterator[None]:
     done = threading.Event()
 
     def show() -> None:
-        with Display(session, title=f"{runner.app.name} on {runner.log.home}") as display:
+        with Display(session, title=f"{runner.app.name} on {runner.log.address}") as display:
             told: dict[str, Trouble] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())

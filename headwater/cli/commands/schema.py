@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headwater.cli.arguments import Topic
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
+from headwater.cli.terminal.tables import columns
 from headwater.errors import ArgumentInvalid, SchemaInvalid
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _FORMS = ("text", "json", "avro")
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red")}
 
 
-COMMANDS = Noun("schema", "The schema of a topic: show, check a new one, and compare versions.")
+COMMANDS = Noun("schema", "Schemas of topics and subjects: list, show, check, register, and compare versions.")
 
 
 @COMMANDS.command("show")
@@ -46,6 +47,36 @@ def show(
         session.write(json.dumps(schema_to_json(schema), indent=2, ensure_ascii=False))
     else:
         session.show({"topic": topic, "version": number, **schema_to_json(schema)}, [format_schema(schema)])
+
+
+@COMMANDS.command("list", "ls")
+def list_schemas(session: Session) -> None:
+    """List the schemas of topics, and the Avro schemas that are registered under subjects."""
+    with session.services() as services:
+        named = services.schemas.list_schemas()
+        found = [services.schemas.describe(one.name, kind=one.kind) for one in named]
+    rows = [[one.name, one.kind, str(len(one.versions)), one.level.lower() or "-"] for one in found]
+    session.show_all(found, columns("NAME…", "KIND", ">VERSIONS", "COMPATIBILITY"), rows)
+
+
+@COMMANDS.command("register")
+def register(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Name of the topic, or with --subject of the subject.", metavar="NAME")],
+    schema: Annotated[str, typer.Argument(help="The next version, as text or in a file.", metavar="TEXT|FILE")],
+    subject: Annotated[bool, typer.Option("--subject", help="Register an Avro schema under a subject.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Allow columns of a topic to be dropped.")] = False,
+) -> None:
+    """Register the next version of a topic's schema, or of the Avro schema of a subject.
+
+    `schema check` says before whether a topic could take it.
+    """
+    from headwater.services.schemas import Draft
+
+    kind: Literal["topic", "subject"] = "subject" if subject else "topic"
+    with session.services(write=True) as services:
+        made = services.schemas.register(name, Draft(schema=given_text(schema), force=force), kind=kind)
+    session.show(made, [f"{name} has version {made.version} of its schema."])
 
 
 @COMMANDS.command("check")
@@ -114,7 +145,12 @@ def given_schema(text: str) -> pa.Schema:
     """
     from headwater.services.schemas import schema_of_text
 
+    return schema_of_text(given_text(text))
+
+
+def given_text(text: str) -> str:
+    """The text in an argument, or in the file that the argument names."""
     path = Path(text.removeprefix("@"))
     if text.startswith("@") or path.suffix in {".json", ".avsc", ".txt", ".schema"}:
-        text = path.read_text(encoding="utf-8")
-    return schema_of_text(text)
+        return path.read_text(encoding="utf-8")
+    return text

@@ -11,7 +11,7 @@ import typer
 from headwater.cli.arguments import StatementBounds
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
-from headwater.optional import require
+from headwater.optional import require_extras
 from headwater.units import parse_bytes
 
 Host = Annotated[
@@ -56,8 +56,7 @@ def serve(
     Programs open it with `headwater.open("http://…")`. Users of this machine need no token until the first one is made
     with `headwater token create`; other machines always need one.
     """
-    for package in ("fastapi", "uvicorn", "httpx"):
-        require(package, extra="server")
+    require_extras("server")
     from headwater.console import console_for_server
     from headwater.http.server import Address, check, run_server
     from headwater.services.tokens import Tokens

@@ -10,7 +10,7 @@ from headwater.cli.arguments import AppName, DryRun, Yes
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.row_output import result_records
-from headwater.cli.terminal.tables import Column, cell, columns, iso_time
+from headwater.cli.terminal.tables import Column, cell, columns, counted, iso_time
 from headwater.units import format_seconds
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def drop(session: Session, view: Name, app: AppName = None, dry_run: DryRun = Fa
 
 
 def _behind(found: ViewDescription) -> str:
-    return format_seconds(round(found.freshness, 1))
+    """How far a view is behind its sources, in rows and in time."""
+    seconds = format_seconds(round(max(found.freshness, found.lag_seconds or 0.0), 1))
+    return f"{counted(found.lag_rows, 'row')}, {seconds}" if found.lag_rows else seconds
 
 
 def _state(found: ViewDescription) -> str:

@@ -21,7 +21,7 @@ from headwater.cli.session import Session
 from headwater.cli.terminal.interrupts import on_interrupt
 from headwater.cli.terminal.streams import is_terminal
 from headwater.errors import ArgumentInvalid
-from headwater.optional import PackageMissing, is_installed
+from headwater.optional import require_extras
 
 if TYPE_CHECKING:
     from headwater.cli.demo.director import Director, Plan
@@ -30,11 +30,6 @@ PORT = 8080
 PORTS = 20
 #: Under this a check would see too little.
 CHECK_SECONDS_MIN = 20.0
-#: What the company needs beside the package itself; the extra `demo` brings all of it.
-NEEDED = (
-    *("pyspark", "duckdb", "fastapi", "uvicorn", "httpx", "nicegui"),
-    *("numba", "sqlglot", "tantivy", "re2", "Stemmer", "rapidfuzz"),
-)
 
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="How long rows come; without it, until Ctrl-C.", min=5.0, metavar="N")
@@ -43,6 +38,10 @@ Folder = Annotated[Path | None, typer.Option("--dir", help="Keep the data here."
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")]
 Port = Annotated[
     int | None, typer.Option("--port", help="Port of the server; 8080 or the next free one.", min=0, max=65535)
+]
+Browser = Annotated[
+    bool | None,
+    typer.Option("--open/--no-open", help="Open the browser; by itself on a terminal, and not with a check."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed makes another world.", metavar="N")]
 
@@ -60,9 +59,7 @@ def demo(
     folder: Folder = None,
     keep: Keep = False,
     port: Port = None,
-    browser: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open the browser; by itself on a terminal.")
-    ] = None,
+    browser: Browser = None,
     seed: Seed = 7,
 ) -> None:
     """Watch a small company at work: its rows, queries and views, live.
@@ -72,10 +69,9 @@ def demo(
     """
     if check and seconds is None:
         seconds = CHECK_SECONDS_MIN
-    wanted = browser if browser is not None else is_terminal(sys.stderr)
     with _place(folder, keep=keep) as place:
         plan = _plan(place, port=port, seconds=seconds, check=check, crash=False, seed=seed)
-        _perform(session, plan, browser=wanted and not check, kept=keep or folder is not None)
+        _perform(session, plan, browser=browser, kept=keep or folder is not None)
 
 
 @COMMANDS.command("crash")
@@ -85,6 +81,7 @@ def crash(
     folder: Folder = None,
     keep: Keep = False,
     port: Port = None,
+    browser: Browser = None,
     seed: Seed = 7,
 ) -> None:
     """Kill the company in the middle of its work, start it again, and count.
@@ -94,7 +91,7 @@ def crash(
     """
     with _place(folder, keep=keep) as place:
         plan = _plan(place, port=port, seconds=seconds, check=True, crash=True, seed=seed)
-        _perform(session, plan, browser=False, kept=keep or folder is not None)
+        _perform(session, plan, browser=browser, kept=keep or folder is not None)
 
 
 @COMMANDS.command("log")
@@ -135,17 +132,16 @@ def _check_machine() -> None:
     from headwater.cli.demo.process import make_company_importable
     from headwater.spark.java import find_java
 
-    for package in NEEDED:
-        if not is_installed(package):
-            raise PackageMissing(name=package, extra="demo")
+    require_extras("demo")
     find_java()
     make_company_importable()
 
 
-def _perform(session: Session, plan: Plan, *, browser: bool, kept: bool) -> None:
+def _perform(session: Session, plan: Plan, *, browser: bool | None, kept: bool) -> None:
     from headwater.cli.demo.director import Director, EndedEarly
 
-    with Stage(session, browser=browser) as stage:
+    opens = is_terminal(sys.stderr) and not plan.check if browser is None else browser
+    with Stage(session, browser=opens) as stage:
         director = Director(plan, stage)
         with _interruptible(director):
             try:

@@ -117,8 +117,8 @@ class Progress:
 
     @property
     def at_work(self) -> int:
-        """How many queries have done a batch."""
-        return sum(one.batch is not None for one in self.statuses)
+        """How many queries run."""
+        return sum(one.state in ("running", "caught up") for one in self.statuses)
 
 
 class Follower:

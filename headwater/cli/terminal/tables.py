@@ -127,7 +127,8 @@ def short_time(time_us: int | None) -> str:
 def counted(count: int, thing: str) -> str:
     """A number of things.
 
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "query")
+    ('1 row', '1,200 rows', '2 queries')
     """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    things = f"{thing[:-1]}ies" if thing.endswith("ry") else f"{thing}s"
+    return f"{count:,} {thing if count == 1 else things}"

@@ -22,7 +22,7 @@ from headwater.services.alerts import Alerts, Rules
 
 INTERVAL_SECONDS = 2.0
 CHANGES_KEPT = 200
-#: Notifications shown at once; more are shown as a number.
+#: Notifications and names of rules that are shown at once; more are shown as a number.
 NOTIFICATIONS_MAX = 3
 TITLES = {"firing": "Firing", "reminder": "Still firing", "resolved": "Resolved", "test": "Test"}
 
@@ -97,14 +97,22 @@ def follow_alerts(visit: Visit, badge: ui.label) -> None:
 
 def _notify(changes: Sequence[Change]) -> None:
     for change in changes[:NOTIFICATIONS_MAX]:
-        title = f"{TITLES.get(change.state, change.state)}: {change.rule}"
-        arguments = (title, change.message, change.id, path_to("alerts", change.rule))
+        arguments = (_title(change), change.message, change.id, path_to("alerts", change.rule))
         ui.run_javascript(f"headwater.notify({', '.join(json.dumps(text) for text in arguments)})")
-        _toast(f"{title}. {change.message}", is_bad=change.state in ("firing", "reminder"))
-    if len(changes) > NOTIFICATIONS_MAX:
-        _toast(f"{len(changes) - NOTIFICATIONS_MAX} more alerts have changed.", is_bad=True)
+    if text := toast_of(changes):
+        icon = "notifications_active"
+        ui.notify(text, position="bottom-right", timeout=12_000, icon=icon, multi_line=True, close_button="Close")
 
 
-def _toast(text: str, *, is_bad: bool) -> None:
-    icon = "notifications_active" if is_bad else "notifications_none"
-    ui.notify(text[:300], position="top-right", timeout=12_000, icon=icon, multi_line=True, close_button="Close")
+def toast_of(changes: Sequence[Change]) -> str:
+    """What one message in the corner of the page says of all changes at once; nothing of alerts that are over."""
+    shown = [change for change in changes if change.state != "resolved"]
+    if len(shown) == 1:
+        return f"{_title(shown[0])}. {shown[0].message}"[:300]
+    rules = list(dict.fromkeys(change.rule for change in shown))
+    more = f" and {len(rules) - NOTIFICATIONS_MAX} more" if len(rules) > NOTIFICATIONS_MAX else ""
+    return f"{len(shown)} alerts: {', '.join(rules[:NOTIFICATIONS_MAX])}{more}." if shown else ""
+
+
+def _title(change: Change) -> str:
+    return f"{TITLES.get(change.state, change.state)}: {change.rule}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from headwater.console.kit.gaps import gaps
 from headwater.console.kit.words import short
 
 SERIES_LIGHT = ["#0b7a75", "#c4671c", "#5b53c6", "#b03a78", "#47803a", "#2d6fc4"]
@@ -111,11 +112,20 @@ class LineChart(_Chart):
             "name": name,
             "type": "line",
             "showSymbol": not self._live and len(points) < 2,
-            "data": [[round(at * 1000), value] for at, value in points],
+            "data": _data(points, live=self._live),
             "lineStyle": {"width": 2},
             **({"stack": "all"} if self._stacked else {}),
             **({"areaStyle": {"opacity": 0.12}} if self._filled else {}),
         }
+
+
+# Any: values of ECharts.
+def _data(points: Points, *, live: bool) -> list[list[Any]]:
+    """The points of a line; where nothing was measured, a live line ends and begins again."""
+    data: list[list[Any]] = [[round(at * 1000), value] for at, value in points]
+    for place in reversed(gaps(points) if live else []):
+        data.insert(place, [data[place - 1][0] + 1, None])
+    return data
 
 
 class BarChart(_Chart):

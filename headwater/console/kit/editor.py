@@ -60,6 +60,15 @@ class Editor:
             f"e.dispatch(e.state.replaceSelection({json.dumps(text)})); e.focus(); }}"
         )
 
+    def complete(self, word: str, name: str) -> None:
+        """Replace the word before the cursor by a name."""
+        ui.run_javascript(
+            f"{{ const e = getElement({self._element.id}).editor, to = e.state.selection.main.head, "
+            f"word = {json.dumps(word)}, from = e.state.sliceDoc(to - word.length, to) === word ? to - word.length : to; "
+            f"e.dispatch({{changes: {{from, to, insert: {json.dumps(name)}}}, "
+            f"selection: {{anchor: from + {len(name)}}}}}); e.focus(); }}"
+        )
+
     def underline(self, place: tuple[int, int] | None) -> None:
         """Underline a mistake; None removes the underline."""
         text = self.value

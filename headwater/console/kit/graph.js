@@ -4,7 +4,7 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 export default {
   template: `
-    <div class="flow" :class="{far: k < 0.56, farther: k < 0.42, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label" :style="{'--name': Math.min(26, Math.max(13, 10 / k)) + 'px'}"
+    <div class="flow" :class="{far: k < 0.8, farther: k < 0.4, grabbing, still: edges.length > 260}" ref="box" tabindex="0" role="group" :aria-label="label" :style="{'--name': Math.min(27, Math.max(15, 12 / k)) + 'px'}"
          @wheel.prevent="wheel" @pointerdown="down" @pointermove="move" @pointerup="up" @pointercancel="up" @keydown="key" @scroll="unscroll">
       <div class="flow-plane" :class="{gliding}" :style="{transform: 'translate(' + x + 'px, ' + y + 'px) scale(' + k + ')', width: width + 'px', height: height + 'px'}">
         <svg class="flow-lines" :width="width" :height="height" aria-hidden="true">
@@ -64,7 +64,7 @@ export default {
   },
   mounted() {
     this.reset(this.nodes, []);
-    this.sized = new ResizeObserver(() => { if (this.picked) this.reveal(this.picked); else if (!this.touched) this.fit(); });
+    this.sized = new ResizeObserver(() => { if (!this.touched) this.fit(); if (this.picked) this.reveal(this.picked); });
     this.sized.observe(this.$refs.box);
   },
   unmounted() { this.sized?.disconnect(); },
@@ -130,7 +130,7 @@ export default {
       this.hovered = id;
       this.reveal(id);
     },
-    reveal(id) {  // the panel beside takes room: the drawing stays as large as it was, and the node in sight
+    reveal(id) {  // the panel beside takes room: the picked node stays in sight
       if (!this.buttons[id]) return;
       const box = this.$refs.box.getBoundingClientRect(), at = this.buttons[id].getBoundingClientRect();
       const dx = at.left < box.left + 24 ? box.left + 24 - at.left : at.right > box.right - 24 ? box.right - 24 - at.right : 0;

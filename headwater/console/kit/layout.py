@@ -72,10 +72,7 @@ class Stat:
         self._unit = unit
         self._box = block("stat").props(f'role="group" aria-label="{escape(label)}"')
         with self._box:
-            if href:
-                html(f'<a class="cover" href="{escape(href)}" aria-label="{escape(label)}: details"></a>').classes(
-                    "no-box"
-                )
+            self._cover = html("").classes("no-box") if href else None
             with block("label"):
                 ui.label(label)
                 if why:
@@ -83,10 +80,26 @@ class Stat:
             self._value = html("").classes("value")
             self._foot = ui.label("").classes("foot")
             self._spark = html("").classes("spark")
+        self._label = label
+        self._link_to(href)
+
+    def _link_to(self, href: str) -> None:
+        if self._cover is not None and href:
+            label = f"{escape(self._label)}: details"
+            self._cover.set_content(f'<a class="cover" href="{escape(href)}" aria-label="{label}"></a>')
 
     def set(
-        self, value: str, *, foot: str = "", tone: str = "", line: Sequence[float] = (), unit: str | None = None
+        self,
+        value: str,
+        *,
+        foot: str = "",
+        tone: str = "",
+        line: Sequence[float] = (),
+        unit: str | None = None,
+        href: str = "",
     ) -> None:
+        """Show a number; `href` is where the tile leads from now on, if that changes."""
+        self._link_to(href)
         unit = self._unit if unit is None else unit
         self._value.set_content(escape(value) + (f'<span class="unit">{escape(unit)}</span>' if unit else ""))
         self._foot.set_text(foot)

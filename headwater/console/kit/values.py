@@ -155,7 +155,7 @@ def coloured(text: str) -> str:
     """JSON as HTML, with names, strings, numbers and literals in their colours.
 
     >>> coloured('{"a": 1, "b": "<i>"}')
-    '{<span class="k">&quot;a&quot;</span>: <span class="n">1</span>, <span class="k">&quot;b&quot;</span>: <span class="s">&quot;&lt;i&gt;&quot;</span>}'
+    '{<span class="json-key">&quot;a&quot;</span>: <span class="json-number">1</span>, <span class="json-key">&quot;b&quot;</span>: <span class="json-text">&quot;&lt;i&gt;&quot;</span>}'
     """
     parts, at = [], 0
     for match in _TOKEN.finditer(text):
@@ -169,10 +169,10 @@ def coloured(text: str) -> str:
 
 def _kind(token: str, after: str) -> str:
     if token.startswith('"'):
-        return "k" if after == ":" else "s"
+        return "json-key" if after == ":" else "json-text"
     if token in "{}[],:":
         return ""
-    return "n" if token[0].isdigit() or token[0] == "-" else "l"
+    return "json-number" if token[0].isdigit() or token[0] == "-" else "json-literal"
 
 
 def dump(data: bytes) -> str:

@@ -101,9 +101,9 @@ def duration(seconds: float) -> str:
     """How long a computation took.
 
     >>> duration(0.0424), duration(75)
-    ('42 ms', '1 min 15 s')
+    ('0.042 s', '1 min 15 s')
     """
-    return span(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    return span(seconds) if seconds >= 1 else f"{seconds:.3f} s"
 
 
 def ago(us: int | None) -> str:

@@ -131,6 +131,9 @@ class MatchList(LivePage[MatchesContent]):
             "A query with Match, MatchRules or Percolate looks for patterns; what it finds shows here.",
             icon="troubleshoot",
         )
+        self._loading = empty(
+            "Matches are being counted", "The first look at a large topic takes a while.", icon="hourglass_top"
+        )
         self._body.set_visibility(False)
         self._nothing.set_visibility(False)
 
@@ -164,6 +167,7 @@ class MatchList(LivePage[MatchesContent]):
 
     def show(self, content: MatchesContent) -> None:
         has_any = bool(content.total or content.counts)
+        self._loading.set_visibility(False)
         self._body.set_visibility(has_any)
         self._nothing.set_visibility(not has_any)
         rules = [ALL_RULES, *sorted(content.counts)]

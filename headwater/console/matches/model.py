@@ -22,7 +22,6 @@ from headwater.console.kit.values import NULL, is_number, rows_of
 from headwater.engine.finder import Finder, FinderKind
 from headwater.errors import HeadwaterError
 from headwater.log import Log
-from headwater.log.embedded import Punctuation, read_range
 
 #: The columns by which topics are recognised that no app has recorded.
 RULES_COLUMNS = {"rule", "version", "match", "started_at", "ended_at", "measures"}
@@ -288,14 +287,13 @@ def _scanned(
     parts, seen = [], 0
     for partition, end in ends.items():
         start = min(begin.get(partition, 0), end)
-        pieces = read_range(log, topic, partition, start=start, stop=end, columns=names, since_us=since, until_us=until)
-        for piece in pieces:
-            if isinstance(piece, Punctuation):
-                continue
-            seen += piece.data.num_rows
+        for batch in log.read_range(
+            topic, partition, start=start, stop=end, columns=names, since_us=since, until_us=until
+        ):
+            seen += batch.data.num_rows
             if seen > EVENTS_SCANNED_MAX:
                 return None
-            parts.append(with_keys(pa.Table.from_batches([piece.data]), finder, keys))
+            parts.append(with_keys(pa.Table.from_batches([batch.data]), finder, keys))
     return pa.concat_tables(parts, promote_options="default") if parts else None
 
 

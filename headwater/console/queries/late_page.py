@@ -186,7 +186,7 @@ def _about(content: LateContent) -> str:
 def _nothing(content: LateContent) -> None:
     if content.picked is None:
         hint = "Late rows are met by queries."
-        empty("No app runs on this log", hint, command="headwater run app.py", icon="schedule")
+        empty("No app has run on this log", hint, command="headwater run app.py", icon="schedule")
     elif content.picked.late:
         empty("Counted, not kept", "An operator of Spark's own dropped them, and keeps none.", icon="visibility_off")
     else:

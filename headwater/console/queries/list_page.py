@@ -8,9 +8,9 @@ from headwater.console.history import series_names
 from headwater.console.kit.chart import sparkline
 from headwater.console.kit.list_page import ListPage
 from headwater.console.kit.table import Column, Row, drawn, link, mark, toned
-from headwater.console.kit.words import count, short, size, span
+from headwater.console.kit.words import count, duration, short, size, span
 from headwater.console.pages import screen
-from headwater.console.queries.status import TONES, busy_tone, delay_of, query_path
+from headwater.console.queries.status import TONES, badness, busy_tone, delay_of, query_path
 from headwater.services.queries import is_open, is_visible
 
 
@@ -40,14 +40,14 @@ class QueryList(ListPage[tuple[QueryStatus, str]]):
     )
     none = "No query fits."
     nothing = {
-        "title": "No app runs on this log",
-        "hint": "Queries are shown while an app runs.",
+        "title": "No app has run on this log",
+        "hint": "Its queries are shown here from then on, also while it is stopped.",
         "icon": "bolt",
         "command": "headwater run app.py",
     }
     sort_keys = {
         "name": lambda item: (item[0].name, item[0].version),
-        "state": lambda item: item[0].state,
+        "state": lambda item: badness(item[0]),
         "rate": lambda item: item[0].rows_per_second,
         "lag": lambda item: item[0].lag_rows or 0,
         "batch": lambda item: item[0].batch_ms or 0.0,
@@ -58,7 +58,7 @@ class QueryList(ListPage[tuple[QueryStatus, str]]):
         "restarts": lambda item: item[0].restarts,
     }
     ascending = ("name", "state")
-    sort = "name"
+    sort = "state"
 
     def items(self) -> list[tuple[QueryStatus, str]]:
         context().history.wait()
@@ -85,7 +85,7 @@ class QueryList(ListPage[tuple[QueryStatus, str]]):
             drawn(sparkline(context().history.values("query", series, "rate"))),
             short(status.rows_per_second),
             "–" if status.lag_rows is None else short(status.lag_rows),
-            "–" if status.batch_ms is None else f"{count(status.batch_ms)} ms",
+            "–" if status.batch_ms is None else duration(status.batch_ms / 1000),
             toned(f"{status.busy:.0%}", busy_tone(status)),
             toned("none", "quiet") if delay is None else span(delay),
             state if status.state_rows else toned("none", "quiet"),

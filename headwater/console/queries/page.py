@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 
 from nicegui import ui
@@ -11,13 +13,13 @@ from headwater.apps.failure import Trouble
 from headwater.apps.status import QueryStatus
 from headwater.console.context import Visit, context
 from headwater.console.history import series_names
-from headwater.console.kit.chart import LineChart, Points
+from headwater.console.kit.chart import BarChart, LineChart, Points
 from headwater.console.kit.controls import button
 from headwater.console.kit.dialog import confirm
-from headwater.console.kit.layout import Stat, block, card, code, heading, html, meter, pill
+from headwater.console.kit.layout import Stat, block, card, code, heading, html, meter, note, pill
 from headwater.console.kit.live import LivePage, attempt, notify, perform, read
 from headwater.console.kit.table import Column, Row, Table, drawn, link
-from headwater.console.kit.words import count, short, size, span
+from headwater.console.kit.words import count, duration, short, size, span
 from headwater.console.pages import path_to, screen
 from headwater.console.queries.status import PHASES, TONES, busy_tone, delay_of, watermark_reason
 from headwater.console.topology.flow import Flow, flow_of
@@ -47,6 +49,7 @@ class QueryContent:
     is_open: bool
     """Whether the caller may see its plan and its errors, which may hold values of its rows."""
     failure: Trouble | None
+    app_runs: bool
 
 
 class QueryPage(LivePage[QueryContent]):
@@ -76,6 +79,7 @@ class QueryPage(LivePage[QueryContent]):
             flow=flow_of(shared_graphs(), statuses, topics=self._history.topics, sees=self._visit.caller.sees),
             is_open=may_open,
             failure=queries.failure(self._name, app=active.app) if may_open and has_failed else None,
+            app_runs=active.app in self._history.running,
         )
 
     # -- the page -----------------------------------------------------------------------------------------------------
@@ -107,12 +111,10 @@ class QueryPage(LivePage[QueryContent]):
             with card("Lag in rows", why="lag"):
                 self._lags = LineChart(label="Lag in rows", dark=dark)
         with block("split"):
-            with card("Time of a batch in milliseconds", why="phases"):
-                self._phases = LineChart(
-                    label="Time of a batch by its steps", dark=dark, stacked=True, height=340, cuts_peaks=True
-                )
+            with card("Time of a batch in seconds", why="phases"):
+                self._phases = BarChart(label="Seconds of a batch by its steps", dark=dark, stacked=True, height=340)
             with card("Last batch", flush=True):
-                columns = [Column(name="Step"), Column(name="", width="72px"), Column(name="ms", align="right")]
+                columns = [Column(name="Step"), Column(name="", width="72px"), Column(name="Time", align="right")]
                 self._steps = Table(columns, label="Steps of the last batch", none="No batch yet.")
         with block("grid"):
             with card("Watermark delay in seconds", why="watermark"):
@@ -143,7 +145,7 @@ class QueryPage(LivePage[QueryContent]):
         self._show_charts(status)
         self._show_phases(status)
         self._show_connections(content)
-        shown = (content.failure, status.error, status.state, trial and (trial.version, trial.state))
+        shown = (content.failure, status.error, status.state, content.app_runs, trial and (trial.version, trial.state))
         if shown != self._shown:
             self._shown = shown
             self._pill.clear()
@@ -157,16 +159,20 @@ class QueryPage(LivePage[QueryContent]):
 
     def _show_tiles(self, status: QueryStatus) -> None:
         line = self._history.values("query", self._series, "rate")
-        self._rate.set(short(status.rows_per_second), foot=f"{count(status.rows_total)} since the start", line=line)
+        self._rate.set(short(status.rows_per_second), foot=f"{count(status.rows_total)} since it began", line=line)
         lag = status.lag_rows
         self._lag.set(
             "–" if lag is None else short(lag),
-            foot="no batch yet" if lag is None else "caught up" if lag == 0 else "waiting in the log",
+            foot="not known yet"
+            if lag is None
+            else "caught up"
+            if lag == 0
+            else f"the first waits {span(status.lag_seconds or 0.0)}",
             tone="warn" if lag and lag > 10_000 else "",
         )
         self._busy.set(
             f"{status.busy:.0%}",
-            foot="no batch yet" if status.batch_ms is None else f"last batch took {count(status.batch_ms)} ms",
+            foot="no batch yet" if status.batch_ms is None else f"last batch took {duration(status.batch_ms / 1000)}",
             tone=busy_tone(status),
         )
         delay = delay_of(status)
@@ -196,13 +202,14 @@ class QueryPage(LivePage[QueryContent]):
 
     def _show_phases(self, status: QueryStatus) -> None:
         known = {name: words for name, words in PHASES.items() if name in status.phases_ms}
-        self._phases.set({words: self._points(f"phase.{name}") for name, words in known.items()})
+        times, series = phase_bars({words: self._points(f"phase.{name}") for name, words in known.items()})
+        self._phases.set(times, series)
         total = max(1.0, sum(status.phases_ms[name] for name in known))
         rows = []
         for name, words in known.items():
             milliseconds = status.phases_ms[name]
             step = {"text": words.capitalize(), "under": name}
-            rows.append(Row([step, drawn(meter(milliseconds / total)), count(milliseconds)], key=name))
+            rows.append(Row([step, drawn(meter(milliseconds / total)), duration(milliseconds / 1000)], key=name))
         self._steps.set_rows(rows)
 
     def _show_connections(self, content: QueryContent) -> None:
@@ -218,6 +225,9 @@ class QueryPage(LivePage[QueryContent]):
     def _show_failure(self, content: QueryContent) -> None:
         self._failure.clear()
         status, failure = content.status, content.failure
+        if not content.app_runs:
+            with self._failure:
+                note(f"No process runs app {status.app}; rows wait in the log. `headwater run FILE` starts it.", "warn")
         if status.error and not content.is_open:
             with self._failure, block("note bad").props('role="alert"'):
                 ui.label(
@@ -286,3 +296,19 @@ class QueryPage(LivePage[QueryContent]):
         )
         if is_confirmed and await perform(lambda: self._visit.services.queries.restart(self._name, app=self._app)):
             notify(f"{self._name} starts again.")
+
+
+#: Bars of batches that a chart shows; more would be too thin to read.
+BARS_MAX = 48
+
+
+def phase_bars(series: Mapping[str, Points]) -> tuple[list[str], dict[str, list[float]]]:
+    """A bar for each of the newest batches: their times in UTC, and the seconds of each step. Points are in milliseconds.
+
+    >>> phase_bars({"reads": [(0.0, 1500.0), (2.0, 500.0)], "writes": [(2.0, 250.0)]})
+    (['00:00:00', '00:00:02'], {'reads': [1.5, 0.5], 'writes': [0.0, 0.25]})
+    """
+    times = sorted({at for points in series.values() for at, _ in points})[-BARS_MAX:]
+    values = {name: dict(points) for name, points in series.items()}
+    shown = {name: [round(values[name].get(at, 0.0) / 1000, 3) for at in times] for name in series}
+    return [datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S") for at in times], shown

@@ -17,9 +17,12 @@ TONES = {
     "caught up": "good",
     "starting": "info",
     "waiting": "",
-    "restarting": "warn",
+    "stopped": "warn",
+    "restarting": "bad",
     "failed": "bad",
 }
+#: The states, the worst first.
+WORST_FIRST = ("failed", "restarting", "stopped", "waiting", "starting", "running", "caught up")
 #: The phases of a batch in their order, by Spark's names for them. `triggerExecution` is all of them together.
 PHASES = {
     "latestOffset": "look for new rows",
@@ -35,6 +38,11 @@ PHASES = {
 def query_path(status: QueryStatus) -> str:
     """The address of a query's page; another app may have a query of the same name."""
     return path_to("queries", status.name) + (f"?app={quote(status.app, safe='')}" if status.app else "")
+
+
+def badness(status: QueryStatus) -> tuple[int, int, str, int]:
+    """The order of queries, the worst first: by state, then by lag."""
+    return WORST_FIRST.index(status.state), -(status.lag_rows or 0), status.name, status.version
 
 
 def delay_of(status: QueryStatus) -> float | None:

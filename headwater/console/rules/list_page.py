@@ -13,7 +13,7 @@ from headwater.console.kit.layout import code, empty, heading, tabs
 from headwater.console.kit.list_page import ListPage
 from headwater.console.kit.live import attempt, notify, read
 from headwater.console.kit.table import Column, Row, act, link, mark, toned
-from headwater.console.kit.words import ago, count, counted
+from headwater.console.kit.words import ago, count, counted, duration
 from headwater.console.matches.list_page import match_counts
 from headwater.console.matches.model import MatchTopic
 from headwater.console.pages import path_to, screen
@@ -136,7 +136,7 @@ class RuleList(ListPage[StoredRule]):
         ]
         if table.kind == "searches":
             tried, seconds = self._costs.get(item.id, (0, 0.0))
-            cost = {"text": f"{seconds * 1000:,.1f} ms", "under": f"{count(tried)} documents"}
+            cost = {"text": duration(seconds), "under": f"{count(tried)} documents"}
             cells.append(cost if tried else "–")
         cells.append(ago(item.appended_us))
         if self._may_write:

@@ -30,7 +30,7 @@ DIFF_COLUMNS = (
     Column(name="new", label="After", mono=True),
     Column(name="change", label="Change"),
 )
-USER_COLUMNS = (Column(name="who", label="Used by"), Column(name="kind", label="As"))
+USER_COLUMNS = (Column(name="who", label="Used by"), Column(name="kind", label="Kind"))
 TONES = {
     "changed inside": "",
     "added": "good",
@@ -55,15 +55,15 @@ class SchemaList(ListPage[SchemaName]):
     """The list of topics and subjects by name."""
 
     title = "Schemas"
-    under = "What the rows of each topic are, were, and may become."
+    under = "The columns of each topic, their versions, and what the next version may change."
     why = "schemas"
     columns = (
         Column(name="name", label="Schema"),
-        Column(name="kind", label="Of"),
+        Column(name="kind", label="Kind"),
         Column(name="version", label="Versions", align="right"),
         Column(name="columns", label="Columns", align="right"),
-        Column(name="names", label="They are", clip=True),
-        Column(name="level", label="A new version must be"),
+        Column(name="names", label="Names of the columns", clip=True),
+        Column(name="level", label="Compatibility"),
         Column(name="topic", label="Topic"),
     )
     none = "No schema fits. Each topic brings its own."
@@ -82,7 +82,7 @@ class SchemaList(ListPage[SchemaName]):
             count(len(schema.versions)),
             toned("bytes", "quiet") if is_bytes else count(len(names)),
             toned("any key and any value", "quiet") if is_bytes else ", ".join(names),
-            toned("–", "quiet") if is_bytes else schema.level or "readable for old rows",
+            toned("–", "quiet") if is_bytes else schema.level.capitalize() or "Old rows stay readable",
             link(item.topic, path_to("topics", item.topic)),
         ]
         return Row(cells, key=f"{item.kind} {item.name}")

@@ -12,6 +12,7 @@ from headwater.console.context import Visit, context
 from headwater.console.kit.controls import plain_button, search_box
 from headwater.console.kit.layout import block, card
 from headwater.console.kit.live import read
+from headwater.console.sql.suggestions import TableName
 from headwater.errors import HeadwaterError
 from headwater.schema import parse_schema
 from headwater.schema.notation import format_type
@@ -45,8 +46,9 @@ class Names:
     """The list of names, with a filter; only the schemas of names that are shown are read."""
 
     # Any: NiceGUI takes plain and asynchronous functions.
-    def __init__(self, visit: Visit, on_pick: Callable[[str], Any]) -> None:
-        self._visit, self._on_pick = visit, on_pick
+    def __init__(self, visit: Visit, on_pick: Callable[[str], Any], on_loaded: Callable[[], Any]) -> None:
+        self._visit, self._on_pick, self._on_loaded = visit, on_pick, on_loaded
+        self.tables: list[TableName] = []
         self._view_schemas: dict[str, str] = {}
         with card("Names"):
             self._filter = search_box("Filter names", self._show).style("width: 100%")
@@ -60,19 +62,22 @@ class Names:
         except HeadwaterError:  # the views cannot be read now; the topics can
             views = []
         self._view_schemas = {view.name: view.schema for view in views}
+        self.tables = (await read(lambda: self._fitting("")))[0]
+        self._on_loaded()
         await self._show()
 
     async def _show(self) -> None:
-        shown, left = await read(self._fitting)
+        text = (self._filter.value or "").lower()
+        shown, left = await read(lambda: self._fitting(text))
         self._place.clear()
         with self._place:
-            for name, kind, columns in shown:
+            for table in shown:
                 with ui.element("details"):
-                    with ui.element("summary").props(f'aria-label="Columns of {name}"'):
-                        self._button(name).classes("grow")
-                        ui.label(kind).classes("kind")
+                    with ui.element("summary").props(f'aria-label="Columns of {table.name}"'):
+                        self._button(table.name).classes("grow")
+                        ui.label(table.kind).classes("kind")
                     with block(""):
-                        for column, type_name in columns.items():
+                        for column, type_name in table.columns.items():
                             with self._button(column).classes("column"):
                                 ui.label(type_name).classes("kind")
         self._more.set_text(
@@ -82,9 +87,8 @@ class Names:
     def _button(self, name: str) -> ui.element:
         return plain_button(name, lambda: self._on_pick(as_name(name)))
 
-    def _fitting(self) -> tuple[list[tuple[str, str, dict[str, str]]], int]:
-        """Name, kind and columns of what the filter leaves, and how many more there are."""
-        text = (self._filter.value or "").lower()
+    def _fitting(self, text: str) -> tuple[list[TableName], int]:
+        """Topics and views whose names have this text, and how many more there are."""
         log, views = context().log, self._view_schemas
         names = [*views, *(name for name in log.topics() if name not in views)]
         fitting = [name for name in names if text in name.lower() and self._visit.caller.may("read", name)]
@@ -95,8 +99,7 @@ class Names:
             except HeadwaterError:  # deleted meanwhile
                 continue
             columns = {column.name: format_type(column.type) for column in schema}
-            if name in views:
-                shown.append((name, "view", columns))
-            else:
-                shown.append((name, "topic", columns | TOPIC_COLUMNS))
+            kind = "view" if name in views else "topic"
+            columns = columns if name in views else columns | TOPIC_COLUMNS
+            shown.append(TableName(name=name, sql_name=as_name(name), kind=kind, columns=columns))
         return shown, max(0, len(fitting) - SHOWN_MAX)

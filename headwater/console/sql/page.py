@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from headwater.console.kit.words import count, counted, duration
 from headwater.console.pages import screen
 from headwater.console.sql.names import Names
 from headwater.console.sql.statements import ROWS_MAX, SECONDS_MAX, Answer, StatementRunner, problem_of, spot
+from headwater.console.sql.suggestions import examples, suggestions
 from headwater.errors import HeadwaterError
 
 WATCH_SECONDS = 2.0
@@ -55,7 +56,7 @@ class SqlPage:
                 self._build_editor(text)
                 self._answer = AnswerCard(visit)
             with block("stack wide"):
-                Names(visit, self._insert)
+                self._names = Names(visit, self._insert, self._show_examples)
                 self._history = StatementHistory(self._editor.set)
         if text:
             ui.timer(0.2, self._run, once=True)
@@ -67,8 +68,9 @@ class SqlPage:
                 dark=self._visit.dark,
                 value=text,
                 on_run=self._run,
-                on_change=lambda: self._editor.underline(None),
+                on_change=self._changed,
             )
+            self._suggestions = block("row-flex suggestions").props('role="group" aria-label="Names that fit"')
             with block("row-flex"):
                 self._run_button = button("Run", self._run, icon="play_arrow", kind="primary")
                 self._watch_button = button("Watch", self._watch, icon="visibility", label="Ask again every 2 seconds")
@@ -79,6 +81,18 @@ class SqlPage:
                 ui.label(f"At most {count(ROWS_MAX)} rows and {SECONDS_MAX:.0f} s").classes("quiet small")
             self._problem = ui.label("").classes("tone-text-bad").props('role="alert"')
             self._problem.set_visibility(False)
+
+    def _changed(self) -> None:
+        self._editor.underline(None)
+        word, names = suggestions(self._editor.value, self._names.tables)
+        self._suggestions.clear()
+        with self._suggestions:
+            for name in names:
+                plain_button(name, lambda name=name: self._editor.complete(word, name))
+
+    def _show_examples(self) -> None:
+        """Offer statements over the topics and views that exist, until there is an answer."""
+        self._answer.offer(examples(self._names.tables), self._editor.set)
 
     def _insert(self, name: str) -> None:
         if self._editor.value.strip():
@@ -156,13 +170,22 @@ class AnswerCard:
                     ["Rows", "Chart"], value="Rows", label="How to show the answer", on_change=self._show_form
                 )
                 button("CSV", self._download, icon="download", label="Download the rows as CSV")
-            with block("") as self._table_place:
-                empty("No answer yet", "Pick a name at the side, or write a SELECT.", icon="terminal")
+            hint = "Write a SELECT, pick a name, or begin with an example."
+            with block("") as self._table_place, empty("No answer yet", hint, icon="terminal"):
+                self._examples = block("past examples")
             with block("") as self._pages_place:
                 self._pages = Pages(self._show_rows)
             with block("card-body") as self._chart_place:
                 self._plot = Plot(label="Chart of the answer", dark=visit.dark, on_change=self._show_form)
         self._show_form()
+
+    # Any: NiceGUI takes plain and asynchronous functions.
+    def offer(self, texts: Sequence[str], on_pick: Callable[[str], Any]) -> None:
+        """Offer examples of statements, if there is no answer yet."""
+        if self._answer is None:
+            with self._examples:
+                for text in texts:
+                    plain_button(text, lambda text=text: on_pick(text))
 
     def show(self, answer: Answer, *, again: bool) -> None:
         is_same = self._answer is not None and self._answer.table.schema.equals(answer.table.schema)

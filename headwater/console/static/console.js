@@ -3,7 +3,9 @@
   const name = "headwater_theme";
   const cookie = () => (document.cookie.match(/(?:^|; )headwater_theme=(light|dark)/) || [])[1];
   const set = (theme) => { document.cookie = `${name}=${theme}; path=/; max-age=31536000; samesite=strict`; document.documentElement.dataset.theme = theme; };
-  set(cookie() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  const known = cookie();
+  set(known || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  if (!known && cookie() === "dark") location.reload();  // the server has drawn its charts in light colours
   const tellNotify = () => { document.documentElement.dataset.notify = "Notification" in window ? Notification.permission : "denied"; };
   tellNotify();
   window.headwater = {

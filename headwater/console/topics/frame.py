@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from headwater.apps.status import QueryStatus
 from headwater.console.context import Visit
 from headwater.console.kit.layout import heading, tabs
 from headwater.console.kit.live import read
 from headwater.console.kit.words import counted
 from headwater.console.pages import path_to
+from headwater.console.topics.use import kind_of, writers_of, written_topics
+from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Topic
 
 PAGES = {"Overview": "", "Browse": "browse", "Live tail": "tail", "Search": "search", "Produce": "produce"}
@@ -29,7 +32,7 @@ async def topic_head(visit: Visit, name: str, page: str) -> tuple[Topic, ui.elem
     topic = await read(lambda: visit.services.topics.get(name))
     if page != "Overview":
         visit.caller.require("write" if page == "Produce" else "read", name)
-    buttons = heading(name, under=_description(topic))
+    buttons = heading(name, under=_description(topic, visit.queries()))
     topic_tabs(visit, name, page)
     return topic, buttons
 
@@ -40,8 +43,8 @@ def topic_tabs(visit: Visit, name: str, current: str) -> None:
     tabs({page: topic_path(name, page) for page in shown}, current=current)
 
 
-def _description(topic: Topic) -> str:
-    words = [counted(topic.partitions, "partition")]
+def _description(topic: Topic, statuses: list[QueryStatus]) -> str:
+    words = [_kind(topic.name, statuses), counted(topic.partitions, "partition")]
     words.append("bytes without a schema" if topic.schemaless else counted(len(topic.schema.names), "column"))
     if topic.key:
         words.append(f"keyed by {', '.join(f'`{name}`' for name in topic.key)}")
@@ -50,3 +53,17 @@ def _description(topic: Topic) -> str:
     if topic.compact:
         words.append("compacted: of each key the last row stays")
     return " · ".join(words)
+
+
+def _kind(name: str, statuses: list[QueryStatus]) -> str:
+    """What kind a topic is, in words."""
+    kind, about = kind_of(name, written_topics(statuses)), f"`{name.removesuffix(SUFFIX)}`"
+    writers = ", ".join(f"`{status.name}`" for status in writers_of(name, statuses))
+    words = {
+        "input": "input",
+        "internal": "internal: written by Headwater itself",
+        "dead letters": f"dead letters of {about}",
+        "view": f"changelog of view {about}",
+        "derived": f"derived, written by {writers}",
+    }
+    return words[kind]

@@ -7,6 +7,7 @@ from html import escape
 
 from nicegui import ui
 
+from headwater.apps.status import QueryStatus
 from headwater.console.context import Visit, context
 from headwater.console.history import TopicStatus
 from headwater.console.kit.chart import sparkline
@@ -22,7 +23,7 @@ from headwater.log.port import Lag
 from headwater.schema import parse_schema
 from headwater.services.topics import TopicSettings
 
-GROUPS_MAX = 3
+READERS_MAX = 3
 
 
 @screen("/topics", title="Topics", group="Data", icon="view_stream", key="t", order=10)
@@ -34,21 +35,23 @@ class TopicList(ListPage[TopicStatus]):
     """The list of topics; internal ones only if the filter begins with `__`."""
 
     title = "Topics"
-    under = "Logs of rows, kept and read by many. Lag is that of each group in its topic."
+    under = "Logs of rows, kept and read by many: by groups of other programs, and by queries."
     why = "lag"
     columns = (
         Column(name="name", label="Topic"),
+        Column(name="kind", label="Kind"),
         Column(name="partitions", label="Partitions", align="right"),
         Column(name="rows", label="Rows", align="right"),
         Column(name="bytes", label="Size", align="right"),
         Column(name="history", label="Last minutes", width="110px"),
         Column(name="rate", label="rows/s", align="right"),
-        Column(name="readers", label="Groups, and how many rows behind"),
+        Column(name="readers", label="Read by, and how many rows behind"),
         Column(name="appended", label="Last row", align="right"),
     )
     none = "No topic fits. `headwater topic create` makes one."
     sort_keys = {
         "name": lambda topic: topic.name,
+        "kind": lambda topic: context().history.kind(topic.name),
         "partitions": lambda topic: topic.partitions,
         "rows": lambda topic: topic.rows,
         "bytes": lambda topic: topic.bytes,
@@ -60,41 +63,51 @@ class TopicList(ListPage[TopicStatus]):
     def __init__(self, visit: Visit) -> None:
         super().__init__(visit)
         self._lags: dict[str, dict[str, list[Lag]]] = {}
+        self._queries: dict[str, list[QueryStatus]] = {}
         if any(scope.action == "admin" for scope in visit.caller.scopes):
             with self.buttons:
                 button("New topic", CreateTopicDialog(visit).open, icon="add", kind="primary")
 
     def items(self) -> list[TopicStatus]:
         context().history.wait()
-        self._lags = {}
+        self._lags, self._queries = {}, {}
         for lag in self.visit.lags():
             self._lags.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
+        for status in self.visit.queries():
+            for name in status.inputs:
+                self._queries.setdefault(name, []).append(status)
         with_internal = str(self.filter.value or "").startswith("__")
         return [topic for topic in self.visit.topics() if with_internal or not topic.name.startswith("__")]
 
     def row(self, item: TopicStatus) -> Row:
         cells = [
             link(item.name, path_to("topics", item.name)),
+            context().history.kind(item.name),
             count(item.partitions),
             count(item.rows),
             size(item.bytes),
             drawn(sparkline(context().history.values("topic", item.name, "rate"))),
             short(item.rate),
-            _groups(self._lags.get(item.name, {})),
+            readers(self._lags.get(item.name, {}), self._queries.get(item.name, [])),
             ago(item.appended_at_us),
         ]
         return Row(cells, key=item.name)
 
 
-def _groups(lags: dict[str, list[Lag]]) -> str:
-    """Groups with their lag, the largest first; one that never committed has none."""
-    totals = {group: sum(lag.rows for lag in partitions) for group, partitions in lags.items()}
-    largest = sorted(totals, key=lambda group: -totals[group])
-    texts = [
-        f"{group} {'no commit' if all(lag.committed is None for lag in lags[group]) else short(totals[group])}"
-        for group in largest[:GROUPS_MAX]
-    ]
-    return ", ".join(texts) + (f" and {len(largest) - GROUPS_MAX} more" if len(largest) > GROUPS_MAX else "")
+def readers(lags: dict[str, list[Lag]], queries: list[QueryStatus]) -> str:
+    """Groups and queries with their lag, the largest first. A group that never committed has none."""
+    behind = {group: sum(lag.rows for lag in partitions) for group, partitions in lags.items()}
+    texts = {
+        group: "no commit" if all(lag.committed is None for lag in lags[group]) else short(rows)
+        for group, rows in behind.items()
+    }
+    for status in queries:
+        # A query with several inputs is behind by its lag in all of them together.
+        behind[status.name] = max(status.lag_rows or 0, behind.get(status.name, 0))
+        texts[status.name] = "–" if status.lag_rows is None else short(status.lag_rows)
+    largest = sorted(behind, key=lambda name: -behind[name])
+    shown = ", ".join(f"{name} {texts[name]}" for name in largest[:READERS_MAX])
+    return shown + (f" and {len(largest) - READERS_MAX} more" if len(largest) > READERS_MAX else "")
 
 
 class CreateTopicDialog:

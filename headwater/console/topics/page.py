@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from nicegui import ui
 
+from headwater.apps.status import QueryStatus
 from headwater.console.context import Visit, context
 from headwater.console.history import lag_by
 from headwater.console.kit.chart import LineChart
@@ -15,7 +16,9 @@ from headwater.console.kit.live import LivePage, attempt, notify, perform
 from headwater.console.kit.table import Column, Row, Table, link, mark, toned
 from headwater.console.kit.words import ago, count, counted, moment, short, size, span
 from headwater.console.pages import path_to, screen
+from headwater.console.queries.status import TONES, badness, query_path
 from headwater.console.topics.frame import topic_head, topic_path
+from headwater.console.topics.use import readers_of, writers_of
 from headwater.log.port import Description, Lag, PartitionInfo, Topic
 from headwater.schema import format_schema
 
@@ -35,6 +38,13 @@ GROUP_COLUMNS = (
     Column(name="Behind, rows", align="right"),
     Column(name="Behind, time", align="right"),
     Column(name="Members", align="right"),
+)
+QUERY_COLUMNS = (
+    Column(name="Query"),
+    Column(name="Does"),
+    Column(name="State"),
+    Column(name="Behind, rows", align="right"),
+    Column(name="Behind, time", align="right"),
 )
 SCHEMA_COLUMNS = (
     Column(name="Column", mono=True),
@@ -68,9 +78,13 @@ class TopicPage(LivePage[tuple[Description, list[Lag]]]):
         with block("split"):
             with card("Rows a second"):
                 self._chart = LineChart(label="Rows a second", dark=visit.dark, height=210)
-            with card("Groups", why="lag", flush=True):
-                none = "No group reads this topic."
-                self._groups = Table(GROUP_COLUMNS, label="Groups that read this topic", none=none)
+            with block("stack"):
+                with card("Queries and views", why="lag", flush=True):
+                    none = "No query of an app reads or writes this topic."
+                    self._queries = Table(QUERY_COLUMNS, label="Queries and views of this topic", none=none)
+                with card("Groups", why="lag", flush=True):
+                    none = "No group reads this topic."
+                    self._groups = Table(GROUP_COLUMNS, label="Groups that read this topic", none=none)
         with block("split"):
             with card("Partitions", why="partitions", flush=True):
                 self._partitions = Table(PARTITION_COLUMNS, label="Partitions")
@@ -110,12 +124,20 @@ class TopicPage(LivePage[tuple[Description, list[Lag]]]):
         largest = sorted(rows, key=lambda group: (-rows[group], group))
         of_group = {group: [lag for lag in lags if lag.group == group] for group in largest}
         self._groups.set_rows([_group(group, of_group[group]) for group in largest])
-        if not largest:
-            self._lag.set("–", foot="no group reads this topic", unit="")
+        statuses, name = sorted(self._visit.queries(), key=badness), self._topic.name
+        readers = [status for status in readers_of(name, statuses) if status.lag_rows is not None]
+        self._queries.set_rows(
+            [_query(status, "writes it") for status in writers_of(name, statuses)]
+            + [_query(status, "reads it") for status in readers_of(name, statuses)]
+        )
+        behind = [(rows[group], max(lag.seconds for lag in of_group[group]), group) for group in largest]
+        behind += [(status.lag_rows or 0, status.lag_seconds or 0.0, status.name) for status in readers]
+        if not behind:
+            self._lag.set("–", foot="nothing reads this topic", unit="")
             return
-        worst = largest[0]
-        seconds = max(lag.seconds for lag in of_group[worst])
-        self._lag.set(short(rows[worst]), foot=f"{worst}, {span(seconds)} behind" if rows[worst] else worst)
+        worst, seconds, reader = max(behind)
+        foot = f"{reader}, {span(seconds)} behind" if worst else reader
+        self._lag.set(short(worst), foot=foot, href=path_to("groups" if reader in rows else "queries"))
 
     def _partition(self, part: PartitionInfo) -> Row:
         cells = [
@@ -195,3 +217,16 @@ def _group(group: str, lags: list[Lag]) -> Row:
         count(len({lag.member for lag in lags if lag.member})),
     ]
     return Row(cells, key=group)
+
+
+def _query(status: QueryStatus, does: str) -> Row:
+    reads = does == "reads it"
+    behind = status.lag_rows if reads else None
+    cells = [
+        link(status.name, query_path(status), under=f"{status.kind} of {status.app}" if status.app else status.kind),
+        does,
+        mark(status.state, TONES.get(status.state, "")),
+        "–" if behind is None else toned(count(behind), "warn" if behind > LAG_ROWS_WARN else ""),
+        span(status.lag_seconds) if behind and status.lag_seconds is not None else "–",
+    ]
+    return Row(cells, key=f"{does} {status.app}/{status.name}/{status.version}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from headwater.console.context import Visit
 from headwater.console.kit.controls import button
 from headwater.console.kit.layout import block, html
 from headwater.console.kit.live import attempt
+from headwater.console.kit.values import is_number
 from headwater.console.kit.words import clipped, moment
 from headwater.console.topics.frame import row_path
 from headwater.console.topics.row_page import RowView
@@ -21,6 +23,9 @@ from headwater.services.row_text import Row
 #: A line shows so much of a value; the row's own page shows all of it.
 LINE_CHARACTERS_MAX = 320
 KEY_CHARACTERS_MAX = 120
+#: Columns that a line shows beside each other; the panel beside the list shows all of them.
+COLUMNS_MAX = 8
+CELL_CHARACTERS_MAX = 80
 #: How much of a value stands before the text that was searched for.
 BEFORE_CHARACTERS = 16
 
@@ -53,6 +58,10 @@ class RowList(Element, component="rows.js"):
             fit=fit,
             height=height,
             mark="",
+            columns=[
+                {"name": column.name, "right": is_number(column.type)}
+                for column in ([] if topic.schemaless else topic.schema)
+            ][:COLUMNS_MAX],
         )
         self.on("pick", lambda event: on_pick(*place_of(str(event.args))))
         self.on("close", lambda _: on_close())
@@ -94,6 +103,7 @@ class RowList(Element, component="rows.js"):
             "key": clipped(row.key or "", KEY_CHARACTERS_MAX),
             "value": around(row.value, mark) if row.value is not None else "null",
             "form": row.form,
+            "cells": cells_of(row, [column["name"] for column in self._props["columns"]]),
             "t": row.is_tombstone,
             "h": str(len(row.headers)) if row.headers else "",
             "ht": "\n".join(f"{name}: {clipped(value, KEY_CHARACTERS_MAX)}" for name, value in row.headers),
@@ -159,6 +169,26 @@ class RowBrowser:
         other = None if result is None else result.after if forwards else result.before
         if other is not None:
             await self._pick(partition, other)
+
+
+def cells_of(row: Row, columns: Sequence[str]) -> list[str | None]:
+    """The values of some columns as texts, numbers with all their digits; none for a row that is not a JSON object."""
+    if row.form != "json" or not columns:
+        return []
+    try:
+        values = json.loads(row.value or "null", parse_int=str, parse_float=str)
+    except ValueError:
+        return []
+    if not isinstance(values, dict):
+        return []
+    return [_cell(values.get(name)) for name in columns]
+
+
+# Any: a JSON value.
+def _cell(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else clipped(value, CELL_CHARACTERS_MAX)
+    return clipped(json.dumps(value, ensure_ascii=False), CELL_CHARACTERS_MAX)
 
 
 def place_of(text: str) -> tuple[int, int]:

@@ -265,19 +265,18 @@ def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumb
     look = LOOKS.get(status.state, "")
     if look in ("off", "starting", "bad") and status.batch is None:
         return NodeNumbers(first=status.state, second="", state=look)
-    facts: list[tuple[str, str, str]] = []
-    if status.state_rows:
-        facts.append(("state", short(status.state_rows), ""))
-    if status.late:
-        facts.append(("late", short(status.late), "warn"))
+    # The first two stand in nodes of every size.
+    facts: list[tuple[str, str, str]] = [("busy", f"{status.busy:.0%}", "")]
     if (delay := delay_of(status)) is not None:
         facts.append(
             ("watermark", f"-{' '.join(span(delay).split()[:2])}", "")
         )  # its largest unit: there is little room
+    if status.late:
+        facts.append(("late", short(status.late), "warn"))
     return NodeNumbers(
         rate=status.rows_per_second,
         first=f"{short(status.rows_per_second)} in, {short(out)} out" if look == "on" else status.state,
-        second=f"{status.busy:.0%} busy",
+        second=f"state {short(status.state_rows)}" if status.state_rows else "",
         state=look,
         busy=status.busy,
         busiest=busiest,

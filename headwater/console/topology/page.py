@@ -28,9 +28,9 @@ HOPS = {1: "1 step around", 2: "2 steps around", 3: "3 steps around", 99: "all t
 ICONS = {"topic": "view_stream", "query": "bolt", "view": "table_chart", "sink": "output", "group": "group"}
 #: The size of a node, as `graph.js` and the stylesheet draw it.
 NODE_WIDTH = 208.0
-HEIGHT = 56.0
-HEIGHTS = {"query": 82.0}
-SPACING = Spacing(gap=18.0, channel=76.0, line_height=14.0)
+HEIGHT = 84.0
+HEIGHTS = {"query": 112.0}
+SPACING = Spacing(gap=16.0, channel=52.0, line_height=14.0)
 GRAPH_SECONDS = 4.0
 
 
@@ -199,7 +199,7 @@ class TopologyPage(LivePage[TopologyContent]):
             if centre is not None:
                 self._note_part(centre, total)
             elif has_no_app:
-                note("No app runs on this log, so only topics and the groups that read them are drawn.")
+                note("No app has run on this log, so only topics and the groups that read them are drawn.")
 
     def _note_part(self, centre: Station, total: int) -> None:
         with block("note info"), block("row-flex grow"):

@@ -14,7 +14,7 @@ from headwater.console.history import Kind as SeriesKind
 from headwater.console.kit.chart import LineChart
 from headwater.console.kit.controls import button
 from headwater.console.kit.layout import block, facts_markup, html, pill, subtitle
-from headwater.console.kit.words import ago, count, short, size, span
+from headwater.console.kit.words import ago, count, duration, short, size, span
 from headwater.console.queries.status import TONES, by_node, delay_of, state_size
 from headwater.console.topology.flow import Flow, Kind, Station
 
@@ -139,7 +139,7 @@ def _query_facts(status: QueryStatus | None) -> dict[str, str]:
         "Rows a second": short(status.rows_per_second),
         "Busy": f"{status.busy:.0%}",
         "Lag": "–" if status.lag_rows is None else f"{count(status.lag_rows)} rows",
-        "Last batch": "–" if status.batch_ms is None else f"{count(status.batch_ms)} ms",
+        "Last batch": "–" if status.batch_ms is None else duration(status.batch_ms / 1000),
         "Watermark delay": "no watermark" if delay is None else span(delay),
         "State": state_size(status),
         "Late": count(status.late),

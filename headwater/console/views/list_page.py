@@ -43,7 +43,11 @@ class ViewList(ListPage[ViewDescription]):
     }
 
     def items(self) -> list[ViewDescription]:
-        return self.visit.services.views.all().views
+        """Views, the worst first: those that are stuck, then by how far they are behind."""
+        found = self.visit.services.views.all().views
+        return sorted(
+            found, key=lambda view: (view.problem is None, -max(view.freshness, view.lag_seconds or 0.0), view.name)
+        )
 
     def row(self, item: ViewDescription) -> Row:
         queries = [status.inputs for status in context().history.statuses if status.name == item.name]
@@ -65,8 +69,8 @@ def freshness(view: ViewDescription) -> tuple[str, str]:
     """How fresh a view is, in words, and the tone of that."""
     if view.problem:
         return "stuck", "bad"
+    behind = max(view.freshness, view.lag_seconds or 0.0)
+    text = "up to date" if behind < 1.0 else f"{span(behind)} behind"
     if not view.running:
-        return "as its app left it", ""
-    if view.freshness < 1.0:
-        return "up to date", "good"
-    return f"{span(view.freshness)} behind", "warn" if view.freshness > LATE_SECONDS else ""
+        return f"stopped, {text}", ""
+    return text, "good" if behind < 1.0 else "warn" if behind > LATE_SECONDS else ""

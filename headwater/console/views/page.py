@@ -131,8 +131,8 @@ class ViewPage(LivePage[ViewContent]):
     def load(self) -> ViewContent:
         chosen, known, name = self._chosen(), self._content, self._name
         statuses = context().history.statuses
-        status = next((status for status in statuses if status.name == name), None)
-        runs = any(status.app == self._view.app for status in statuses)
+        status = next((one for one in statuses if (one.name, one.app) == (name, self._view.app)), None)
+        runs = self._view.app in context().history.running
         # The store of a stopped app does not change, and is not opened again: the app may be about to start.
         if known is not None and known.chosen == chosen and not runs and not known.view.running:
             return known
@@ -173,14 +173,9 @@ class ViewPage(LivePage[ViewContent]):
         self._content, view, status = content, content.view, content.status
         text, tone = freshness(view)
         self._rows.set(count(content.rows))
-        self._fresh.set(text if text != "up to date" else "Up to date", tone=tone, foot=f"version {view.version}")
+        self._fresh.set(text[0].upper() + text[1:], tone=tone, foot=f"version {view.version}")
         self._changed.set(ago(view.applied_at_us or None))
-        lag = None if status is None else status.lag_rows
-        if status is None or lag is None:
-            self._behind.set("–", foot="its app does not run" if not view.running else "not known yet")
-        else:
-            foot = f"the first waits {span(status.lag_seconds)}" if lag else "has read all there is"
-            self._behind.set(short(lag), unit="rows", foot=foot, tone="warn" if lag > 10_000 else "")
+        self._show_lag(view, status)
         self._problem.set_visibility(bool(view.problem))
         if view.problem:
             self._problem.clear()
@@ -191,6 +186,17 @@ class ViewPage(LivePage[ViewContent]):
             self._show_rows(content.page, content.chosen)
         if content.points is not None:
             self._plot.set(content.points)
+
+    def _show_lag(self, view: ViewDescription, status: QueryStatus | None) -> None:
+        """How far the view is behind its sources; before its first change, how far its query is."""
+        lag, seconds = view.lag_rows, view.lag_seconds
+        if lag is None and status is not None:
+            lag, seconds = status.lag_rows, status.lag_seconds
+        if lag is None:
+            self._behind.set("–", foot="not known yet")
+            return
+        foot = f"the first waits {span(seconds or 0.0)}" if lag else "has read all there is"
+        self._behind.set(short(lag), unit="rows", foot=foot, tone="warn" if lag > 10_000 else "")
 
     def _show_rows(self, page: pa.Table, chosen: Chosen) -> None:
         # A new row is fresh as a whole, unless the user has just turned the page.

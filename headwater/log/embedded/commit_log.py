@@ -4,45 +4,47 @@ Its end decides which transactions are committed, so a torn end must be distingu
 
 - each record has a checksum, and a serial that is one more than that of the record before it: a record that was removed
   or overwritten leaves a gap;
-- the *witness* in `transactions/state` is the serial of the last record that is known to be durable. It is stored after
-  the record was synced, so it may be behind the file (after a crash between the two, or a power cut), but never ahead;
+- the *witness* in `transactions/state` (`commit_state.py`) is the serial of the last record that is known to be durable;
 - bytes behind the last whole record are a torn end only if no whole record follows them and the witness is not higher.
 
 `transactions/commits.copy` has the same bytes, written after the record was synced and never synced itself: repair
 restores lost records from it. While the log is damaged, whole records stay valid, every question that needs another one
 raises `CommitLogCorrupt`, and nothing is written.
+
+One process at a time appends to a commit log. A process that is stopped meanwhile keeps its lock, so there are up to
+eight commit logs: a commit that waits too long for one takes the next (`CommitLogs`). A record may be in any of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
+import itertools
 import os
 import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 from google_crc32c import value as crc32c
 
+from headwater.errors import Locked
 from headwater.faults import reach
+from headwater.filelock import FileLock
+from headwater.log.embedded.commit_state import COMMIT_LOGS, CommitSlot, CommitState, Counters
 from headwater.log.embedded.files import OpenFile, make_folders, open_file, replace_file, storage_errors, sync_folder
-from headwater.log.embedded.state import boot_mark
 from headwater.log.errors import CommitLogCorrupt
 
 MAGIC = b"HWTX"
 #: A transaction's number is a serial shifted by so many bits, and random bits.
 SERIAL_SHIFT = 31
-INTENT, STARTED, FINISHED = 8, 16, 24
 _RECORD = struct.Struct("<4sIII")
-_COUNTERS = struct.Struct("<IIQQQ")
-_WITNESS = struct.Struct("<IQ")
-_WITNESS_AT = _COUNTERS.size
-_STATE_BYTES = _WITNESS_AT + _WITNESS.size
 _READS_MAX = 3
+#: How long a commit waits for the lock of one commit log before it tries the next.
+_LOCK_SECONDS_MAX = 0.25
 
 Record = dict[str, Any]  # Any: the values of a JSON object, each read in one place below
 
@@ -73,59 +75,19 @@ class Rebuilt(NamedTuple):
     lost: list[tuple[int, int]]
 
 
-class CommitState:
-    """The file `transactions/state`: the progress of the current commit, and the witness of the last one."""
-
-    def __init__(self, path: Path, *, read_only: bool) -> None:
-        self._file = OpenFile(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
-        # New, or cut short by a power cut: zeros mean another boot. It never shrinks, since other processes may map it.
-        if os.fstat(self._file.descriptor).st_size < _STATE_BYTES and not read_only:
-            os.ftruncate(self._file.descriptor, _STATE_BYTES)
-        whole = os.fstat(self._file.descriptor).st_size >= _COUNTERS.size
-        self._map: mmap.mmap | bytes = bytes(_STATE_BYTES)
-        if whole:
-            self._map = mmap.mmap(self._file.descriptor, 0, access=mmap.ACCESS_READ)
-
-    def counters(self) -> tuple[int, int, int]:
-        """(intent, started, finished)."""
-        _, _, intent, started, finished = _COUNTERS.unpack_from(self._map, 0)
-        return intent, started, finished
-
-    def count(self, at: int, value: int) -> None:
-        os.pwrite(self._file.descriptor, struct.pack("<Q", value), at)
-
-    @property
-    def of_this_boot(self) -> bool:
-        return bool(_COUNTERS.unpack_from(self._map, 0)[0] == boot_mark())
-
-    def mark_boot(self) -> None:
-        os.pwrite(self._file.descriptor, struct.pack("<I", boot_mark()), 0)
-
-    def witness(self) -> int | None:
-        """The serial of the last commit that is known to be durable; None if it was never stored, or is torn."""
-        data = self._map[_WITNESS_AT:_STATE_BYTES]
-        if len(data) < _WITNESS.size:
-            return None
-        crc, serial = _WITNESS.unpack(data)
-        return serial if serial and crc == crc32c(data[4:]) else None
-
-    def set_witness(self, serial: int) -> None:
-        body = struct.pack("<Q", serial)
-        os.pwrite(self._file.descriptor, crc32c(body).to_bytes(4, "little") + body, _WITNESS_AT)
-
-    def sync(self) -> None:
-        os.fdatasync(self._file.descriptor)
-
-
 class CommitLog:
-    """The records of all commits, and the state that follows from them. Writers hold the transaction lock."""
+    """One commit log: its records, and the state that follows from them. Writers hold its lock."""
 
-    def __init__(self, folder: Path, state: CommitState, *, read_only: bool) -> None:
-        self.path = folder / "commits.log"
-        self.copy = folder / "commits.copy"
+    def __init__(
+        self, folder: Path, number: int, slot: CommitSlot, *, read_only: bool, lock_seconds_max: float
+    ) -> None:
+        suffix = f"-{number}" if number else ""
+        self.path = folder / f"commits{suffix}.log"
+        self.copy = folder / f"commits{suffix}.copy"
+        self.lock = FileLock(folder / f"lock{suffix}", seconds_max=lock_seconds_max)
+        self.slot = slot
         self._folder = folder
         self._quarantine = folder.parent / "quarantine"
-        self._state = state
         self._read_only = read_only
         self._reading = threading.Lock()
         self._witnessed = False
@@ -138,6 +100,7 @@ class CommitLog:
         self._durable_to = 0
         self.numbers: set[int] = set()
         self.serial = 0
+        #: Transactions whose number begins with this serial, or a lower one, were resolved before their records were removed.
         self.horizon = 0
         self.last: dict[str, Record] = {}
         self.prepared: dict[str, Record] = {}
@@ -148,12 +111,15 @@ class CommitLog:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
+    def exists(self) -> bool:
+        return self.path.exists() or self.copy.exists()
+
     def catch_up(self) -> None:
         """Read the records that other processes have appended, and detect missing ones."""
         with self._reading:
             for attempt in range(_READS_MAX):
                 # The witness first: its record was durable before, so the file that is read afterwards must have it.
-                self._read_on(self._state.witness())
+                self._read_on(self.slot.witness())
                 if self.damage is None:
                     return
                 # A record that is being written may look damaged; the next read finds it whole.
@@ -207,7 +173,8 @@ class CommitLog:
     def _learn(self, record: Record) -> str:
         """Apply a record; return what is wrong with its serial, or an empty string."""
         if "horizon" in record:
-            self.horizon = self.serial = record["horizon"]
+            self.serial = record["horizon"]
+            self.horizon = _resolved(record)
             self._kept = (record.get("kept", 0), 0)
             return ""
         if "lost" in record:
@@ -234,6 +201,11 @@ class CommitLog:
         if first == expected:
             return ""
         return f"commit {first} follows where {expected} was due"
+
+    def is_in_doubt(self, record: Record) -> bool:
+        """Whether a recorded transaction may not be durable, or not visible in all its partitions."""
+        is_last = not self.slot.of_this_boot or _serial_of(record) == self.serial
+        return is_last and not self.slot.is_finished
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -265,13 +237,13 @@ class CommitLog:
         reach("commit.copied")
         self.bear_witness()
         if not self._witnessed:  # once in each process: a power cut must not lose the file of the witness
-            self._state.sync()
+            self.slot.sync()
             self._witnessed = True
 
     def bear_witness(self) -> None:
-        """Store the witness. The caller holds the transaction lock, and all records that were read are durable."""
-        if self._state.witness() != self.serial and self.serial:
-            self._state.set_witness(self.serial)
+        """Store the witness. The caller holds the lock, and all records that were read are durable."""
+        if self.slot.witness() != self.serial and self.serial:
+            self.slot.set_witness(self.serial)
 
     def make_durable(self) -> None:
         """Sync the records of other processes: the writer of the last one may have died before it synced."""
@@ -294,9 +266,12 @@ class CommitLog:
 
     def renew_copy(self) -> None:
         """Replace the copy if it differs: it is never synced, so a power cut may leave anything in it."""
-        if self.copy.exists() and self.copy_differs():
-            with contextlib.suppress(OSError):
-                replace_file(self.copy, _bytes_of(self.path)[: self.position], durable=False)
+        with self.lock:
+            self.catch_up()
+            self.check()
+            if self.copy.exists() and self.copy_differs():
+                with contextlib.suppress(OSError):
+                    replace_file(self.copy, _bytes_of(self.path)[: self.position], durable=False)
 
     def _cut_torn_end(self, descriptor: int) -> None:
         if os.fstat(descriptor).st_size > self.position:
@@ -321,7 +296,7 @@ class CommitLog:
         if not data.strip(b"\0"):
             return None
         make_folders(self._quarantine)
-        kept = self._quarantine / f"commits.log-at-{position}-{time.time_ns()}-{why}.bytes"
+        kept = self._quarantine / f"{self.path.name}-at-{position}-{time.time_ns()}-{why}.bytes"
         replace_file(kept, data, durable=True)
         return kept
 
@@ -332,43 +307,147 @@ class CommitLog:
         copied = _bytes_of(self.copy)
         return copied != _bytes_of(self.path)[: len(copied)]
 
+    def readable(self) -> list[Record]:
+        """All records that match their checksums, first those of the copy."""
+        return [whole.record for path in (self.copy, self.path) for whole in whole_records(_bytes_of(path))]
+
     def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]]) -> Rebuilt:
         """The records of a rebuilt commit log.
 
-        `proven` are visible transactions by number, each with its parts: they were committed, whatever the log says.
+        `proven` are visible transactions without a record, by number, each with its parts.
         """
-        here = [whole.record for whole in whole_records(_bytes_of(self.path))]
-        copied = [whole.record for whole in whole_records(_bytes_of(self.copy))]
-        horizon = max((record["horizon"] for record in here + copied if "horizon" in record), default=0)
+        readable = self.readable()
+        horizon = max((record["horizon"] for record in readable if "horizon" in record), default=0)
+        resolved = max((_resolved(record) for record in readable if "horizon" in record), default=0)
         old: dict[int, Record] = {}
         chain: dict[int, Record] = {}
         gone: list[tuple[int, int]] = []
-        for record in copied + here:
+        for record in readable:
             if "lost" in record:
                 gone.append((record["lost"][0], record["lost"][1]))
             elif "number" in record and (record.get("old") or _serial_of(record) <= horizon):
                 old[record["number"]] = {**record, "old": True}
             elif "number" in record:
                 chain[_serial_of(record)] = record
-        mine = {record["number"] for record in here if "number" in record}
+        mine = {whole.record.get("number") for whole in whole_records(_bytes_of(self.path))}
         known = {record["number"] for record in (*old.values(), *chain.values())}
-        seen = {
-            number: _proven_record(number, parts)
-            for number, parts in proven.items()
-            if number not in known and number >> SERIAL_SHIFT > horizon
-        }
-        old |= seen
-        end = max([horizon, self._state.witness() or 0, *chain, *(last for _, last in gone)])
+        old |= {number: _proven_record(number, parts) for number, parts in proven.items()}
+        end = max([horizon, self.slot.witness() or 0, *chain, *(last for _, last in gone)])
         lost = list(_gaps(chain, horizon + 1, end))
         body = sorted([*(((first, {"lost": [first, last]})) for first, last in lost), *chain.items()], key=_first)
-        first = [{"horizon": horizon, "kept": len(old)}] if horizon or old else []
+        first = [{"horizon": horizon, "resolved": resolved, "kept": len(old)}] if horizon or old else []
         return Rebuilt(
             [*first, *old.values(), *(record for _, record in body)],
             kept=len(known & mine),
             from_copy=len(known - mine),
-            from_partitions=len(seen),
+            from_partitions=len(proven),
             lost=[gap for gap in lost if gap not in gone],
         )
+
+
+class Recorded(NamedTuple):
+    """A record, and the commit log that has it."""
+
+    log: CommitLog
+    record: Record
+
+
+class CommitLogs:
+    """All commit logs of a log. The first one is used as long as no process holds its lock too long."""
+
+    def __init__(self, folder: Path, *, read_only: bool, lock_seconds_max: float) -> None:
+        self._state = CommitState(folder / "state", read_only=read_only)
+        self._lock_seconds_max = lock_seconds_max
+        seconds = min(_LOCK_SECONDS_MAX, lock_seconds_max / COMMIT_LOGS)
+        self._logs: list[CommitLog] = [
+            CommitLog(folder, number, slot, read_only=read_only, lock_seconds_max=seconds)
+            for number, slot in enumerate(self._state.slots)
+        ]
+        self._first = 0
+        self._is_used: tuple[bool, ...] = ()
+        #: The commit logs that may have records, as of the last `catch_up`.
+        self.in_use = [log for number, log in enumerate(self._logs) if read_only or number == 0 or log.exists()]
+
+    def __iter__(self) -> Iterator[CommitLog]:
+        return iter(self._logs)
+
+    def counters(self) -> Counters:
+        """(intent, started, finished) of each commit log."""
+        return self._state.counters()
+
+    def catch_up(self) -> None:
+        """Read the records that other processes have appended."""
+        self._find_used()
+        for log in self.in_use:
+            log.catch_up()
+
+    def check(self) -> None:
+        """Raise if a commit log is damaged."""
+        for log in self.in_use:
+            log.check()
+
+    def unfinished(self) -> list[CommitLog]:
+        """The commit logs whose last commit is not finished."""
+        self._find_used()
+        return [log for log in self.in_use if not log.slot.is_finished]
+
+    def _find_used(self) -> None:
+        is_used = tuple(map(any, zip(*self.counters(), strict=True)))
+        if is_used != self._is_used:
+            self._is_used = is_used
+            self.in_use = [log for log in self._logs if log in self.in_use or log.slot.is_used]
+
+    @property
+    def horizon(self) -> int:
+        """All transactions whose number begins with this serial, or a lower one, are resolved."""
+        return max(log.horizon for log in self.in_use)
+
+    @property
+    def serial(self) -> int:
+        """A serial that grows with each record, and is above the horizon's."""
+        return max(self.horizon, sum(log.serial for log in self.in_use))
+
+    def log_of(self, number: int) -> CommitLog | None:
+        """The commit log that has the record of a transaction."""
+        return next((log for log in self.in_use if number in log.numbers), None)
+
+    def last(self, producer: str) -> Recorded | None:
+        """The record with the highest sequence of a producer."""
+        records = [Recorded(log, log.last[producer]) for log in self.in_use if producer in log.last]
+        return max(records, key=lambda recorded: int(recorded.record["sequence"]), default=None)
+
+    def prepared(self, name: str) -> Recorded | None:
+        """The record of a prepared transaction."""
+        return next((Recorded(log, log.prepared[name]) for log in self.in_use if name in log.prepared), None)
+
+    def take(self, locks: ExitStack) -> CommitLog:
+        """Lock a commit log for as long as `locks` is open: the one used last, or one that is free."""
+        began = time.monotonic()
+        while True:
+            for number in itertools.chain(range(self._first, COMMIT_LOGS), range(self._first)):
+                log = self._logs[number]
+                with contextlib.suppress(Locked):
+                    locks.enter_context(log.lock)
+                    self._first = number
+                    self.in_use = [other for other in self._logs if other is log or other in self.in_use]
+                    return log
+            waited = time.monotonic() - began
+            if waited >= self._lock_seconds_max:
+                raise self._logs[self._first].lock.held(waited)
+
+    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]]) -> list[tuple[CommitLog, Rebuilt]]:
+        """The damaged commit logs, or the first one if none is, each with its records as they can be rebuilt.
+
+        `proven` are visible transactions by number, each with its parts: they were committed, whatever the logs say.
+        """
+        known = {record.get("number") for log in self.in_use for record in log.readable()}
+        missing = {
+            number: parts
+            for number, parts in proven.items()
+            if number not in known and number >> SERIAL_SHIFT > self.horizon
+        }
+        first, *others = [log for log in self.in_use if log.damage] or self._logs[:1]
+        return [(first, first.rebuild(missing)), *((log, log.rebuild({})) for log in others)]
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -406,6 +485,11 @@ def _serial_of(record: Record) -> int:
     # Records of earlier releases have their serial only in the number.
     serial: int = record.get("serial", record["number"] >> SERIAL_SHIFT)
     return serial
+
+
+def _resolved(record: Record) -> int:
+    # Records of earlier releases have only the horizon: they knew one commit log.
+    return int(record["resolved"] if "resolved" in record else record["horizon"])
 
 
 def whole_records(data: bytes) -> Iterator[Whole]:

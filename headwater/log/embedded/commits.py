@@ -6,24 +6,25 @@ blocks no reader and no writer. To commit, a process
 1. takes the append locks of all its partitions and writes the frames, marked with the transaction's number, behind
    their tails, where no reader reads yet;
 2. syncs them, and takes the sync locks of these partitions;
-3. takes the transaction lock, appends one record to the commit log (`commit_log.py`) and syncs it: **this is the
-   commit**;
+3. takes the lock of its producer, if it has one and numbers its transactions, and of a commit log (`commit_log.py`),
+   appends one record to it and syncs it: **this is the commit**;
 4. moves the tails.
 
-One process at a time is in 3 and 4. A transaction that is slow, or stopped, in 1 or 2 blocks only its own partitions.
+For each commit log, one process at a time is in 3 and 4. A process that is stopped anywhere in these steps blocks only
+its own partitions, its producer and one commit log: others take another commit log.
 
-Three counters in `transactions/state` are the progress of the current commit: *intent* grows before 3, *started* before
-4 and *finished* after it. If the first and the last differ while no process holds the lock, a process has died in
-between.
+Three counters of each commit log in `transactions/state` are the progress of its current commit: *intent* grows before
+3, *started* before 4 and *finished* after it. If the first and the last differ while no process holds the lock, a process
+has died in between.
 
 If a process is killed before 3, its frames are behind *written* without a record, and the next writer cuts them. If it
 is killed after 3, the transaction is in doubt: the next process that finds the record resolves it by moving the tails.
 Since the append locks are held all the time, marked frames are the last of their partition until that is done.
 
-A process that holds the transaction lock never waits for an append lock, which a commit that waits for the transaction
-lock may hold. To resolve a transaction it tries to take the append locks, and if a partition is in use it releases the
-transaction lock and retries. A commit that finds a transaction in doubt cuts its own frames, resolves that transaction
-and starts again.
+A process that holds the lock of a producer or a commit log never waits for an append lock, which a commit that waits for
+one of those may hold. To resolve a transaction it tries to take the append locks, and if a partition is in use it
+releases the commit log and retries. A commit that depends on a transaction in doubt cuts its own frames, resolves that
+transaction and starts again (`_Doubt`).
 """
 
 from __future__ import annotations
@@ -32,30 +33,30 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from headwater.errors import HeadwaterError, Locked, NotFound
 from headwater.faults import reach
-from headwater.filelock import FileLock
+from headwater.filelock import FileLock, unlock, wait_for_lock
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commit_log import (
-    FINISHED,
-    INTENT,
     SERIAL_SHIFT,
-    STARTED,
     CommitLog,
-    CommitState,
-    Damage,
+    CommitLogs,
     Rebuilt,
     Record,
+    Recorded,
     framed,
     unframed,
 )
-from headwater.log.embedded.files import make_folder, replace_file, sync_folder
+from headwater.log.embedded.commit_state import FINISHED, INTENT, STARTED
+from headwater.log.embedded.files import OpenFile, make_folder, make_folders, replace_file, sync_folder
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
 from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.producers import Registry
@@ -68,6 +69,17 @@ from headwater.log.port import Appended, Offsets
 PAUSE_SECONDS_MAX = 0.01
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
 SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
+
+
+T = TypeVar("T")
+
+
+class _Doubt(Exception):
+    """The answer depends on the last transaction of a commit log, which is in doubt."""
+
+    def __init__(self, log: CommitLog) -> None:
+        super().__init__(log.path)
+        self.log = log
 
 
 class Part(NamedTuple):
@@ -88,82 +100,104 @@ class Commits:
         self._registry = registry
         self._read_only = context.read_only
         self._lock_seconds_max = context.lock_seconds_max
-        self._lock = FileLock(folder / "lock", seconds_max=context.lock_seconds_max)
         self._shorten_from = 0
-        self._state = CommitState(folder / "state", read_only=context.read_only)
-        self._records = CommitLog(folder, self._state, read_only=context.read_only)
+        self._logs = CommitLogs(folder, read_only=context.read_only, lock_seconds_max=context.lock_seconds_max)
+        self._producer_locks: dict[str, FileLock] = {}
 
     # -- state --------------------------------------------------------------------------------------------------------
 
     def is_committed(self, number: int) -> bool:
-        """Whether the transaction `number` is committed. All transactions before the oldest record are."""
-        if number >> SERIAL_SHIFT <= self._records.horizon:
+        """Whether the transaction `number` is committed. All transactions before the oldest records are."""
+        log = self._logs.log_of(number)
+        if log is None:
+            if number >> SERIAL_SHIFT <= self._logs.horizon:
+                return True
+            self._logs.catch_up()
+            log = self._logs.log_of(number)
+        if log is not None:
+            log.make_durable()
+            self._announce(log, number)
             return True
-        if number not in self._records.numbers:
-            self._records.catch_up()
-        if number in self._records.numbers:
-            self._records.make_durable()
-            self._announce()
-            return True
-        if number >> SERIAL_SHIFT > self._records.horizon:
-            self._records.check()  # its record may be among the lost ones
-        return number >> SERIAL_SHIFT <= self._records.horizon
+        if number >> SERIAL_SHIFT > self._logs.horizon:
+            self._logs.check()  # its record may be among the lost ones
+        return number >> SERIAL_SHIFT <= self._logs.horizon
 
     def last_sequence(self, producer: str) -> int:
         """The sequence of the last transaction that `producer` committed, -1 for none."""
-        if self._read_only:
-            self._records.catch_up()
-            self._records.check()
-        else:
-            with self._finished():  # not while a record is written but not yet durable
-                pass
-        record = self._records.last.get(producer)
+        record = self._last(producer)
         return -1 if record is None else int(record["sequence"])
 
     def last_metadata(self, producer: str) -> dict[str, Any] | None:
         """The metadata of the last transaction that `producer` committed."""
-        self.last_sequence(producer)
-        record = self._records.last.get(producer)
+        record = self._last(producer)
         return None if record is None else record.get("metadata")
 
-    def snapshot(self, read: Callable[[], Offsets]) -> Offsets:
-        """The result of `read` at a moment when no transaction is partly visible."""
+    def _last(self, producer: str) -> Record | None:
+        def ask() -> Record | None:
+            # A producer that never took its lock has no commit in progress.
+            is_new = self._read_only or not self._producer_lock(producer).exists()
+            with contextlib.nullcontext() if is_new else self._exclusive(producer):
+                self._logs.catch_up()
+                self._logs.check()
+                return self._finished_record(self._logs.last(producer))
+
+        return self._without_doubt(ask)
+
+    def snapshot(self, read: Callable[[], Offsets], topic: str, partitions: Collection[int]) -> Offsets:
+        """The result of `read` at a moment when no transaction is partly visible in these partitions."""
         if self._read_only:
             return read()
-        began, changed = time.monotonic(), (-1, -1, -1)
+        began, seen = time.monotonic(), None
         while True:
-            before = intent, started, finished = self._state.counters()
-            if before != changed:
-                began, changed = time.monotonic(), before
+            before = intent, started, finished = self._logs.counters()
             if not intent == started == finished and self.resolve():
                 continue
-            if started == finished:
+            log = None if started == finished else self._moving(topic, partitions)
+            if log is None:
                 offsets = read()
-                if self._state.counters() == before:
+                if self._logs.counters() == before:
                     return offsets
                 continue
-            # Another process is moving the tails, which takes microseconds unless the process has been stopped.
+            # Another process is moving these tails, which takes microseconds unless the process has been stopped.
+            commit = (log, log.slot.counters())
+            if commit != seen:
+                began, seen = time.monotonic(), commit
             waited = time.monotonic() - began
             if waited >= self._lock_seconds_max:
-                raise self._busy(waited)
+                raise self._busy(log, waited)
             time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
+
+    def _moving(self, topic: str, partitions: Collection[int]) -> CommitLog | None:
+        """The commit log whose last transaction is becoming visible in one of these partitions."""
+        for log in self._logs.unfinished():
+            _, started, finished = log.slot.counters()
+            if started != finished:
+                log.catch_up()
+                parts = [] if log.newest is None else log.newest["parts"]
+                if any(name == topic and number in partitions for name, number, *_ in parts):
+                    return log
+        return None
 
     def pending(self) -> bool:
         """Whether a commit is in progress; if its process died, `resolve` finishes it."""
-        intent, started, finished = self._state.counters()
+        intent, started, finished = self._logs.counters()
         return not intent == started == finished
 
     def resolve(self) -> bool:
-        """Finish the commit of a process that died, if there is one.
+        """Finish the commits of processes that died, if there are any.
 
-        Return False while the process is alive or one of its partitions is in use.
+        Return False while such a process is alive or one of its partitions is in use.
         """
-        if self._read_only or not self._lock.try_acquire():
+        resolved = [] if self._read_only else [self._resolve(log) for log in self._logs.unfinished()]
+        return not self._read_only and all(resolved)
+
+    def _resolve(self, log: CommitLog) -> bool:
+        if not log.lock.try_acquire():
             return False
         try:
-            return self._finish_last()
+            return self._finish_last(log)
         finally:
-            self._lock.release()
+            log.lock.release()
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
@@ -177,12 +211,10 @@ class Commits:
         sequence: int | None = None,
         prepared: bool = False,
         metadata: dict[str, Any] | None = None,
-        source: Path | None = None,
     ) -> dict[str, Appended]:
         """Make all parts visible at once; a transaction whose sequence was committed before changes nothing.
 
-        A transaction without parts is recorded only if it has metadata. With a `source`, the file must still exist:
-        another process may have rolled the transaction back.
+        A transaction without parts is recorded only if it has metadata. The caller holds the lock of a `prepared` one.
         """
         record: Record = {
             "name": name,
@@ -195,30 +227,42 @@ class Commits:
             record["metadata"] = metadata
 
         def outcome() -> dict[str, Appended] | None:
-            """The result, if it is known without writing. The caller holds the transaction lock."""
+            """The result, if it is known without writing. The caller holds the lock of the producer."""
+            self._logs.catch_up()
+            self._logs.check()
             earlier = self._earlier(name, producer, sequence, prepared)
             if earlier is not None:
                 return _appended(earlier, duplicate=True)
-            if source is not None and not source.exists():
-                raise NotFound(kind="prepared transaction", name=name)
             if not prepared:  # checked by `prepare`; a prepared transaction can always be committed
                 self._check_epoch(producer, epoch)
             return {} if not parts and metadata is None else None
 
+        def exclusive() -> AbstractContextManager[None]:
+            """Exclude other commits that may have the same sequence."""
+            if producer is None or sequence is None:
+                return contextlib.nullcontext()
+            return self._exclusive(producer)
+
         ordered = sorted(parts, key=lambda part: (part.topic, part.partition))  # one order of locks: no deadlock
-        while True:
-            with self._finished():
+
+        def attempt() -> dict[str, Appended]:
+            self.resolve()
+            with exclusive():
                 decided = outcome()
-            if decided is None:
-                decided = self._commit(ordered, dict(record), outcome)
-            if decided is not None:
-                self._shorten_if_due()
-                return decided
+            return self._commit(ordered, dict(record), outcome, exclusive) if decided is None else decided
+
+        decided = self._without_doubt(attempt)
+        self._shorten_if_due()
+        return decided
 
     def _commit(
-        self, parts: Sequence[Part], record: Record, outcome: Callable[[], dict[str, Appended] | None]
-    ) -> dict[str, Appended] | None:
-        """Write, record and publish; None if the commit of a dead process must be finished first."""
+        self,
+        parts: Sequence[Part],
+        record: Record,
+        outcome: Callable[[], dict[str, Appended] | None],
+        exclusive: Callable[[], AbstractContextManager[None]],
+    ) -> dict[str, Appended]:
+        """Write, record and publish."""
         tails: list[tuple[Partition, Tail, Tail]] = []
         number = 0
         with ExitStack() as locks:
@@ -230,42 +274,48 @@ class Commits:
             try:
                 # Under the append locks, so that shortening the commit log never passes this number. Another process
                 # may use the same serial, hence the random bits.
-                self._records.catch_up()
-                number = ((self._records.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
+                self._logs.catch_up()
+                number = ((self._logs.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
                 places = [self._partition(part.topic, part.partition) for part in parts]
                 begun = [(place, place.tail(), part.drafts) for place, part in zip(places, parts, strict=True)]
                 _write(begun, number, tails)
                 reach("commit.written")
                 _sync([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
-                # Before the transaction lock: a process that was stopped while it syncs one of these partitions must not
+                # Before the commit log: a process that was stopped while it syncs one of these partitions must not
                 # block commits to other partitions.
                 for partition in places:
                     if partition.synced:
                         locks.enter_context(partition.sync_lock)
-                locks.enter_context(self._lock)
-                self._records.catch_up()
-                self._records.check()
-                decided = None if self._unfinished() else outcome()
-                if decided is None and not self._unfinished():
-                    decided = self._record(number, parts, tails, record)
+                locks.enter_context(exclusive())
+                log = self._logs.take(locks)
+                decided = outcome()
+                if decided is None:
+                    if not log.slot.is_finished:
+                        raise _Doubt(log)
+                    decided = self._record(log, number, parts, tails, record)
             except BaseException:
-                if number not in self._records.numbers:
+                if self._logs.log_of(number) is None:
                     _truncate(tails)
                 raise
-            if number not in self._records.numbers:
+            if number not in log.numbers:
                 _truncate(tails)
                 return decided
             reach("commit.recorded")
-            self._flip([(partition, end) for partition, _, end in tails])
+            self._flip(log, [(partition, end) for partition, _, end in tails])
         reach("commit.finished")
         return decided
 
     def _record(
-        self, number: int, parts: Sequence[Part], tails: Sequence[tuple[Partition, Tail, Tail]], record: Record
+        self,
+        log: CommitLog,
+        number: int,
+        parts: Sequence[Part],
+        tails: Sequence[tuple[Partition, Tail, Tail]],
+        record: Record,
     ) -> dict[str, Appended]:
-        """Append the commit record. The caller holds the transaction lock."""
-        self._state.count(INTENT, self._state.counters()[2] + 1)
+        """Append the commit record. The caller holds the lock of the commit log."""
+        log.slot.count(INTENT, log.slot.counters()[2] + 1)
         record |= {
             "number": number,
             "at_us": self._clock.now_us(),
@@ -275,90 +325,116 @@ class Commits:
             ],
         }
         try:
-            self._records.append(record)
+            log.append(record)
         except BaseException:
-            if number not in self._records.numbers:
-                self._state.count(INTENT, self._state.counters()[2])
+            if number not in log.numbers:
+                log.slot.count(INTENT, log.slot.counters()[2])
             raise
         return _appended(record, duplicate=False)
 
     def _partition(self, topic: str, number: int) -> Partition:
         return self._catalogue.get(topic).partition(number)
 
-    def _flip(self, tails: Sequence[tuple[Partition, Tail]]) -> None:
-        intent, _, _ = self._state.counters()
-        self._state.count(STARTED, intent)
+    @staticmethod
+    def _flip(log: CommitLog, tails: Sequence[tuple[Partition, Tail]]) -> None:
+        intent, _, _ = log.slot.counters()
+        log.slot.count(STARTED, intent)
         for partition, end in tails:
             partition.publish(end)
             reach("commit.flipped")
-        self._state.count(FINISHED, intent)
+        log.slot.count(FINISHED, intent)
+
+    def _producer_lock(self, producer: str) -> FileLock:
+        lock = self._producer_locks.get(producer)
+        if lock is None:
+            path = self._folder / "producers" / f"{quote(producer, safe='')}.lock"
+            lock = self._producer_locks.setdefault(producer, FileLock(path, seconds_max=self._lock_seconds_max))
+        return lock
 
     @contextmanager
-    def _finished(self) -> Iterator[None]:
-        """Hold the transaction lock, with the last commit finished."""
+    def _exclusive(self, producer: str) -> Iterator[None]:
+        """Hold the lock of a producer: no other process commits one of its transactions meanwhile."""
+        make_folders(self._folder / "producers")
+        lock = self._producer_lock(producer)
+        try:
+            with lock:
+                yield
+        finally:
+            lock.release_file()
+
+    # -- transactions in doubt ----------------------------------------------------------------------------------------
+
+    def _without_doubt(self, ask: Callable[[], T]) -> T:
+        """The result of `ask`. If it depends on a transaction in doubt, resolve that one and ask again."""
         began = time.monotonic()
         while True:
-            with self._lock:
-                if self._finish_last():
-                    yield
-                    return
-            waited = time.monotonic() - began
-            if waited >= self._lock_seconds_max:
-                raise self._busy(waited)
-            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
+            try:
+                return ask()
+            except _Doubt as doubt:
+                log = doubt.log
+            while not log.slot.is_finished and not self._resolve(log):
+                waited = time.monotonic() - began
+                if waited >= self._lock_seconds_max:
+                    raise self._busy(log, waited)
+                time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
 
-    def _unfinished(self) -> bool:
-        intent, started, finished = self._state.counters()
-        return not intent == started == finished or not self._state.of_this_boot
+    def _finished_record(self, recorded: Recorded | None) -> Record | None:
+        """The record; raise `_Doubt` if its transaction is not resolved yet."""
+        if recorded is None:
+            return None
+        if not self._read_only and recorded.log.is_in_doubt(recorded.record):
+            raise _Doubt(recorded.log)
+        return recorded.record
 
-    def _finish_last(self) -> bool:
-        """Move the tails of a recorded transaction whose process died. The caller holds the transaction lock.
+    def _finish_last(self, log: CommitLog) -> bool:
+        """Move the tails of a recorded transaction whose process died. The caller holds the lock of the commit log.
 
         Return False if one of its partitions is in use. The caller must then release the lock, for which the user of
         that partition may wait.
         """
-        self._records.catch_up()
-        self._records.check()
-        if not self._unfinished():
+        log.catch_up()
+        log.check()
+        if log.slot.is_finished:
             return True
-        intent, _, _ = self._state.counters()
-        self._records.make_durable()
-        self._records.bear_witness()
-        self._state.count(STARTED, intent)
-        for partition in self._last_partitions():
+        intent, _, _ = log.slot.counters()
+        log.make_durable()
+        log.bear_witness()
+        log.slot.count(STARTED, intent)
+        for partition in self._last_partitions(log):
             with contextlib.suppress(NotFound):
                 if not partition.try_recover():
                     return False
-        self._state.count(FINISHED, intent)
-        if not self._state.of_this_boot:
-            self._records.renew_copy()
-            self._state.mark_boot()
+        log.slot.count(FINISHED, intent)
+        if not log.slot.of_this_boot:
+            log.renew_copy()
+            log.slot.mark_boot()
         return True
 
-    def _last_partitions(self) -> Iterator[Partition]:
-        """The partitions whose tails may be behind their last transaction."""
+    def _last_partitions(self, log: CommitLog) -> Iterator[Partition]:
+        """The partitions whose tails may be behind their last transaction in this commit log."""
         # After a power cut that may be any partition; otherwise only those of the last transaction.
-        records = [self._records.newest] if self._state.of_this_boot else list(self._records.recent)
+        records = [log.newest] if log.slot.of_this_boot else list(log.recent)
         places = {(topic, number) for record in records if record is not None for topic, number, *_ in record["parts"]}
         for topic, number in sorted(places):
             with contextlib.suppress(NotFound):  # the topic was deleted
                 yield self._partition(topic, number)
 
-    def _busy(self, waited: float) -> Locked:
+    def _busy(self, log: CommitLog, waited: float) -> Locked:
         """The error that names the process which prevents the last commit from being finished."""
-        for partition in self._last_partitions():
+        for partition in self._last_partitions(log):
             if partition.append_lock.try_acquire():
                 partition.append_lock.release()
             else:
                 return partition.append_lock.held(waited)
-        return self._lock.held(waited)
+        return log.lock.held(waited)
 
     def _earlier(self, name: str, producer: str | None, sequence: int | None, prepared: bool) -> Record | None:
-        if prepared and name in self._records.prepared:
-            return self._records.prepared[name]
+        done = self._finished_record(self._logs.prepared(name)) if prepared else None
+        if done is not None:
+            return done
         if producer is None or sequence is None:
             return None
-        last = self._records.last.get(producer)
+        last = self._finished_record(self._logs.last(producer))
         if last is None or sequence > last["sequence"]:
             return None
         if last["sequence"] == sequence:
@@ -373,24 +449,32 @@ class Commits:
         if epoch < current:
             raise ProducerFenced(producer=producer, epoch=epoch, current=current)
 
-    def _announce(self) -> None:
+    def _announce(self, log: CommitLog, number: int) -> None:
         """Mark a transaction of a dead process as started, because one of its partitions is being recovered.
 
         Otherwise readers could see this partition before the others: a dying process releases its locks one by one.
         """
-        intent, _, finished = self._state.counters()
-        if intent != finished and not self._read_only:
-            self._state.count(STARTED, intent)
+        intent, _, finished = log.slot.counters()
+        is_last = log.newest is not None and log.newest["number"] == number
+        if is_last and intent != finished and not self._read_only:
+            log.slot.count(STARTED, intent)
+
+    # -- a commit log that has grown ----------------------------------------------------------------------------------
 
     def _shorten_if_due(self) -> None:
-        """Remove the records that are no longer needed, once the commit log is large."""
-        if self._records.position < max(COMMITS_BYTES_MAX, self._shorten_from):
+        """Remove the records that are no longer needed, once the commit logs are large."""
+        size = sum(log.position for log in self._logs.in_use)
+        if size < max(COMMITS_BYTES_MAX, self._shorten_from):
             return
-        # If a partition is in use or damaged, retry when the file has grown some more. This transaction is committed in
-        # any case, and users of the partition get the error.
-        self._shorten_from = self._records.position + COMMITS_BYTES_MAX // 8
-        with contextlib.suppress(HeadwaterError), self._finished():
-            self._shorten()
+        # If a partition or a commit log is in use or damaged, retry when the files have grown some more. This transaction
+        # is committed in any case, and users of the partition get the error.
+        self._shorten_from = size + COMMITS_BYTES_MAX // 8
+        with contextlib.suppress(HeadwaterError), ExitStack() as locks:
+            for log in self._logs:
+                locks.enter_context(log.lock)
+            self._logs.catch_up()
+            if all(self._finish_last(log) for log in self._logs.in_use):
+                self._shorten()
 
     def _shorten(self) -> None:
         # An old number is only needed to recover a tail. Recover all tails, and record the horizon from which numbers are
@@ -401,55 +485,62 @@ class Commits:
                     return
                 partition.state.sync()
         self._forget_committed_files()
-        kept = [{**record, "old": True} for record in self._records.last.values()]
-        self._records.replace([{"horizon": self._records.serial, "kept": len(kept)}, *kept])
+        logs = [log for log in self._logs.in_use if log.serial]
+        # A process may have read a record that was then cut after a failed sync: its own number is higher then.
+        resolved = max([self._logs.serial, *(number >> SERIAL_SHIFT for log in logs for number in log.numbers)])
+        for log in logs:
+            kept = [{**record, "old": True} for record in log.last.values()]
+            log.replace([{"horizon": log.serial, "resolved": resolved, "kept": len(kept)}, *kept])
 
     def _forget_committed_files(self) -> None:
         """Remove the files of prepared transactions that were committed, before their records are removed."""
         folder = self._folder / "prepared"
         if folder.is_dir():
             for name in os.listdir(folder):
-                if name in self._records.prepared:
+                if self._logs.prepared(name) is not None:
                     (folder / name).unlink(missing_ok=True)
             sync_folder(folder)
 
     def close(self) -> None:
-        self._lock.close()
+        for lock in self._locks():
+            lock.close()
 
     def abandon(self) -> None:
-        """In a forked child: close the inherited lock without releasing it for the parent."""
-        self._lock.abandon()
+        """In a forked child: close the inherited locks without releasing them for the parent."""
+        for lock in self._locks():
+            lock.abandon()
+
+    def _locks(self) -> list[FileLock]:
+        return [*(log.lock for log in self._logs), *self._producer_locks.values()]
 
     # -- repair -------------------------------------------------------------------------------------------------------
 
-    def damage(self) -> Damage | None:
-        """The first damage of the commit log, if there is any."""
-        self._records.catch_up()
-        return self._records.damage
+    def damaged(self) -> list[CommitLog]:
+        """The commit logs that are damaged."""
+        self._logs.catch_up()
+        return [log for log in self._logs.in_use if log.damage is not None]
 
-    def copy_differs(self) -> bool:
-        """Whether the copy of the commit log differs from it."""
-        return self._records.copy_differs()
-
-    def renew_copy(self) -> None:
-        """Replace the copy of the commit log."""
-        with self._lock:
-            self._records.catch_up()
-            self._records.check()
-            self._records.renew_copy()
+    def with_other_copy(self) -> list[CommitLog]:
+        """The commit logs whose copy differs from them."""
+        return [log for log in self._logs.in_use if log.copy_differs()]
 
     def recorded(self, number: int) -> bool:
-        """Whether the commit log covers this transaction."""
-        return number in self._records.numbers or number >> SERIAL_SHIFT <= self._records.horizon
+        """Whether the commit logs cover this transaction."""
+        return self._logs.log_of(number) is not None or number >> SERIAL_SHIFT <= self._logs.horizon
 
-    def rebuild(self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool) -> Rebuilt:
-        """Rebuild the commit log from its whole records, its copy and the visible frames of the partitions."""
+    def rebuild(
+        self, proven: Mapping[int, Sequence[Sequence[Any]]], *, dry_run: bool
+    ) -> list[tuple[CommitLog, Rebuilt]]:
+        """Rebuild damaged commit logs from their whole records, their copies and the visible frames of the partitions."""
         if dry_run:
-            return self._records.rebuild(proven)
-        with self._lock:
-            rebuilt = self._records.rebuild(proven)
-            self._records.set_aside(why="rebuilt")
-            self._records.replace(rebuilt.records)
+            return self._logs.rebuild(proven)
+        with ExitStack() as locks:
+            for log in self._logs:
+                locks.enter_context(log.lock)
+            rebuilt = self._logs.rebuild(proven)
+            for log, result in rebuilt:
+                log.set_aside(why="rebuilt")
+                log.replace(result.records)
         return rebuilt
 
     # -- prepared transactions ----------------------------------------------------------------------------------------
@@ -471,47 +562,63 @@ class Commits:
 
     def prepared(self) -> list[str]:
         folder = self._folder / "prepared"
-        self._records.catch_up()
-        self._records.check()
+        self._logs.catch_up()
+        self._logs.check()
         names = os.listdir(folder) if folder.is_dir() else []
         # A file whose transaction is committed belongs to a process that died before it removed it.
-        return sorted(name for name in names if not name.startswith(".") and name not in self._records.prepared)
+        return sorted(name for name in names if not name.startswith(".") and self._logs.prepared(name) is None)
 
     def commit_prepared(self, name: str) -> dict[str, Appended]:
         """Commit by id; a repeated call changes nothing, also after a crash."""
         path = self._folder / "prepared" / name
-        with self._finished():
-            done = self._records.prepared.get(name)
-            if done is None:
+        with self._held(path):
+            done = self._without_doubt(partial(self._committed, name))
+            if done is not None:
+                result = _appended(done, duplicate=True)
+            else:
                 if not path.exists():
                     raise NotFound(kind="prepared transaction", name=name)
                 about, parts = _load_prepared(path)
-        if done is None:
-            result = self.commit(
-                parts,
-                name=name,
-                producer=about["producer"],
-                epoch=about["epoch"],
-                sequence=about["sequence"],
-                prepared=True,
-                source=path,
-            )
-        else:
-            result = _appended(done, duplicate=True)
-        path.unlink(missing_ok=True)
+                result = self.commit(
+                    parts,
+                    name=name,
+                    producer=about["producer"],
+                    epoch=about["epoch"],
+                    sequence=about["sequence"],
+                    prepared=True,
+                )
+            path.unlink(missing_ok=True)
         return result
 
     def rollback_prepared(self, name: str) -> None:
         path = self._folder / "prepared" / name
-        with self._lock:
-            self._records.catch_up()
-            self._records.check()
-            if name in self._records.prepared:
+        with self._held(path):
+            if self._without_doubt(partial(self._committed, name)) is not None:
                 raise TransactionFinished(transaction=name, outcome="committed")
             if not path.exists():
                 raise NotFound(kind="prepared transaction", name=name)
             path.unlink()
             sync_folder(path.parent)
+
+    def _committed(self, name: str) -> Record | None:
+        """The record of a prepared transaction that was committed."""
+        self._logs.catch_up()
+        self._logs.check()
+        return self._finished_record(self._logs.prepared(name))
+
+    @contextmanager
+    def _held(self, path: Path) -> Iterator[None]:
+        """Hold the lock of a prepared transaction: its own file. It may be gone, since it was committed or rolled back."""
+        try:
+            file = OpenFile(path, os.O_RDWR)
+        except FileNotFoundError:
+            yield
+            return
+        wait_for_lock(file.descriptor, path, seconds_max=self._lock_seconds_max)
+        try:
+            yield
+        finally:
+            unlock(file.descriptor)
 
 
 def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]:

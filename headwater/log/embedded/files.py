@@ -29,6 +29,8 @@ from headwater.log.errors import DiskFull, FileCorrupt, FormatUnknown, ReadOnly,
 #: A process keeps one partition and one topic open per so many files that it may open. A partition needs up to five and
 #: a topic two; the rest is for mapped segments and for the rest of the program.
 FILES_EACH = 12
+#: Files are copied in pieces of this size.
+COPY_BYTES = 1024 * 1024
 
 
 class OpenFile:

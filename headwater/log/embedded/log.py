@@ -10,7 +10,7 @@ import contextlib
 import os
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Unpack
@@ -30,23 +30,26 @@ from headwater.log.embedded.groups import EmbeddedGroups, OffsetTable
 from headwater.log.embedded.membership import GroupFolder, Membership
 from headwater.log.embedded.partition import LogContext
 from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.reader import EmbeddedCursor, TopicRead, TopicReader
-from headwater.log.embedded.stage import Stage, Staged
+from headwater.log.embedded.ranges import event_times, punctuations_at, read_range, tails
+from headwater.log.embedded.reader import EmbeddedCursor, EmbeddedRowWatch, TopicRead, TopicReader
+from headwater.log.embedded.stage import EmbeddedStage
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
 from headwater.log.embedded.watch import LogWatch
 from headwater.log.embedded.writer import Writer
-from headwater.log.errors import CommitLogCorrupt, FileCorrupt, ReadOnly
+from headwater.log.errors import CommitLogCorrupt, FileCorrupt, NameInvalid, ReadOnly
 from headwater.log.port import (
     Appended,
+    Batch,
     ConsumerSettings,
     Description,
+    EventTimes,
     Expiry,
-    LocalLog,
     Log,
     Offsets,
     ProducerSettings,
     Rows,
+    Staged,
     Start,
     Topic,
     TopicChanges,
@@ -58,7 +61,7 @@ FORMAT = 1
 open_logs: weakref.WeakSet[EmbeddedLog] = weakref.WeakSet()
 
 
-class EmbeddedLog(LocalLog):
+class EmbeddedLog(Log):
     """A log in a folder. Open it with `headwater.open("./data")`."""
 
     def __init__(
@@ -71,7 +74,7 @@ class EmbeddedLog(LocalLog):
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
-        self.address = str(path)
+        self.address = str(self.path.absolute())  # other processes, such as Spark's, have other working folders
         self.config = config or Config()
         self.clock = clock or SystemClock()
         self.read_only = read_only
@@ -156,6 +159,8 @@ class EmbeddedLog(LocalLog):
 
     def create_internal(self, topic: Topic) -> None:
         self._check_open()
+        if not topic.name.startswith(INTERNAL):
+            raise NameInvalid(kind="topic", name=topic.name, why="an internal topic's name begins with two underscores")
         self._catalogue.ensure(topic)
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -227,7 +232,7 @@ class EmbeddedLog(LocalLog):
     def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
         return self.commits().last_metadata(producer)
 
-    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+    def stage(self, name: str, *, sequence: int, attempt: str) -> EmbeddedStage:
         self._check_writable()
         return self._transactions.stage(name, sequence=sequence, attempt=attempt)
 
@@ -248,6 +253,16 @@ class EmbeddedLog(LocalLog):
     def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
         self._check_writable()
         self._transactions.staging.clear_attempts(name, sequence=sequence, attempt=attempt)
+
+    def maintenance_failures(self) -> dict[tuple[str, int], str]:
+        """Why background maintenance failed the last time it ran, by topic and partition."""
+        self._check_open()
+        return {
+            (name, partition.number): failure
+            for name in self.topics(internal=True)
+            for partition in self.handle(name).partitions()
+            if (failure := maintenance.failure_of(partition)) is not None
+        }
 
     def resolve_transactions(self) -> None:
         commits = self.commits()
@@ -277,6 +292,40 @@ class EmbeddedLog(LocalLog):
             archived=archived,
         )
 
+    def read_range(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None = None,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        punctuations: tuple[int, int | None] | None = None,
+    ) -> Iterator[Batch]:
+        return read_range(
+            self.handle(topic),
+            partition,
+            start=start,
+            stop=stop,
+            columns=columns,
+            since_us=since_us,
+            until_us=until_us,
+            punctuations=punctuations,
+        )
+
+    def punctuations_at(self, topic: str, partition: int, offset: int) -> list[int]:
+        return [header.time_min_us for header in punctuations_at(self.handle(topic), partition, offset)]
+
+    def event_times(
+        self, topic: str, partition: int, *, start: int, stop: int, until_us: int | None = None
+    ) -> EventTimes:
+        return event_times(self.handle(topic), partition, start=start, stop=stop, until_us=until_us)
+
+    def tails(self, topic: str) -> dict[int, tuple[int, int]]:
+        return tails(self.handle(topic))
+
     def start_offsets(self, topic: str) -> Offsets:
         return {partition.number: partition.start() for partition in self.handle(topic).partitions()}
 
@@ -292,6 +341,9 @@ class EmbeddedLog(LocalLog):
         if isinstance(topics, str):
             topics = {topics: self.end_offsets(topics) if after is None else after}
         return self._reader.wait([(self.handle(name), offsets) for name, offsets in topics.items()], seconds=seconds)
+
+    def row_watch(self, topics: Mapping[str, Offsets]) -> EmbeddedRowWatch:
+        return self._reader.row_watch([(self.handle(name), offsets) for name, offsets in topics.items()])
 
     def cursor(
         self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None
@@ -364,6 +416,10 @@ class EmbeddedLog(LocalLog):
     def maintain(
         self, topic: str | None = None, *, compact: bool = True, seal: bool = False
     ) -> maintenance.MaintenanceReport:
+        """Apply retention, coalescing and compaction now; otherwise a background thread does it after appends.
+
+        With `seal` the active segment is sealed first, so that its rows are included.
+        """
         self._check_writable()
         names = self.topics(internal=True) if topic is None else [topic]
         report = maintenance.MaintenanceReport()
@@ -390,7 +446,7 @@ class EmbeddedLog(LocalLog):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A log is pickled as its address.
-        return (_reopen, (str(self.path), self.config, self.read_only))
+        return (_reopen, (self.address, self.config, self.read_only))
 
     # -- for modules that work on files -------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ import os
 import queue
 import shutil
 import threading
+import time
 import weakref
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from headwater.errors import HeadwaterError
 from headwater.faults import reach
 from headwater.log.embedded import rewrite
 from headwater.log.embedded.files import (
+    COPY_BYTES,
     make_folder,
     open_file,
     replace_file,
@@ -30,7 +31,7 @@ from headwater.log.embedded.files import (
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.partition import COPY_BYTES, Partition
+from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentMap,
@@ -47,6 +48,8 @@ from headwater.log.port import Expiry
 if TYPE_CHECKING:
     from headwater.log.embedded.log import EmbeddedLog
 
+#: In the folder of a partition whose last background maintenance failed: the error. The next success removes it.
+FAILURE_FILE = "maintenance.error"
 #: The interval at which retention by age is applied.
 AGEING_SECONDS = 30.0
 
@@ -94,8 +97,23 @@ def maintain_partition(
                 report.segments_coalesced += 1
         if sealed:
             partition.coalesced_to = sealed[-1][1]
+        (partition.folder / FAILURE_FILE).unlink(missing_ok=True)
     finally:
         partition.maintenance_lock.release()
+
+
+def _record_failure(partition: Partition, error: HeadwaterError) -> None:
+    """Record why the background maintenance of a partition failed, for `verify` and `headwater doctor`."""
+    with contextlib.suppress(OSError):  # the disk is full, or the topic was deleted
+        replace_file(partition.folder / FAILURE_FILE, str(error).encode(), durable=False)
+
+
+def failure_of(partition: Partition) -> str | None:
+    """Why the last background maintenance of a partition failed; None if it did not."""
+    try:
+        return (partition.folder / FAILURE_FILE).read_text(encoding="utf-8")
+    except OSError:
+        return None
 
 
 def _remove_leftovers(partition: Partition) -> None:
@@ -259,7 +277,6 @@ class MaintenanceThread:
         self._ageing: dict[str, weakref.ref[TopicHandle]] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.errors: deque[HeadwaterError] = deque(maxlen=16)
 
     def rolled(self, handle: TopicHandle, partition: Partition) -> None:
         """A segment was sealed: maintain the partition soon."""
@@ -290,11 +307,14 @@ class MaintenanceThread:
                     self._thread.start()
 
     def _run(self) -> None:
+        ageing_at = time.monotonic() + AGEING_SECONDS
         while True:
-            try:
-                item = self._queue.get(timeout=AGEING_SECONDS)
-            except queue.Empty:
+            if time.monotonic() >= ageing_at:  # also in a process whose queue is never empty
                 self._maintain_ageing()
+                ageing_at = time.monotonic() + AGEING_SECONDS
+            try:
+                item = self._queue.get(timeout=max(0.0, ageing_at - time.monotonic()))
+            except queue.Empty:
                 continue
             if item is None:
                 return
@@ -316,11 +336,11 @@ class MaintenanceThread:
         try:
             maintain_partition(handle, partition, MaintenanceReport(), clock=log.clock)
         except HeadwaterError as error:
-            # Appends continue; a reader of these rows gets the same error, and `headwater log verify` reports it.
-            self.errors.append(error)
+            # Appends continue. A reader of damaged rows gets the same error.
+            _record_failure(partition, error)
         except OSError as error:
             if not handle.deleted and not log.closed:
-                self.errors.append(storage_error(error, partition.folder))
+                _record_failure(partition, storage_error(error, partition.folder))
         except ValueError:
             if not handle.deleted and not log.closed:
                 raise

@@ -26,6 +26,7 @@ from headwater.faults import reach, watched
 from headwater.filelock import FileLock
 from headwater.log.embedded import recovery
 from headwater.log.embedded.files import (
+    COPY_BYTES,
     RESERVED_FROM_BYTES,
     OpenFile,
     open_places,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 IOV_MAX = 1000
 INDEXES_KEPT = 16
-COPY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +381,12 @@ class Partition:
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, tail: Tail) -> Tail:
-        """Begin a new segment at the tail. The caller holds the append lock."""
+        """Begin a new segment at the tail. The caller holds the append lock.
+
+        A segment without rows goes on: it may have punctuations, and the next one would have the same name.
+        """
+        if tail.offset == tail.segment:
+            return tail
         if self.folder_is_on_disk:
             with contextlib.suppress(OSError):
                 file = self.file(tail.segment)

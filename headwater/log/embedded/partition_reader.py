@@ -305,7 +305,7 @@ class Decoder:
     def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
         """The rows of a frame with offsets in [start, stop); None if there are none."""
         if header.kind == KIND_PUNCTUATION:
-            return self._punctuation(header)
+            return self.punctuation(header)
         layout = self._layout(header)
         data = decode(payload, layout.schema)
         offsets = data.column("_offset") if header.flags & FLAG_OFFSETS else None
@@ -337,7 +337,8 @@ class Decoder:
             layout = self._layouts[key] = _Layout.of(written, self._projection)
         return layout
 
-    def _punctuation(self, header: Header) -> Batch:
+    def punctuation(self, header: Header) -> Batch:
+        """A punctuation as a batch without rows."""
         return Batch(
             topic=self._topic().name,
             partition=self._partition,

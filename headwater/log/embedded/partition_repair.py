@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.log.embedded import recovery
-from headwater.log.embedded.files import make_folders, open_file, sync_folder
+from headwater.log.embedded.files import open_file, sync_folder
 from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers, read_snapshot
@@ -131,9 +129,9 @@ class PartitionInspection:
                 why = "it does not match its checksum; a batch that a producer retries may be appended twice"
                 action = self._inspection.action("removed", partial(path.unlink, missing_ok=True))
                 self._add(path, kind="damaged producer index", why=why, action=action)
-        tail = self._partition.recorded()
+        tail = self._visible()
         if tail is None:
-            return
+            return  # recovery corrects the snapshots together with the tail
 
         def rebuild() -> None:
             known = PartitionProducers(folder, complete=False)
@@ -289,10 +287,7 @@ class PartitionInspection:
     def _set_frames_aside(self, segment: Segment, flags: int) -> None:
         """Rewrite a segment without its damaged frames; copy the old one to the quarantine."""
         partition = self._partition
-        make_folders(partition.quarantine)
-        name = f"{partition.topic.name}-{partition.number}-{time.time_ns()}-{segment.path.name}"
-        with segment.path.open("rb") as damaged, open(partition.quarantine / name, "wb", opener=open_file) as file:
-            shutil.copyfileobj(damaged, file)
+        recovery.set_aside(partition, segment.path, 0, why="damaged frames")
         later = [other.base for other in partition.segments() if other.base > segment.base]
         with partition.append_lock:
             _without_damage(partition, segment, min(later, default=None), flags)
@@ -317,7 +312,7 @@ class PartitionInspection:
                 offset=tail.offset,
                 offset_next=end,
                 kind="acknowledged rows lost",
-                why=error.problem.format(**error.facts()),
+                why=error.filled(error.problem),
                 action=f"the partition continues at offset {end}",
             )
 

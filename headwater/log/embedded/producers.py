@@ -121,6 +121,8 @@ class PartitionProducers:
         self._batches: dict[int, deque[Batch]] = {}
         self._segment = -1
         self._position = SEGMENT_HEADER_BYTES
+        #: Whether a snapshot was loaded.
+        self._is_loaded = False
 
     @staticmethod
     def exist(folder: Path) -> bool:
@@ -189,10 +191,50 @@ class PartitionProducers:
 
     def save(self, base: int) -> None:
         """Save a snapshot beside the segment with this base."""
-        body = orjson.dumps({str(number): [tuple(one) for one in batches] for number, batches in self._batches.items()})
-        replace_file(self._folder / f"{base:020d}{SUFFIX}", b"%08x\n" % crc32c(body) + body, durable=True)
+        self._write(base)
         for path in self._snapshots()[:-SNAPSHOTS_KEPT]:
             path.unlink(missing_ok=True)
+
+    @classmethod
+    def forget_lost(cls, folder: Path, end: Tail, tail: Tail, *, is_first: bool) -> None:
+        """Correct the snapshots if a power cut has lost the rows from `end` on; appends continue at `tail`.
+
+        Snapshots are synced and the segments of an `os` topic are not, so a snapshot may be ahead of the rows that are
+        left: it has batches that are lost, and later it would hide those that are appended in their place. `is_first`
+        says that the first segment was never deleted.
+        """
+        ahead = [path for path in cls(folder)._snapshots() if int(path.name[:20]) > end.segment]
+        if not ahead:
+            return
+        try:
+            known = cls(folder)
+            known.catch_up(end)
+            is_complete = is_first or known._is_loaded
+        except FileCorrupt:
+            known = cls(folder, complete=False)
+            known.catch_up(end)
+            is_complete = False
+        saved = next((whole for path in ahead if (whole := read_snapshot(path)) is not None), {})
+        for producer, batches in saved.items():
+            known._merge(int(producer), [Batch(*batch) for batch in batches], end.offset, is_complete=is_complete)
+        known._write(tail.segment)
+        for path in ahead:
+            if int(path.name[:20]) != tail.segment:
+                path.unlink(missing_ok=True)
+
+    def _merge(self, producer: int, batches: list[Batch], end: int, *, is_complete: bool) -> None:
+        """Remember the batches of a later snapshot that are not lost, i.e. before offset `end`."""
+        for batch in batches:
+            if batch.offset_next <= end:
+                self._remember(producer, batch)
+            elif not is_complete and batch.sequence - 1 > self.last_sequence(producer):
+                # The frames of earlier batches were coalesced or deleted. They must not be appended twice.
+                self._remember(producer, Batch(batch.epoch, batch.sequence - 1, end, end))
+                return
+
+    def _write(self, base: int) -> None:
+        body = orjson.dumps({str(number): [tuple(one) for one in batches] for number, batches in self._batches.items()})
+        replace_file(self._folder / f"{base:020d}{SUFFIX}", b"%08x\n" % crc32c(body) + body, durable=True)
 
     def _snapshots(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{SUFFIX}"))
@@ -205,6 +247,7 @@ class PartitionProducers:
                 for producer, batches in saved.items():
                     self._batches[int(producer)] = deque((Batch(*batch) for batch in batches), maxlen=BATCHES_KEPT)
                 self._segment, self._position = base, SEGMENT_HEADER_BYTES
+                self._is_loaded = True
                 return
         self._segment = max(self._segment, 0)
 

@@ -18,7 +18,7 @@ from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Pr
 from headwater.log.embedded.segment import list_segments
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.watch import wait_for
-from headwater.log.port import Batch, Cursor, Offsets, Reader, Start, Topic
+from headwater.log.port import Batch, Cursor, Offsets, Reader, RowWatch, Start, Topic
 
 
 class TopicReader:
@@ -61,27 +61,17 @@ class TopicReader:
         at_us = time_us(time)
         return {partition.number: offset_at(partition, at_us, handle.schema_of) for partition in handle.partitions()}
 
+    def row_watch(self, positions: Sequence[tuple[TopicHandle, Offsets]]) -> EmbeddedRowWatch:
+        return EmbeddedRowWatch(positions, self._resolve_commits)
+
     def wait(self, positions: Sequence[tuple[TopicHandle, Offsets]], *, seconds: float | None) -> bool:
-        handles = [handle for handle, _ in positions]
-        watched = [
-            (handle.partition(number), offset) for handle, offsets in positions for number, offset in offsets.items()
-        ]
-        places = [partition.visible()[1:3] for partition, _ in watched]
+        watch = self.row_watch(positions)
+        return wait_for(watch.arrived, watch.paths, seconds=seconds)
 
-        def arrived() -> bool:
-            self._check_open()
-            if self._commits.pending():
-                self._commits.resolve()
-            if any(handle.deleted for handle in handles):
-                return True
-            tails = [partition.visible() for partition, _ in watched]
-            # A punctuation takes no offset, but moves the end of the partition.
-            return any(
-                tail.offset > offset or tail[1:3] != place
-                for tail, (_, offset), place in zip(tails, watched, places, strict=True)
-            )
-
-        return wait_for(arrived, [handle.state.path for handle in handles], seconds=seconds)
+    def _resolve_commits(self) -> None:
+        self._check_open()
+        if self._commits.pending():
+            self._commits.resolve()
 
     def _snapshot(self, handle: TopicHandle, numbers: Sequence[int] | range) -> Offsets:
         commits = self._commits
@@ -89,7 +79,11 @@ class TopicReader:
             found = {number: handle.partition(number).visible().offset for number in numbers}
             if not commits.pending() or self._read_only:
                 return found
-        return commits.snapshot(lambda: {number: handle.partition(number).visible().offset for number in numbers})
+        return commits.snapshot(
+            lambda: {number: handle.partition(number).visible().offset for number in numbers},
+            handle.topic.name,
+            numbers,
+        )
 
     def _resolve(
         self, handle: TopicHandle, position: Start, numbers: Sequence[int], ends: Offsets, *, archived: bool
@@ -122,6 +116,33 @@ class TopicReader:
             if chain:
                 return chain[0].base
         return handle.partition(number).start()
+
+
+class EmbeddedRowWatch(RowWatch):
+    """Looks at the visible ends of partitions; the state files of their topics change with these."""
+
+    def __init__(self, positions: Sequence[tuple[TopicHandle, Offsets]], resolve: Callable[[], None]) -> None:
+        self._resolve = resolve
+        self._handles = [handle for handle, _ in positions]
+        self._watched = [
+            (handle.partition(number), offset) for handle, offsets in positions for number, offset in offsets.items()
+        ]
+        self._places = [partition.visible()[1:3] for partition, _ in self._watched]
+
+    @property
+    def paths(self) -> list[Path]:
+        return [handle.state.path for handle in self._handles]
+
+    def arrived(self) -> bool:
+        self._resolve()
+        if any(handle.deleted for handle in self._handles):
+            return True
+        tails = [partition.visible() for partition, _ in self._watched]
+        # A punctuation takes no offset, but moves the end of the partition.
+        return any(
+            tail.offset > offset or tail[1:3] != place
+            for tail, (_, offset), place in zip(tails, self._watched, self._places, strict=True)
+        )
 
 
 class TopicRead(Reader):

@@ -11,11 +11,12 @@ the first frame on that is torn, or whose transaction never committed, is copied
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.log.embedded.files import make_folders, open_file, sync_folder
+from headwater.log.embedded.files import COPY_BYTES, make_folders, open_file, sync_folder
 from headwater.log.embedded.frame import (
     FLAG_MORE,
     FLAG_TRANSACTION,
@@ -25,6 +26,7 @@ from headwater.log.embedded.frame import (
     payload_is_whole,
     read_header,
 )
+from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
@@ -39,7 +41,8 @@ from headwater.log.errors import FrameCorrupt, SegmentMissing
 if TYPE_CHECKING:
     from headwater.log.embedded.partition import Partition
 
-QUARANTINE_BYTES_MAX = 64 * 1024 * 1024
+#: So much of a topic's name is in the names of its files in the quarantine: a name may have 255 bytes.
+TOPIC_CHARACTERS_MAX = 100
 #: How often a read-only process compares a tail with its file: a running writer changes both within microseconds.
 TAIL_CHECKS_MAX = 20
 
@@ -160,9 +163,10 @@ def recover(partition: Partition) -> Tail:
     if not chain:
         return _nothing_left(partition)
     known = _known_good(partition, chain)
-    tail = _scan_from(partition, chain, known)
-    _check_acknowledged(partition, tail)
-    tail = _never_reuse(partition, tail)
+    end = _scan_from(partition, chain, known)
+    _check_acknowledged(partition, end)
+    tail = _never_reuse(partition, end)
+    PartitionProducers.forget_lost(partition.folder, end, tail, is_first=partition.start() == partition.floor)
     if partition.synced:
         partition.sync_segment(tail.segment)
         sync_folder(partition.folder)  # the process that created the segment may have died before it synced the folder
@@ -256,20 +260,21 @@ def next_frame(view: memoryview, position: int) -> tuple[int, Header] | None:
 
 
 def set_aside(partition: Partition, path: Path, position: int, *, why: str) -> Path | None:
-    """Copy the bytes from `position` on to the quarantine; return None if all of them are zero."""
+    """Copy the bytes from `position` on to the quarantine, durably; return None if all of them are zero."""
     with path.open("rb") as file:
         file.seek(position)
-        data = file.read(QUARANTINE_BYTES_MAX)
-    if not data.strip(b"\0"):
-        return None
-    make_folders(partition.quarantine)
-    reason = "".join(character if character.isalnum() else "-" for character in why)[:60]
-    name = f"{partition.topic.name}-{partition.number}-{path.stem}-at-{position}-{time.time_ns()}-{reason}.bytes"
-    kept = partition.quarantine / name
-    with open(kept, "wb", opener=open_file) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())  # before the original is cut
+        if not any(data.strip(b"\0") for data in iter(lambda: file.read(COPY_BYTES), b"")):
+            return None
+        file.seek(position)
+        make_folders(partition.quarantine)
+        reason = "".join(character if character.isalnum() else "-" for character in why)[:60]
+        place = f"{partition.topic.name[:TOPIC_CHARACTERS_MAX]}-{partition.number}-{path.stem}-at-{position}"
+        kept = partition.quarantine / f"{place}-{time.time_ns()}-{reason}.bytes"
+        with open(kept, "wb", opener=open_file) as copy:
+            shutil.copyfileobj(file, copy, COPY_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())  # before the original is cut
+    sync_folder(partition.quarantine)
     return kept
 
 
@@ -398,7 +403,7 @@ def _nothing_left(partition: Partition) -> Tail:
     """Recover a partition without segments: it is new, or its files are missing."""
     state = partition.state
     known = state.visible(partition.number) if partition.synced else state.written(partition.number)
-    start = partition.start()
+    start = first = partition.start()
     if known is not None and known.offset > start:
         if partition.synced or known.boot == boot_mark():
             raise SegmentMissing(partition=partition.name, offset=known.offset)
@@ -411,6 +416,8 @@ def _nothing_left(partition: Partition) -> Tail:
         sync_folder(partition.folder.parent)
     partition.create_segment(start)
     tail = Tail(boot_mark(), start, SEGMENT_HEADER_BYTES, start, 0)
+    end = tail._replace(segment=first, offset=first)
+    PartitionProducers.forget_lost(partition.folder, end, tail, is_first=first == partition.floor)
     partition.publish(tail)
     if partition.synced:
         partition.state.sync()

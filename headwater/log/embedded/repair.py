@@ -19,8 +19,10 @@ from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import recovery
+from headwater.log.embedded.commit_log import Damage, Rebuilt
 from headwater.log.embedded.frame import FLAG_TRANSACTION, Header, read_header
 from headwater.log.embedded.log import EmbeddedLog, local_log
+from headwater.log.embedded.maintenance import FAILURE_FILE, failure_of
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_repair import PartitionInspection
 from headwater.log.embedded.producers import Registry
@@ -29,8 +31,6 @@ from headwater.log.errors import FileCorrupt, FormatUnknown, FrameCorrupt, ReadO
 from headwater.log.port import Log
 
 Progress = Callable[[int, int], None]
-COMMITS = "transactions/commits.log"
-COPY = "transactions/commits.copy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Inspection:
                 action = self.action("removed", partial(shutil.rmtree, folder))
                 self.add(path=str(folder), kind="half-made topic", why="its process died", action=action)
             self._check_producers()
-            self._check_commit_log()
+            self._check_commit_logs()
         for name in names:
             self._check_topic(name)
         return self.report
@@ -144,6 +144,17 @@ class Inspection:
             return
         for partition in partitions:
             PartitionInspection(self, partition, versions).run()
+        for partition in partitions:
+            failure = failure_of(partition)
+            if failure is not None:
+                self.add(
+                    path=str(partition.folder / FAILURE_FILE),
+                    topic=name,
+                    partition=partition.number,
+                    kind="maintenance failed",
+                    why=failure,
+                    action=self.action("run again", partial(self.log.maintain, name)),
+                )
 
     def _check_producers(self) -> None:
         registry = Registry(self.log.path / "producers")
@@ -155,35 +166,45 @@ class Inspection:
 
     # -- the commit log -----------------------------------------------------------------------------------------------
 
-    def _check_commit_log(self) -> None:
+    def _check_commit_logs(self) -> None:
         commits = self.log.commits()
-        damage = commits.damage()
+        damaged = commits.damaged()
         # The visible frames of the partitions prove which transactions were committed; only a repair reads them all.
         proven = _unrecorded_transactions(self.log) if self._has_actions else {}
-        if damage is None and not proven:
-            if commits.copy_differs():
-                action = self.action("replaced", commits.renew_copy)
+        for log in commits.with_other_copy():
+            if log not in damaged:
+                action = self.action("replaced", log.renew_copy)
                 why = "it differs from the commit log"
-                self.add(path=COPY, kind="damaged copy of the commit log", why=why, action=action)
-            return
-        why = f"it has no record of {len(proven)} transactions that readers see" if damage is None else damage.why
-        position = -1 if damage is None else damage.position
+                self._add_commits(log.copy, kind="damaged copy of the commit log", why=why, action=action)
         if not self._has_actions:
-            self.add(path=COMMITS, position=position, kind="damaged commit log", why=why)
-            return
-        rebuilt = commits.rebuild(proven, dry_run=not self.repairs)
+            for log in damaged:
+                self._add_commits(log.path, log.damage, kind="damaged commit log")
+        elif damaged or proven:
+            unrecorded = Damage(-1, f"it has no record of {len(proven)} transactions that readers see")
+            damages = {log.path: log.damage for log in damaged}
+            for log, rebuilt in commits.rebuild(proven, dry_run=not self.repairs):
+                self._add_rebuilt(log.path, damages.get(log.path) or unrecorded, rebuilt)
+
+    def _add_rebuilt(self, path: Path, damage: Damage, rebuilt: Rebuilt) -> None:
         action = self.action(
             f"set aside and rebuilt: {rebuilt.kept} commits from whole records,"
             f" {rebuilt.from_copy} from the copy, {rebuilt.from_partitions} from the partitions"
         )
-        self.add(path=COMMITS, position=position, kind="damaged commit log", why=why, action=action)
+        self._add_commits(path, damage, kind="damaged commit log", action=action)
         for first, last in rebuilt.lost:
             why = (
                 f"no record is left of the commits {first} to {last}: rows that readers saw stay, but a producer that"
                 " repeats one of these transactions by its sequence appends its rows a second time"
             )
             action = self.action("recorded as lost")
-            self.add(path=COMMITS, position=position, kind="lost commits", why=why, action=action)
+            self._add_commits(path, damage, kind="lost commits", why=why, action=action)
+
+    def _add_commits(
+        self, path: Path, damage: Damage | None = None, *, kind: str, why: str = "", action: str = ""
+    ) -> None:
+        position, cause = damage if damage is not None else (-1, "")
+        name = str(path.relative_to(self.log.path))
+        self.add(path=name, position=position, kind=kind, why=why or cause, action=action)
 
 
 def _unrecorded_transactions(log: EmbeddedLog) -> dict[int, list[list[Any]]]:

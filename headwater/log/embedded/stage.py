@@ -1,9 +1,9 @@
 """Staged files: rows that several processes write ahead, until one transaction commits all of them.
 
 A task writes whole frames into its own file, `transactions/staged/<name>/<sequence>.<attempt>.frames`, and returns a
-`Staged`: the name of the file, and which frame belongs to which partition. Invariants:
+`StagedFile`: the name of the file, and which frame belongs to which partition. Invariants:
 
-- only a commit that is given its `Staged` reads a staged file; any other staged file is litter;
+- only a commit that is given its `StagedFile` reads a staged file; any other staged file is litter;
 - a commit copies the frames into the partitions before its record is written, so afterwards the files are litter;
 - so a staged file need not survive a power cut, and is not synced: a task whose file is lost repeats its work.
 
@@ -32,7 +32,7 @@ from headwater.log.embedded.files import make_folders, open_file, storage_errors
 from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.embedded.partition import IOV_MAX
 from headwater.log.errors import FrameCorrupt
-from headwater.log.port import Rows
+from headwater.log.port import Rows, Stage, Staged
 from headwater.units import MIB
 
 SUFFIX = ".frames"
@@ -52,8 +52,8 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged:
-    """A complete staged file: its name, and the positions of its frames. Small, so that a task can send it."""
+class StagedFile:
+    """A complete staged file: its name, and the positions of its frames."""
 
     name: str
     file: str
@@ -61,16 +61,16 @@ class Staged:
     bytes: int
     places: tuple[Place, ...]
 
-    def to_json(self) -> str:
-        """The value as JSON, to send it from a task to a driver."""
-        return orjson.dumps(asdict(self) | {"places": [list(place) for place in self.places]}).decode()
+    def to_json(self) -> Staged:
+        """The value as text, to send it from a task to the process that commits."""
+        return Staged(orjson.dumps(asdict(self) | {"places": [list(place) for place in self.places]}).decode())
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: Staged) -> Self:
         """Parse what `to_json` wrote.
 
-        >>> one = Staged(name="q", file="f", rows=1, bytes=2, places=(Place("t", "id", 0, (0, 104)),))
-        >>> Staged.from_json(one.to_json()) == one
+        >>> one = StagedFile(name="q", file="f", rows=1, bytes=2, places=(Place("t", "id", 0, (0, 104)),))
+        >>> StagedFile.from_json(one.to_json()) == one
         True
         """
         body = orjson.loads(text)
@@ -88,7 +88,7 @@ class Area:
     def path(self, name: str, file: str) -> Path:
         return self._folder / name / file
 
-    def discard(self, staged: Iterable[Staged]) -> None:
+    def discard(self, staged: Iterable[StagedFile]) -> None:
         """Remove staged files. Committed rows are in the partitions, and stay."""
         for one in staged:
             self.path(one.name, one.file).unlink(missing_ok=True)
@@ -129,7 +129,7 @@ class Area:
             self._swept_at = time.monotonic()
             self.sweep()
 
-    def parts(self, staged: Iterable[Staged], *, topic_id: Callable[[str], str]) -> list[Part]:
+    def parts(self, staged: Iterable[StagedFile], *, topic_id: Callable[[str], str]) -> list[Part]:
         """The frames of the files by partition, memory-mapped and verified."""
         drafts: dict[tuple[str, int], list[Draft]] = {}
         for one in staged:
@@ -150,22 +150,8 @@ class Area:
             return []
 
 
-class Stage:
-    """A staged file that is being written: `append` rows of any topics, then `finish`.
-
-    >>> import tempfile, headwater
-    >>> log = headwater.open(tempfile.mkdtemp())
-    >>> _ = log.create("greetings", {"text": "string"})
-    >>> with log.stage("copy", sequence=0, attempt="a") as stage:
-    ...     stage.append("greetings", [{"text": "hello"}])
-    ...     staged = stage.finish()
-    >>> log.read("greetings").count()
-    0
-    >>> log.commit_staged([staged], producer="copy", sequence=0)["greetings"].count
-    1
-    >>> log.commit_staged([staged], producer="copy", sequence=0)["greetings"].duplicate
-    True
-    """
+class EmbeddedStage(Stage):
+    """A staged file that is being written; see `Log.stage`."""
 
     def __init__(
         self,
@@ -190,7 +176,6 @@ class Stage:
         self._places: dict[tuple[str, str, int], list[int]] = {}
 
     def append(self, topic: str, rows: Rows) -> None:
-        """Add rows for a topic; they become frames as in `Log.append`."""
         waiting = self._waiting.setdefault(topic, _Collected([]))
         if not isinstance(rows, pa.RecordBatch) or not waiting.takes(rows):
             self._flush(topic)
@@ -202,29 +187,24 @@ class Stage:
             self._flush(topic)
 
     def finish(self) -> Staged:
-        """Write the remaining rows, close the file and describe it."""
         for topic in list(self._waiting):
             self._flush(topic)
         reach("stage.written")
         self._close()
         reach("stage.finished")
         places = tuple(Place(*key, tuple(positions)) for key, positions in self._places.items())
-        return Staged(name=self._name, file=self._file, rows=self._rows, bytes=self._position, places=places)
+        file = StagedFile(name=self._name, file=self._file, rows=self._rows, bytes=self._position, places=places)
+        return file.to_json()
 
     def abandon(self) -> None:
-        """Remove the file."""
         self._waiting.clear()
         self._close()
         self._path.unlink(missing_ok=True)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.abandon()
+        super().__exit__(kind, error, trace)
         self._close()
 
     def _flush(self, topic: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -17,9 +15,10 @@ import pyarrow as pa
 from headwater.errors import ArgumentInvalid, NotFound, UsageError
 from headwater.filelock import FileLock
 from headwater.log.embedded.files import dump_checked, load_checked, replace_file
+from headwater.log.embedded.memory_folder import check_memory_folder, link_to_topic, memory_folder, remove_orphans_once
 from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
-from headwater.log.errors import FileCorrupt, FolderUnsafe, partition_not_found
+from headwater.log.errors import FileCorrupt, partition_not_found
 from headwater.log.port import Description, PartitionInfo, Topic
 from headwater.schema import schema_from_json, schema_to_json
 
@@ -156,8 +155,7 @@ class TopicHandle:
         self._floor = 0
         if self.topic.durability != "memory":
             return self.folder
-        memory = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-        storage = memory / f"headwater-{self._context.log_id[:12]}-{self.topic.id[:12]}"
+        storage = memory_folder(self._context.log_id, self.topic.id)
         with FileLock(self.folder / "topic.lock", seconds_max=self._context.lock_seconds_max):
             floor = self.folder / "floor"
             began = _read_floor(floor)
@@ -167,8 +165,10 @@ class TopicHandle:
                 storage.mkdir(mode=os.stat(self.folder).st_mode & 0o777, exist_ok=True)
                 check_memory_folder(storage, self.folder)  # before anything is written there
                 StateFile.make(storage / "state", partitions=self.topic.partitions)
+                remove_orphans_once()
             self._floor = began
         check_memory_folder(storage, self.folder)
+        link_to_topic(storage, self.folder)
         return storage
 
     def _open_state(self) -> StateFile:
@@ -179,24 +179,6 @@ class TopicHandle:
             # It is lost: with an empty one, the first reader or writer of each partition recovers from the segments.
             StateFile.make(path, partitions=self.topic.partitions)
             return StateFile(path, partitions=self.topic.partitions, read_only=False)
-
-
-def check_memory_folder(storage: Path, topic: Path) -> None:
-    """Raise if another user owns the folder in shared memory, or could read or write it.
-
-    It must be no link, belong to this user or to the owner of the topic, and have no permissions that the topic's folder
-    on disk does not have.
-    """
-    found, allowed = os.lstat(storage), os.stat(topic)
-    if not stat.S_ISDIR(found.st_mode):
-        raise FolderUnsafe(path=str(storage), why="it is not a folder")
-    if found.st_uid not in (os.geteuid(), allowed.st_uid):
-        raise FolderUnsafe(path=str(storage), why=f"it belongs to the user with the number {found.st_uid}")
-    if found.st_mode & ~allowed.st_mode & 0o077:
-        raise FolderUnsafe(
-            path=str(storage),
-            why=f"its permissions are {found.st_mode & 0o777:o}, those of the topic {allowed.st_mode & 0o777:o}",
-        )
 
 
 def _info(partition: Partition) -> PartitionInfo:

@@ -14,10 +14,10 @@ from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits, Part
 from headwater.log.embedded.frame import Draft
 from headwater.log.embedded.groups import OffsetTable
-from headwater.log.embedded.stage import Area, Stage, Staged, file_name
+from headwater.log.embedded.stage import Area, EmbeddedStage, StagedFile, file_name
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import TransactionFinished
-from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows, Transaction
+from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Rows, Staged, Transaction
 from headwater.log.topic_rules import check_name
 
 
@@ -50,10 +50,10 @@ class Transactions:
         _check_id(transaction)
         self._commits.rollback_prepared(transaction)
 
-    def stage(self, name: str, *, sequence: int, attempt: str) -> Stage:
+    def stage(self, name: str, *, sequence: int, attempt: str) -> EmbeddedStage:
         check_name("producer", name)
         check_name("attempt", attempt)
-        return Stage(
+        return EmbeddedStage(
             self.staging,
             name,
             file_name(sequence, attempt),
@@ -71,17 +71,18 @@ class Transactions:
         epoch: int | None,
         metadata: dict[str, Any] | None,
     ) -> dict[str, Appended]:
+        files = [StagedFile.from_json(one) for one in staged]
         if producer is not None and sequence is not None and self._commits.last_sequence(producer) >= sequence:
             parts = []  # committed before: the files may be gone
         else:
-            parts = self.staging.parts(staged, topic_id=self._topic_id)
+            parts = self.staging.parts(files, topic_id=self._topic_id)
         reach("sink.before_commit")
         name = f"{producer}.{sequence}" if producer is not None else uuid.uuid4().hex
         result = self._commits.commit(
             parts, name=name, producer=producer, epoch=epoch, sequence=sequence, metadata=metadata
         )
         reach("sink.committed")
-        self.staging.discard(staged)
+        self.staging.discard(files)
         if producer is not None and sequence is not None:
             self.staging.clear(producer, sequence_max=sequence)
         self.staging.sweep_now_and_then()

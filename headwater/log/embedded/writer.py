@@ -239,6 +239,8 @@ def _condition(
 
     def check(tail: Tail) -> None:
         if expected_offset is not None and tail.offset != expected_offset:
+            # The writer of the last rows may have died before it synced them: the caller must be able to see them.
+            handle.partition(number).sync_to(tail.offset)
             raise OffsetConflict(topic=topic.name, partition=number, expected=expected_offset, actual=tail.offset)
         if key is not None and expected_key_offset is not None:
             partition = handle.partition(number)

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Unpack
 
+import orjson
 import pyarrow as pa
 
 from headwater.clock import Clock, SystemClock, time_us
 from headwater.config import Config
-from headwater.errors import Closed, RowInvalid
+from headwater.errors import Closed, NotFound, RowInvalid
 from headwater.home import home_of
 from headwater.log.clients import ClientSet, Consumer, Producer
 from headwater.log.errors import TransactionFinished, partition_not_found
 from headwater.log.port import (
     Appended,
+    Batch,
     ConsumerSettings,
     Description,
+    EventTimes,
     Expiry,
     Log,
     Offsets,
     ProducerSettings,
     Rows,
+    RowWatch,
+    Staged,
     Start,
     Topic,
     TopicChanges,
@@ -35,7 +40,8 @@ from headwater.log.port import (
 )
 from headwater.log.remote.connection import Connection, quoted
 from headwater.log.remote.groups import RemoteGroups, RemoteMembership, RemoteWatch
-from headwater.log.remote.pages import RemoteCursor, RemoteReader
+from headwater.log.remote.pages import RemoteCursor, RemoteReader, read_range
+from headwater.log.remote.stage import RemoteStage
 from headwater.log.remote.wire import (
     appended_from_json,
     description_from_json,
@@ -95,6 +101,10 @@ class RemoteLog(Log):
         check_name("topic", topic)
         body = {"name": topic, "schema": _schema(schema), "exist_ok": exist_ok, **settings_to_json(settings)}
         return self._remember(self._connection.post("/topics", _given(body), again=exist_ok))
+
+    def create_internal(self, topic: Topic) -> None:
+        body = {"id": topic.id, "schema": schema_to_json(topic.schema), **topic.settings_to_json()}
+        self._connection.post(f"/internal-topics/{_named(topic.name)}", _given(body), again=True)
 
     def alter(self, topic: str, *, schema: Any = None, force: bool = False, **changes: Unpack[TopicChanges]) -> Topic:
         body = {"schema": _schema(schema), "force": force, **settings_to_json(changes)}
@@ -204,6 +214,33 @@ class RemoteLog(Log):
         found: int = self._connection.get(f"/producers/{quoted(producer)}")["sequence"]
         return found
 
+    def transaction_metadata(self, producer: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._connection.get(f"/producers/{quoted(producer)}/metadata")["metadata"]
+        return found
+
+    def stage(self, name: str, *, sequence: int, attempt: str) -> RemoteStage:
+        check_name("producer", name)
+        check_name("attempt", attempt)
+        return RemoteStage(self._connection, self._table_of, name, sequence=sequence, attempt=attempt)
+
+    def commit_staged(
+        self,
+        staged: Iterable[Staged],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Appended]:
+        parts = [part for one in staged for part in orjson.loads(one)]
+        body = {"staged": parts, "producer": producer, "sequence": sequence, "epoch": epoch, "metadata": metadata}
+        again = producer is not None and sequence is not None
+        found = self._connection.post("/staged/commit", _given(body), again=again)
+        return {topic: appended_from_json(body) for topic, body in found["topics"].items()}
+
+    def discard_attempts(self, name: str, *, sequence: int, attempt: str) -> None:
+        self._connection.delete(f"/staged/{quoted(name)}/{sequence}", attempt=attempt)
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(
@@ -241,6 +278,45 @@ class RemoteLog(Log):
             archived=archived,
         )
 
+    def read_range(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None = None,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        punctuations: tuple[int, int | None] | None = None,
+    ) -> Iterator[Batch]:
+        return read_range(
+            self._connection,
+            _named(topic),
+            partition,
+            start=start,
+            stop=stop,
+            columns=columns,
+            since_us=since_us,
+            until_us=until_us,
+            punctuations=punctuations,
+        )
+
+    def punctuations_at(self, topic: str, partition: int, offset: int) -> list[int]:
+        path = f"/topics/{_named(topic)}/partitions/{partition}/punctuations"
+        found: list[int] = self._connection.get(path, offset=offset)
+        return found
+
+    def event_times(
+        self, topic: str, partition: int, *, start: int, stop: int, until_us: int | None = None
+    ) -> EventTimes:
+        path = f"/topics/{_named(topic)}/partitions/{partition}/event-times"
+        return EventTimes(**self._connection.get(path, start=start, stop=stop, until_us=until_us))
+
+    def tails(self, topic: str) -> dict[int, tuple[int, int]]:
+        found = self._connection.get(f"/topics/{_named(topic)}/tails")
+        return {int(number): (segment, position) for number, (segment, position) in found.items()}
+
     def start_offsets(self, topic: str) -> Offsets:
         return offsets_from_json(self._connection.get(f"/topics/{_named(topic)}/offsets/start"))
 
@@ -268,6 +344,9 @@ class RemoteLog(Log):
             signs = self._connection.ask("POST", "/wait", json=body, again=True, wait_seconds=held).json()["signs"]
             if signs or (deadline is not None and left <= WAIT_SECONDS_MAX):
                 return bool(signs)
+
+    def row_watch(self, topics: Mapping[str, Offsets]) -> RemoteRowWatch:
+        return RemoteRowWatch(self, topics)
 
     def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> RemoteCursor:
         found = self._recent(topic, seconds=TOPIC_SECONDS)
@@ -387,6 +466,32 @@ class RemoteLog(Log):
             if now.id == known.id and now.schema_version == known.schema_version:
                 raise
             return _table_of(now, rows, headers)
+
+
+class RemoteRowWatch(RowWatch):
+    """Looks at the end offsets of topics. There are no files to watch, and punctuations are not noticed."""
+
+    def __init__(self, log: RemoteLog, topics: Mapping[str, Offsets]) -> None:
+        self._log = log
+        self._topics = topics
+        self._ids = {name: log.topic(name).id for name in topics}
+
+    @property
+    def paths(self) -> list[Path]:
+        return []
+
+    def arrived(self) -> bool:
+        try:
+            if any(self._log.topic(name).id != known for name, known in self._ids.items()):
+                return True
+            ends = {name: self._log.end_offsets(name) for name in self._topics}
+        except NotFound:
+            return True
+        return any(
+            ends[name].get(number, 0) > offset
+            for name, wanted in self._topics.items()
+            for number, offset in wanted.items()
+        )
 
 
 class RemoteTransaction(Transaction):

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from headwater.errors import NotFound
 from headwater.log.port import Batch, Cursor, Reader
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import (
     ARROW,
     MORE_HEADER,
     NEXT_HEADER,
+    TOLD_HEADER,
     TOPIC_HEADER,
     bytes_to_batches,
     offsets_from_text,
@@ -80,6 +82,44 @@ class RemoteReader(Reader):
         following = offsets_from_text(response.headers[NEXT_HEADER])[number]
         batches = list(bytes_to_batches(response.content, topic=self._topic))
         return batches, following, response.headers[MORE_HEADER] == "true"
+
+
+def read_range(
+    connection: Connection,
+    topic: str,
+    partition: int,
+    *,
+    start: int,
+    stop: int,
+    columns: Sequence[str] | None,
+    since_us: int | None,
+    until_us: int | None,
+    punctuations: tuple[int, int | None] | None,
+) -> Iterator[Batch]:
+    """See `Log.read_range`: one page after the other, each fetched on demand."""
+    told_start, told_stop = punctuations or (0, None)
+    topic_id, more = None, True
+    while more:
+        response = connection.ask(
+            "GET",
+            f"/topics/{topic}/partitions/{partition}/rows",
+            parameters={
+                "start": start,
+                "stop": stop,
+                "column": None if columns is None else list(columns),
+                "since_us": since_us,
+                "until_us": until_us,
+                "punctuations": punctuations is not None,
+                "told_start": told_start,
+                "told_stop": told_stop,
+            },
+        )
+        if topic_id not in (None, response.headers[TOPIC_HEADER]):
+            raise NotFound(kind="topic", name=topic, near=" It was deleted and created again while it was read.")
+        topic_id = response.headers[TOPIC_HEADER]
+        yield from bytes_to_batches(response.content, topic=topic)
+        start, told_start = int(response.headers[NEXT_HEADER]), int(response.headers[TOLD_HEADER])
+        more = response.headers[MORE_HEADER] == "true"
 
 
 class RemoteCursor(Cursor):

@@ -22,6 +22,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 NEXT_HEADER = "headwater-next"
 #: Header of an answer with rows: whether the requested range has more.
 MORE_HEADER = "headwater-more"
+#: Header of an answer with a range of rows: how many punctuations at the next offset were returned.
+TOLD_HEADER = "headwater-told"
 #: Header of an answer with rows: the id of their topic, which differs if it was deleted and created again.
 TOPIC_HEADER = "headwater-topic"
 #: The id of the server that answered an append; and, of a repeated append, the first server and how long ago it was asked.

@@ -30,6 +30,7 @@ from headwater.operators.aggregates.approximate import (
 )
 from headwater.operators.aggregates.numbers import Count, Decayed, Mean, Stddev, Sum
 from headwater.operators.aggregates.values import (
+    By,
     CollectList,
     CountDistinct,
     Custom,
@@ -86,12 +87,14 @@ def mean(of: Argument) -> Aggregate:
 
 
 def min(of: Argument) -> Aggregate:
-    """The least value."""
+    """The least value. Of structs it is that with the least first field, then the second: `agg.min(F.struct("at", "price"))`
+    is the earliest row's price."""
     return Min(of)
 
 
 def max(of: Argument) -> Aggregate:
-    """The greatest value."""
+    """The greatest value. Of structs it is that with the greatest first field, then the second:
+    `agg.max(F.struct("price", "bidder"))` says who bid most."""
     return Max(of)
 
 
@@ -100,19 +103,23 @@ def stddev(of: Argument, *, population: bool = False) -> Aggregate:
     return Stddev(of, population)
 
 
-def first(of: Argument) -> Aggregate:
-    """The value of the row with the earliest event time."""
-    return First(of)
+def first(of: Argument, *, order: By = "time") -> Aggregate:
+    """The value of the row with the earliest event time.
+
+    With `order="arrival"`, here and for `last` and `collect_list`, rows go by their partition and offset instead: for a
+    key of the topic that is the order in which they were appended, whatever their event time.
+    """
+    return First(of, order=order)
 
 
-def last(of: Argument) -> Aggregate:
-    """The value of the row with the latest event time."""
-    return Last(of)
+def last(of: Argument, *, order: By = "time") -> Aggregate:
+    """The value of the row with the latest event time; with `order="arrival"`, of the row that was appended last."""
+    return Last(of, order=order)
 
 
-def collect_list(of: Argument, *, count_max: int | None = None) -> Aggregate:
-    """All values as a list, in the order of event time; only the earliest `count_max`, where given."""
-    return CollectList(of, count_max)
+def collect_list(of: Argument, *, count_max: int | None = None, order: By = "time") -> Aggregate:
+    """All values as a list, in the order of event time or of arrival; only the earliest `count_max`, where given."""
+    return CollectList(of, count_max, order=order)
 
 
 def count_distinct(of: Argument) -> Aggregate:

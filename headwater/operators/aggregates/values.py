@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from headwater.errors import ArgumentInvalid
 from headwater.schema import parse_schema
 
 Fold = Callable[[pa.Table], pa.Table]
+#: What rows go by: their event time, or their place in the topic, which is the order in which they were appended.
+By = Literal["time", "arrival"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class _Extreme(Aggregate):
     which: ClassVar[str]
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        if not has_order(kind):
             raise self.refuse(kind, "a type that has an order")
         return {"value": kind}
 
@@ -35,6 +37,8 @@ class _Extreme(Aggregate):
         if not values.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             picked = (np.minimum if self.which == "min" else np.maximum).reduceat
             return {"value": pa.array(picked(np.asarray(values), groups.starts) if groups.count else [], kind)}
+        if pa.types.is_struct(kind):
+            return {"value": values.take(pa.array(self._rows(values, groups)))}
         table = pa.table({"group": groups.numbers(), "value": values})
         found = table.group_by("group", use_threads=False).aggregate([("value", self.which)])
         return {"value": found.column(f"value_{self.which}").combine_chunks().cast(kind)}
@@ -46,26 +50,82 @@ class _Extreme(Aggregate):
     def finish(self, partials: Columns) -> pa.Array:
         return partials["value"]
 
+    def _rows(self, values: pa.Array, groups: Groups) -> Int64s:
+        """The row of each group whose value it is, of values that Arrow cannot compare."""
+        least, valid = self.which == "min", np.asarray(values.is_valid())
+        places = np.where(valid, struct_ranks(values), len(values) if least else -1)
+        order = np.lexsort([places, groups.numbers()])
+        found: Int64s = order[groups.starts if least else groups.starts + groups.sizes() - 1]
+        return found
+
+
+def has_order(kind: pa.DataType) -> bool:
+    """Whether values of a type have an order: plain ones have, and structs of such."""
+    if pa.types.is_struct(kind):
+        return all(has_order(one.type) for one in kind)
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+
+
+def struct_ranks(values: pa.StructArray) -> Int64s:
+    """For each struct its place among all, by the first field, then the second; equal ones share it. As in Spark, a field
+    that is null comes before all others.
+
+    >>> struct_ranks(pa.array([{"a": 2, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": None}])).tolist()
+    [2, 0, 1]
+    """
+    fields = [
+        struct_ranks(one)
+        if pa.types.is_struct(one.type)
+        else np.where(one.is_valid(), pc.rank(one, sort_keys="ascending", tiebreaker="min"), 0)
+        for one in values.flatten()
+    ]
+    order = np.lexsort(fields[::-1])
+    places = np.empty(len(values), np.int64)
+    places[order] = Groups.of(*(one[order] for one in fields)).numbers()
+    return places
+
 
 @dataclass(frozen=True)
 class Min(_Extreme):
-    """The least value."""
+    """The least value; of structs, that with the least first field, then the second."""
 
     which: ClassVar[str] = "min"
 
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """The greatest value."""
+    """The greatest value; of structs, that with the greatest first field, then the second."""
 
     which: ClassVar[str] = "max"
 
 
 @dataclass(frozen=True)
-class _Picked(Aggregate):
-    """The value at one end of the order of processing."""
+class Ordered(Aggregate):
+    """An aggregate for which the order of rows counts: that of event time, or that of arrival."""
 
     ordered: ClassVar[bool] = True
+
+    order: By = field(default="time", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.order not in ("time", "arrival"):
+            raise ArgumentInvalid(name="order", value=self.order, expected='"time" or "arrival"')
+
+    @property
+    def by_place(self) -> bool:
+        return self.order == "arrival"
+
+    def in_order(self, values: pa.Array, order: Order, groups: Groups) -> tuple[pa.Array, Order]:
+        """The rows of each group in the order that counts; they come in that of event time."""
+        if self.order == "time":
+            return values, order
+        rows = np.lexsort([order.position, groups.numbers()])
+        return values.take(pa.array(rows)), Order(np.zeros(len(rows), np.int64), order.position[rows])
+
+
+@dataclass(frozen=True)
+class _Picked(Ordered):
+    """The value at one end of the order of rows."""
 
     def partial(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"value": kind, "at": pa.int64(), "position": pa.int64()}
@@ -74,6 +134,7 @@ class _Picked(Aggregate):
         return kind
 
     def lift(self, values: pa.Array, order: Order, groups: Groups) -> Columns:
+        values, order = self.in_order(values, order, groups)
         return self._pick(values, order.at_us, order.position, groups)
 
     def merge(self, partials: Columns, groups: Groups) -> Columns:
@@ -118,10 +179,8 @@ class Last(_Picked):
 
 
 @dataclass(frozen=True)
-class CollectList(Aggregate):
-    """All values, as a list in the order of event time; at most `count_max` of the earliest, if given."""
-
-    ordered: ClassVar[bool] = True
+class CollectList(Ordered):
+    """All values, as a list in the order of rows; at most `count_max` of the earliest, if given."""
 
     count_max: int | None = None
 
@@ -132,6 +191,7 @@ class CollectList(Aggregate):
         return pa.list_(kind)
 
     def lift(self, values: pa.Array, order: Order, groups: Groups) -> Columns:
+        values, order = self.in_order(values, order, groups)
         valid = np.asarray(values.is_valid())
         return self._lists(values, order.at_us, order.position, groups.numbers(), valid, groups.count)
 

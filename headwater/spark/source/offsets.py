@@ -2,7 +2,7 @@
 
 An offset is JSON: `topics` has the first offset not yet read of each partition, `ids` says which topics these are (one
 deleted and made again under the same name is another), `at_us` is the processing time of the batch, `began` has where
-partitions begin that were first seen in this batch. What a batch reads follows from its two offsets alone, so that a
+partitions begin that were first seen in this batch, `times` and `promised` what is known of event time up to there. What a batch reads follows from its two offsets alone, so that a
 replayed batch reads the same rows, whatever has happened since.
 """
 
@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from headwater.engine.event_time import NEVER
 from headwater.spark.errors import SourceChanged
 
 Offsets = dict[str, dict[int, int]]
 """Topic → partition → offset."""
+EventTimes = dict[str, dict[int, tuple[int, int]]]
+"""Topic → partition → (latest event time, processing time when it was seen), in microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,10 @@ class Progress:
     told: Offsets = field(default_factory=dict)
     #: How far questions to the query were read, by partition of their topic; only where it can be asked.
     asked: dict[int, int] = field(default_factory=dict)
+    #: The latest event time of each partition, and the processing time when it was seen.
+    times: EventTimes = field(default_factory=dict)
+    #: The latest time of each partition before which no row follows, as punctuations promise.
+    promised: Offsets = field(default_factory=dict)
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -44,6 +51,10 @@ class Progress:
             body["began"] = _to_json(self.began)
         if self.told:
             body["told"] = _to_json(self.told)
+        if self.times:
+            body["times"] = _to_json(self.times)
+        if self.promised:
+            body["promised"] = _to_json(self.promised)
         if self.asked:
             body["asked"] = {str(partition): offset for partition, offset in sorted(self.asked.items())}
         return body
@@ -66,10 +77,29 @@ class Progress:
             began=_from_json(body.get("began", {})),
             told=_from_json(body.get("told", {})),
             asked={int(partition): int(offset) for partition, offset in body.get("asked", {}).items()},
+            times={
+                topic: {int(number): (int(latest), int(at)) for number, (latest, at) in found.items()}
+                for topic, found in body.get("times", {}).items()
+            },
+            promised=_from_json(body.get("promised", {})),
         )
 
+    def places(self) -> dict[str, tuple[int, int, int]]:
+        """What is known of event time by topic and partition: the latest, when it was seen, and what was promised.
 
-def _to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+        >>> Progress(topics={"orders": {0: 8}}, times={"orders": {0: (7, 9)}}, promised={"orders": {0: 5}}).places()
+        {'orders/0': (7, 9, 5)}
+        """
+        found = {}
+        for topic, offsets in self.topics.items():
+            for number in offsets:
+                latest_us, at_us = self.times.get(topic, {}).get(number, (NEVER, self.at_us))
+                found[f"{topic}/{number}"] = (latest_us, at_us, self.promised.get(topic, {}).get(number, NEVER))
+        return found
+
+
+# Any: offsets, or times.
+def _to_json(offsets: Mapping[str, Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
     return {
         topic: {str(partition): positions[partition] for partition in sorted(positions)}
         for topic, positions in sorted(offsets.items())

@@ -58,6 +58,8 @@ class Options:
     reader_stage: str | None = None
     #: The topic of questions to the query, and what they call it: a batch begins when one comes.
     asks: tuple[str, str] | None = None
+    #: Whether nothing follows what is there when the read has caught up.
+    end_of_input: bool = False
 
     @property
     def several(self) -> bool:
@@ -224,5 +226,6 @@ _RULES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bad_rows": ("bad_rows", _one_of("dead_letter", "fail")),
     "reader_stage": ("reader_stage", str),
     "asks": ("asks", _topic_and_query),
+    "end_of_input": ("end_of_input", _flag),
 }
 OPTION_NAMES = frozenset(_RULES)

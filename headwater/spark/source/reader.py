@@ -6,6 +6,8 @@ The driver side of a reader lives in a planner process of Spark's that knows no 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,18 +27,19 @@ from headwater.clock import Clock, SystemClock
 from headwater.engine.micro_batch import MicroBatch, current_batch, record_once, time_folder
 from headwater.engine.open_logs import shared_log
 from headwater.engine.reader_protocol import stage_of_option
+from headwater.engine.watermark_origin import SourceRecord, source_name
 from headwater.errors import NotFound
 from headwater.faults import reach
 from headwater.log import Log
-from headwater.log.embedded import punctuations_at
 from headwater.log.errors import OffsetExpired
 from headwater.log.port import Topic
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source.columns import arrow_schema
+from headwater.spark.source.event_times import EventTimeProgress
 from headwater.spark.source.offsets import Offsets, Progress, admit, parts, ranges
 from headwater.spark.source.options import Options, is_pattern
 from headwater.spark.source.scan import DeadLetterWriter, Part, Scan
-from headwater.spark.source.topics import found_topics, positions, time_column
+from headwater.spark.source.topics import found_topics, positions, recorded_time, time_column
 from headwater.workers import freeze_modules
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._until_us: int | None = None
         self._asked_until: dict[int, int] | None = None
+        self._event_times = EventTimeProgress(options)
         self._ticks = Ticks(
             seconds=options.tick_seconds, count=options.ticks_max, rest_seconds=options.tick_rest_seconds
         )
@@ -103,7 +107,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._topics(before)
         began = self._began(before, topics)
         known = _merged(before.topics, began)
-        ends = self._ends(topics, known)
+        ends = reachable = self._ends(topics, known)
         if not isinstance(limit, ReadAllAvailable):
             ends = admit(
                 known,
@@ -116,13 +120,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A run that ends when it has caught up also ends in time: at the moment it began.
         now_us = max(self._until_us if self._until_us is not None else self._clock().now_us(), before.at_us)
         asked = self._asked(before)
-        if not before.initial and not began and (ends, told, asked) == (before.topics, before.told, before.asked):
-            if not self._ticks.is_due(before.at_us, now_us):
+        is_end = self._options.end_of_input and ends == reachable
+        begun = replace(before, topics=known)
+        promised = self._event_times.promised(log, topics, begun, ends, now_us=now_us, is_end=is_end)
+        same = (ends, told, asked, promised) == (before.topics, before.told, before.asked, before.promised)
+        if not before.initial and not began and same:
+            is_due = self._ticks.is_due(before.at_us, now_us) if self._target is None else self._ticks.is_left()
+            if not is_due:
                 return None
         else:
             self._ticks.rows_came(now_us)
         ids = {name: log.topic(name).id for name in topics}
-        return Progress(topics=ends, ids=ids, at_us=now_us, began=began, told=told, asked=asked)
+        times = self._event_times.times(begun, ends, promised, now_us=now_us)
+        return Progress(
+            topics=ends,
+            ids=ids,
+            at_us=now_us,
+            began=began,
+            told=told,
+            asked=asked,
+            times=times,
+            promised=promised,
+        )
 
     def _wait(self, before: Progress) -> None:
         """Wait for an append, for a moment at most: Spark polls without a pause."""
@@ -174,7 +193,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A query that could not be asked before begins with what is asked from now on.
         known = bool(before.asked) or before.initial
         asked = (before.asked, after.asked) if known and after.asked != before.asked else None
-        return [replace(first, at_us=after.at_us, asked=asked), *found[1:]]
+        time = recorded_time(self._topics(after), self._options)
+        name = None if time is None else source_name(self._options.log, self._options.topics, time.column)
+        record = SourceRecord(name=name, at_us=after.at_us, times=after.places())
+        return [replace(first, record=record, asked=asked), *found[1:]]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: how far a query has read stands in its checkpoint, and retention does not depend on it."""
@@ -188,8 +210,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         part: Part = partition  # type: ignore[assignment]  # ours, from `partitions`
         freeze_modules()
         batch = current_batch()
-        if part.at_us is not None and batch is not None:
-            self._tell_time(part.at_us, batch)
+        if part.record is not None and batch is not None:
+            self.tell(part.record, batch)
             self._tell_asked(part, batch)
         if not part.topic:
             return
@@ -212,12 +234,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reach("source.read")
             yield found
 
-    def _tell_time(self, at_us: int, batch: MicroBatch) -> None:
-        folder = time_folder(self._state, batch.query)
-        source = self._options.source
-        record_once(folder, f"time-{batch.number}-{source}", {"at_us": at_us})
+    def tell(self, record: SourceRecord, batch: MicroBatch) -> None:
+        """Record what all tasks of a batch must know of time, and whether anything follows."""
+        folder, source = time_folder(self._state, batch.query), self._options.source
+        body = record.to_json()
+        # Two reads of the same rows in one query have one name, and each may have come to other offsets.
+        mark = hashlib.sha256(json.dumps(body).encode()).hexdigest()[:8]
+        record_once(folder, f"time-{batch.number}-{source}-{mark}", body)
         reach("source.timed")
-        (folder / f"time-{batch.number - BATCHES_KEPT}-{source}.json").unlink(missing_ok=True)
+        record_once(folder, f"source-{source}", {})
+        if record.is_final:
+            record_once(folder, f"final-{source}", {"batch": batch.number})
+        for old in folder.glob(f"time-{batch.number - BATCHES_KEPT}-{source}-*.json"):
+            old.unlink(missing_ok=True)
 
     def _tell_asked(self, part: Part, batch: MicroBatch) -> None:
         """Record which questions the operators of this batch answer."""
@@ -315,7 +344,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _told(self, ends: Offsets) -> Offsets:
         log = shared_log(self._options.log)
         return {
-            name: {number: len(punctuations_at(log, name, number, offset)) for number, offset in offsets.items()}
+            name: {number: len(log.punctuations_at(name, number, offset)) for number, offset in offsets.items()}
             for name, offsets in ends.items()
         }
 
@@ -407,6 +436,19 @@ class Ticks:
         """Reset the count of ticks."""
         self._left = self._count
         self._rows_at_us = now_us
+
+    def is_left(self) -> bool:
+        """Whether a run that ends has a batch more, so that the watermark follows the rows that it has read.
+
+        >>> ticks = Ticks(seconds=1, count=1)
+        >>> ticks.rows_came(0)
+        >>> ticks.is_left(), ticks.is_left()
+        (True, False)
+        """
+        if self._rows_at_us is None or not self._left:
+            return False
+        self._left -= 1
+        return True
 
     def is_due(self, before_us: int, now_us: int) -> bool:
         """Whether there is a batch now, if the last one was at `before_us`; a yes is taken for that batch.

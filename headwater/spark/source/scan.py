@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from headwater.clock import Clock, SystemClock
+from headwater.engine.watermark_origin import SourceRecord
 from headwater.errors import EncodingInvalid, NotFound
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, Headers, append_dead_letters, attempt_of
-from headwater.log.embedded import Punctuation, read_range
 from headwater.log.port import SYSTEM_COLUMNS, Topic
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source.columns import KEY, PUNCTUATION, TIME, TOMBSTONE, TOPIC, carried
@@ -36,7 +36,7 @@ APPENDS_MAX = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Part(InputPartition):
-    """What one task reads. The first part of a batch also carries its processing time."""
+    """What one task reads. The first part of a batch also carries what all of its tasks must know."""
 
     topic: str
     id: str
@@ -44,7 +44,8 @@ class Part(InputPartition):
     start: int
     stop: int
     number: int = 0
-    at_us: int | None = None
+    #: On the first part: the processing time of the batch, and what is known of event time up to its end.
+    record: SourceRecord | None = None
     #: How many punctuations at `start` were told before, and how many at `stop` belong to this part; None for all.
     told_start: int = 0
     told_stop: int | None = None
@@ -75,8 +76,7 @@ class Scan:
         columns = self._columns(topic)
         if ranged and topic.time_column is not None and topic.time_column not in columns:
             columns.append(topic.time_column)
-        for piece in read_range(
-            self._log,
+        for batch in self._log.read_range(
             part.topic,
             part.partition,
             start=part.start,
@@ -86,10 +86,10 @@ class Scan:
             until_us=self._options.until_us,
             punctuations=(part.told_start, part.told_stop) if self._punctuations else None,
         ):
-            if isinstance(piece, Punctuation):
-                yield self._punctuation(piece, topic, part)
+            if batch.punctuation_us is not None:
+                yield self._punctuation(batch.punctuation_us, topic, part)
                 continue
-            data = piece.data
+            data = batch.data
             if ranged and topic.time_column is not None:
                 data = _between(data, topic.time_column, self._options.since_us, self._options.until_us)
             if self._decoder is not None:
@@ -108,7 +108,7 @@ class Scan:
 
     def _columns(self, topic: Topic) -> list[str]:
         """The columns to ask the log for: those of the query that the topic has."""
-        known = {*SYSTEM_COLUMNS, *([TOMBSTONE] if topic.compact else [])}
+        known = {*SYSTEM_COLUMNS, *([TOMBSTONE] if topic.key else [])}
         if self._decoder is not None:
             always = ("_offset", "_headers")
             return ["key", "value", *(name for name in self._schema.names if name in known - {*always}), *always]
@@ -148,12 +148,12 @@ class Scan:
                 columns.append(carried(data.column(index), field.type, topic=topic.name, column=field.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _punctuation(self, found: Punctuation, topic: Topic, part: Part) -> pa.RecordBatch:
+    def _punctuation(self, time_us: int, topic: Topic, part: Part) -> pa.RecordBatch:
         """A row that has nothing but its times: the promise, and the event time, which Spark's watermark looks at."""
         columns = []
         for field in self._schema:
             if field.name in (PUNCTUATION, topic.time_column) and pa.types.is_timestamp(field.type):
-                columns.append(pa.array([found.time_us], TIME).cast(field.type))
+                columns.append(pa.array([time_us], TIME).cast(field.type))
             elif field.name == TOPIC:
                 columns.append(_constant(topic.name, 1))
             elif field.name == "_partition":

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.engine.event_time import WatermarkStrategy
 from headwater.engine.time_metadata import marked
+from headwater.engine.watermark_origin import Origin, source_name
 from headwater.errors import ArgumentInvalid, ColumnUnknown, NotFound, SchemaConflict
 from headwater.log import Log
 from headwater.log.port import Topic
@@ -55,10 +57,26 @@ def read_schema(log: Log, options: Options) -> StructType:
         topic=options.several,
         metadata=options.metadata,
         punctuations=options.punctuations,
-        tombstones=any(topic.compact for topic in topics.values()),
+        tombstones=any(topic.key for topic in topics.values()),
         key=decoder is not None,
     )
-    return marked(made, event_times(topics, options, made.names))
+    times = event_times(topics, options, made.names)
+    timed = recorded_time(topics, options)
+    return marked(made, times, {} if timed is None or timed not in times else {timed.column: origin(options, timed)})
+
+
+def recorded_time(topics: dict[str, Topic], options: Options) -> EventTime | None:
+    """The event time that the source records with each batch: its column is the one that all of the topics declare."""
+    declared = {topic.time for topic in topics.values()}
+    time = options.time or (declared.pop() if len(declared) == 1 else None)
+    is_declared = time is not None and all(topic.time_column == time.column for topic in topics.values())
+    return time if is_declared and options.format is None else None
+
+
+def origin(options: Options, time: EventTime) -> str:
+    """Where the source records the watermark, as the column of event time carries it."""
+    future_us = WatermarkStrategy.of(time).future_us
+    return Origin(source=source_name(options.log, options.topics, time.column), future_us=future_us).to_text()
 
 
 def event_times(topics: dict[str, Topic], options: Options, columns: Sequence[str]) -> list[EventTime]:

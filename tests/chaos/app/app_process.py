@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from headwater.apps.home import Home
 from headwater.errors import HeadwaterError
 from headwater.log import Log
-from headwater.log.embedded import local_log
 from headwater.services import Services, app_services
 from headwater.spark.batch_offsets import source_offsets
 from tests.chaos.app.declaration import NAME, lake_of
@@ -69,7 +68,7 @@ class AppProcess(Child):
         if name == "archive":
             sources = source_offsets(str(self.app_home.checkpoint(name, 1)), self.archived())
         else:
-            metadata = None if identity is None else local_log(self.log).transaction_metadata(identity)
+            metadata = None if identity is None else self.log.transaction_metadata(identity)
             sources = (metadata or {}).get("sources", [])
         ends = {str(partition): offset for partition, offset in self.log.end_offsets(topic).items()}
         return bool(sources) and sources[0]["topics"].get(topic) == ends
@@ -120,7 +119,7 @@ class AppProcess(Child):
 
         def near() -> bool:
             identity = self.app_home.query_id(query, 2)
-            metadata = None if identity is None else local_log(self.log).transaction_metadata(identity)
+            metadata = None if identity is None else self.log.transaction_metadata(identity)
             if not metadata:
                 return False
             read: dict[str, int] = metadata["sources"][0]["topics"]["orders"]

@@ -11,13 +11,8 @@ from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.log import Log
 from headwater.log import open as open_log
-from tests.http.process import ServerProcess, SharedClock, server_process
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
-    with server_process() as process:
-        yield process
+from tests.http.process import ServerProcess, SharedClock
+from tests.log.adapters import server as server
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from headwater.clock import ManualClock
 from headwater.config import Config
+from headwater.filelock import FileLock
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
-from headwater.log.embedded.stage import Staged
+from headwater.log.port import Staged
 
 #: Bytes of a segment that holds about five rows.
 SEGMENT = 1_500
@@ -57,10 +58,12 @@ def build(folder: Path) -> Sample:
         log.create("expired", SCHEMA, segment_bytes_max=SEGMENT, retention="100 seconds")
         log.create("parts", SCHEMA, partitions=2)
         log.open_producer("p")
-        _fill(log, clock, 0, OLDER)
+        _fill(log, clock, 0, OLDER - 4)
         log.maintain("joined")
         log.maintain("table", seal=True)
         log.maintain("expired")
+        with FileLock(sample.folder / "transactions/lock"):  # so that the next ones go to a second commit log
+            _fill(log, clock, OLDER - 4, OLDER)
         shutil.copytree(sample.folder, sample.older)
         _fill(log, clock, OLDER, ROWS)
         log.maintain("joined", seal=True)

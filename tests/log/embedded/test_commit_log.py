@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headwater import faults
 from headwater.config import Config
+from headwater.filelock import FileLock
 from headwater.log.embedded import EmbeddedLog, commits
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commit_log import framed, whole_records
@@ -330,6 +331,35 @@ def test_an_older_copy_of_the_whole_state_is_no_damage(folder: Path, opened: Cal
     again = opened(folder)
     assert again.committed_sequence("p") == COMMITS + 2
     assert verify(again).ok
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "deleted"])
+def test_damage_of_a_second_commit_log_is_noticed_and_repaired(
+    folder: Path, opened: Callable[[Path], EmbeddedLog], how: str
+) -> None:
+    """It is used while another process holds the lock of the first."""
+    with FileLock(folder / "transactions" / "lock"):
+        log = opened(folder)
+        commit(log, COMMITS)
+        commit(log, 0, producer="q")
+        log.close()
+    second = folder / "transactions" / "commits-1.log"
+    sound = second.read_bytes()
+    if how == "flipped":
+        flip(second, 40)
+    elif how == "cut":
+        cut(second, 0)
+    else:
+        second.unlink()
+    log = opened(folder)
+    assert refused(log).path == str(second)
+    assert [finding.path for finding in verify(log).findings] == ["transactions/commits-1.log"]
+    assert ids(log) == [*range(COMMITS + 1), 0], "committed rows can be read"
+    repair(log)
+    assert second.read_bytes() == sound
+    assert verify(log).ok
+    assert commit(log, COMMITS)
+    assert commit(log, 0, producer="q")
 
 
 def test_a_shortened_file_still_tells_damage(

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,9 @@ from headwater.testing import start_child
 
 SCHEMA = {"id": "int64"}
 TOPICS = ("a", "b", "c", "d")
-#: Points at which a commit holds only locks of its own partitions.
-BEFORE_THE_LOCK = ("commit.written", "commit.synced")
-#: Points at which it holds the transaction lock.
-UNDER_THE_LOCK = ("commit.recording", "commit.durable", "commit.copied", "commit.recorded", "commit.flipped")
+#: Points at which a commit holds only locks of its own partitions, and then the lock of a commit log, too.
+BEFORE_THE_RECORD = ("commit.written", "commit.synced", "commit.recording")
+AFTER_THE_RECORD = ("commit.durable", "commit.copied", "commit.recorded", "commit.flipped")
 LONG_WAIT = Config(maintenance="manual")
 SHORT_WAIT = Config(maintenance="manual", lock_seconds_max=0.05)
 
@@ -51,6 +50,37 @@ def commit(log: EmbeddedLog, *topics: str, row: int = 1) -> None:
     with log.transaction() as transaction:
         for topic in topics:
             transaction.append(topic, [{"id": row}])
+
+
+def numbered(log: EmbeddedLog, sequence: int, *topics: str, producer: str = "p") -> bool:
+    """Commit one transaction of a producer that numbers them; return whether it was committed before."""
+    transaction = log.transaction(producer, sequence=sequence)
+    for topic in topics:
+        transaction.append(topic, [{"id": 1}])
+    return all(one.duplicate for one in transaction.commit().values())
+
+
+def prepared(log: EmbeddedLog, topic: str, *, row: int) -> str:
+    transaction = log.transaction()
+    transaction.append(topic, [{"id": row}])
+    return transaction.prepare()
+
+
+class Died(BaseException):
+    """Stands for `kill -9`."""
+
+
+def die_at(point: str, work: Callable[[], object]) -> None:
+    def hook(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    faults.install(hook)
+    try:
+        with pytest.raises(Died):
+            work()
+    finally:
+        faults.install(None)
 
 
 def ids(log: EmbeddedLog, topic: str) -> list[int]:
@@ -178,27 +208,81 @@ def test_a_commit_beside_a_sync_that_hangs_leaves_others_alone(folder: Path, log
     assert verify(log).ok
 
 
-@pytest.mark.parametrize("point", BEFORE_THE_LOCK)
+@pytest.mark.parametrize("point", BEFORE_THE_RECORD + AFTER_THE_RECORD)
 def test_transactions_on_other_topics_go_on_while_one_commit_hangs(folder: Path, log: EmbeddedLog, point: str) -> None:
-    with held_at(point, folder, lambda other: commit(other, "a", "b")):
-        commit(log, "c", "d", row=2)
-        assert log.committed_sequence("p") == -1
-        assert [ids(log, topic) for topic in TOPICS] == [[0], [0], [0, 2], [0, 2]]
-        with pytest.raises(Locked):
-            commit(log, "b", "c", row=3)
-    assert [ids(log, topic) for topic in TOPICS] == [[0, 1], [0, 1], [0, 2], [0, 2]]
-    assert verify(log).ok
-
-
-@pytest.mark.parametrize("point", UNDER_THE_LOCK)
-def test_a_commit_that_hangs_with_the_lock_is_named_to_others(folder: Path, log: EmbeddedLog, point: str) -> None:
-    with held_at(point, folder, lambda other: commit(other, "a", "b")):
+    with held_at(point, folder, lambda other: numbered(other, 7, "a", "b")):
+        for row in (2, 3, 4):
+            commit(log, "c", "d", row=row)
+        assert not numbered(log, 0, "c", producer="q")
+        assert numbered(log, 0, "c", producer="q"), "the second commit log knows it"
+        assert (log.committed_sequence("q"), log.committed_sequence("none")) == (0, -1)
+        name = prepared(log, "d", row=5)
+        log.rollback(prepared(log, "d", row=6))
+        assert log.prepared() == [name]
+        log.commit(name)
+        assert (ids(log, "c"), ids(log, "d")) == ([0, 2, 3, 4, 1], [0, 2, 3, 4, 5])
         with pytest.raises(Locked, match=f"process {os.getpid()}"):
-            commit(log, "c", "d", row=2)
-        log.append("c", [{"id": 3}])
-    assert [ids(log, topic) for topic in TOPICS] == [[0, 1], [0, 1], [0, 3], [0]]
-    commit(log, "c", "d", row=2)
+            commit(log, "b", "c", row=3)
+        if point in AFTER_THE_RECORD:
+            with pytest.raises(Locked):
+                log.committed_sequence("p")
+    assert [ids(log, topic) for topic in TOPICS] == [[0, 1], [0, 1], [0, 2, 3, 4, 1], [0, 2, 3, 4, 5]]
+    assert numbered(log, 7, "c"), "the first commit log knows it"
+    commit(log, "a", "c", row=8)
     assert verify(log).ok
+    with open_log(folder, config=SHORT_WAIT) as again:
+        assert numbered(again, 0, "c", producer="q")
+        assert numbered(again, 7, "a")
+        assert again.prepared() == []
+
+
+def test_a_commit_waits_for_other_commits_only_where_all_commit_logs_are_taken(folder: Path, log: EmbeddedLog) -> None:
+    locks = [FileLock(folder / "transactions" / name) for name in ("lock", *(f"lock-{n}" for n in range(1, 8)))]
+    with ExitStack() as held:
+        for lock in locks[:-1]:
+            held.enter_context(lock)
+        commit(log, "a", "b")
+        with locks[-1], pytest.raises(Locked, match="transactions/lock"):
+            commit(log, "a", "b", row=2)
+    commit(log, "a", "b", row=3)
+    assert ids(log, "a") == ids(log, "b") == [0, 1, 3]
+
+
+@pytest.mark.parametrize("point", AFTER_THE_RECORD)
+def test_what_processes_died_over_in_several_commit_logs_is_resolved(
+    folder: Path, log: EmbeddedLog, point: str
+) -> None:
+    with open_log(folder, config=SHORT_WAIT) as first, open_log(folder, config=SHORT_WAIT) as second:
+        with FileLock(folder / "transactions" / "lock"):
+            die_at(point, lambda: numbered(second, 0, "c", "d", producer="q"))
+        die_at(point, lambda: numbered(first, 7, "a", "b"))
+        assert log.committed_sequence("p") == 7
+        assert numbered(log, 0, "d", producer="q")
+        assert [ids(log, topic) for topic in TOPICS] == [[0, 1]] * 4
+    assert verify(log).ok
+
+
+def test_all_commit_logs_are_shortened_together(
+    folder: Path, log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old numbers are below one horizon, whichever commit log had their records."""
+    with FileLock(folder / "transactions" / "lock"):
+        numbered(log, 0, "a", "b", producer="q")
+        numbered(log, 1, "a", "b", producer="q")
+    monkeypatch.setattr(commits, "COMMITS_BYTES_MAX", 1)
+    with open_log(folder, config=SHORT_WAIT) as other:
+        numbered(other, 7, "c")
+    monkeypatch.undo()
+    for name in ("commits.log", "commits-1.log"):
+        assert b"horizon" in (folder / "transactions" / name).read_bytes()
+    for topic in TOPICS:
+        (folder / "topics" / topic / "state").unlink()  # so that recovery asks for each transaction
+    with open_log(folder, config=SHORT_WAIT) as again:
+        assert numbered(again, 1, "c", producer="q")
+        assert numbered(again, 7, "c")
+        assert [ids(again, topic) for topic in TOPICS] == [[0, 1, 1], [0, 1, 1], [0, 1], [0]]
+        commit(again, "a", "b", row=9)
+        assert verify(again).ok
 
 
 def test_readers_neither_spin_nor_wait_without_end_while_a_commit_hangs_half_shown(
@@ -212,6 +296,7 @@ def test_readers_neither_spin_nor_wait_without_end_while_a_commit_hangs_half_sho
         assert time.thread_time() - used < (time.monotonic() - began) / 2
         with pytest.raises(Locked):
             ids(log, "a")
+        assert ids(log, "c") == ids(log, "d") == [0], "other topics are read at once"
     assert ids(log, "a") == ids(log, "b") == [0, 1]
 
 
@@ -222,43 +307,31 @@ def test_readers_go_on_while_a_commit_hangs_that_shows_nothing_yet(folder: Path,
 
 
 def test_a_commit_whose_sequence_another_commits_first_changes_nothing(folder: Path) -> None:
-    """Both write their frames at the same time; the second one to get the lock cuts its own."""
-
-    def numbered(other: EmbeddedLog, *topics: str) -> bool:
-        transaction = other.transaction("p", sequence=7)
-        for topic in topics:
-            transaction.append(topic, [{"id": 1}])
-        return all(one.duplicate for one in transaction.commit().values())
-
+    """Both write their frames at the same time; the second one to get the producer's lock cuts its own."""
     late: list[bool] = []
     with open_log(folder, config=LONG_WAIT) as log:
-        with held_at("commit.synced", folder, lambda other: late.append(numbered(other, "a", "b"))):
-            assert not numbered(log, "c", "d")
+        with held_at("commit.synced", folder, lambda other: late.append(numbered(other, 7, "a", "b"))):
+            assert not numbered(log, 7, "c", "d")
         assert late == [True]
         assert [ids(log, topic) for topic in TOPICS] == [[0], [0], [0, 1], [0, 1]]
         assert verify(log).ok
 
 
-def test_a_prepared_transaction_that_is_rolled_back_meanwhile_is_not_committed(folder: Path, log: EmbeddedLog) -> None:
-    transaction = log.transaction()
-    transaction.append("a", [{"id": 1}])
-    name = transaction.prepare()
-
-    def late(other: EmbeddedLog) -> None:
-        with pytest.raises(NotFound):
-            other.commit(name)
-
-    with held_at("commit.synced", folder, late):
-        log.rollback(name)
-    assert ids(log, "a") == [0]
+def test_a_prepared_transaction_is_either_committed_or_rolled_back(folder: Path, log: EmbeddedLog) -> None:
+    name = prepared(log, "a", row=1)
+    with held_at("commit.synced", folder, lambda other: other.commit(name)):
+        for decide in (log.rollback, log.commit):
+            with pytest.raises(Locked):
+                decide(name)
+        log.rollback(prepared(log, "b", row=2))
+    with pytest.raises(NotFound):
+        log.rollback(name + "x")
+    assert (ids(log, "a"), ids(log, "b")) == ([0, 1], [0])
     assert verify(log).ok
 
 
 def test_a_commit_finishes_what_a_dead_one_began_though_it_has_written_itself(folder: Path, log: EmbeddedLog) -> None:
     """A process dies after its record while another commit has written its frames, which are then written again."""
-
-    class Died(BaseException):
-        pass
 
     def die(point: str) -> None:
         if point == "commit.recorded":
@@ -306,6 +379,7 @@ def test_a_stopped_process_is_named_with_what_to_do(folder: Path, point: str) ->
         _, status = os.waitpid(child, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         with open_log(folder, config=SHORT_WAIT) as log:
+            commit(log, "c", "d", row=2)
             with pytest.raises(Locked) as caught:
                 commit(log, "a", "b", row=2)
             assert f"process {child} (" in caught.value.holder

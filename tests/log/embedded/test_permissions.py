@@ -13,8 +13,8 @@ import pytest
 from headwater.config import Config
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
+from headwater.log.embedded.memory_folder import check_memory_folder, remove_orphans, remove_orphans_once
 from headwater.log.embedded.repair import repair
-from headwater.log.embedded.topic import check_memory_folder
 from headwater.log.errors import FolderUnsafe
 
 SCHEMA = {"id": "int64"}
@@ -153,3 +153,28 @@ def test_a_folder_in_memory_of_another_user_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "lstat", lambda _: strange)
     with pytest.raises(FolderUnsafe, match=f"the user with the number {mine + 2}"):
         check_memory_folder(storage, topic)
+
+
+def test_the_folder_in_memory_of_a_deleted_log_is_removed_later(tmp_path: Path) -> None:
+    def in_memory(name: str) -> Path:
+        with open_log(tmp_path / name, config=Config(maintenance="manual")) as log:
+            log.create("t", SCHEMA, durability="memory", exist_ok=True)
+            log.append("t", [{"id": 1}])
+            return log.handle("t").storage
+
+    gone, moved, there = in_memory("gone"), in_memory("moved"), in_memory("there")
+    try:
+        shutil.rmtree(tmp_path / "gone")
+        (tmp_path / "moved").rename(tmp_path / "elsewhere")
+        assert in_memory("elsewhere") == moved, "a log that was moved is found again by its next use"
+        remove_orphans()
+        assert gone.exists(), "a process that sees other file systems may just have written to it"
+        os.utime(gone / "state", (0, 0))
+        os.utime(there / "state", (0, 0))
+        remove_orphans_once.cache_clear()
+        new = in_memory("new")
+        assert [path.exists() for path in (gone, moved, there, new)] == [False, True, True, True]
+        shutil.rmtree(new)
+    finally:
+        for folder in (gone, moved, there):
+            shutil.rmtree(folder, ignore_errors=True)

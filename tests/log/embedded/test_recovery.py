@@ -11,15 +11,18 @@ from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headwater import faults
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.errors import NotFound
-from headwater.log.embedded import EmbeddedLog
+from headwater.log.embedded import EmbeddedLog, repair
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded import state as state_module
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES
-from headwater.log.errors import DiskFull, FormatUnknown, FrameCorrupt, ReadOnly, SegmentMissing
+from headwater.log.errors import DiskFull, FormatUnknown, FrameCorrupt, OffsetConflict, ReadOnly, SegmentMissing
 
 ROWS = 20
 
@@ -289,3 +292,69 @@ def test_a_full_disk_loses_nothing_and_appends_resume_when_there_is_space(disk_o
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         log.append("t", [{"id": acknowledged, "body": "x" * 200_000}])
         assert ids(log) == list(range(acknowledged + 1))
+
+
+@given(before=st.integers(1, 20), after=st.integers(0, 30), kept=st.floats(0, 1), expires=st.booleans())
+def test_a_producer_goes_on_after_a_power_cut_that_left_its_index_ahead_of_the_rows(
+    tmp_path_factory: pytest.TempPathFactory, before: int, after: int, kept: float, expires: bool
+) -> None:
+    """The snapshots of producers are synced, the segments of an `os` topic are not: any number of the last may be lost."""
+    path, clock, batches = tmp_path_factory.mktemp("cut") / "log", ManualClock(), before + after
+    with open_log(path, clock=clock, config=Config(maintenance="manual")) as log:
+        retention = "60 seconds" if expires else "forever"
+        log.create("t", {"id": "int64"}, durability="os", segment_bytes_max=900, retention=retention)
+        for number in range(batches):
+            log.append("t", [{"id": number}], producer="p", sequence=number)
+            clock.advance(seconds=5)
+            if number == before:
+                log.maintain("t")
+    segments = sorted((path / "topics/t/0").glob("*.log"))
+    synced = sum("-" in segment.name for segment in segments)  # a rewritten one is synced
+    for lost in segments[max(synced, 1, round(kept * len(segments))) :]:
+        lost.unlink()
+    (path / "topics/t/state").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        after_a_power_cut(patch)
+        with open_log(path, clock=clock, config=Config(maintenance="manual")) as log:
+            left = ids(log)
+            assert left == list(range(left[0], left[-1] + 1)) if left else True
+            for number in range(batches):
+                log.append("t", [{"id": number}], producer="p", sequence=number)
+            again = ids(log)
+            assert again[: len(left)] == left
+            assert len(again) == len(set(again)), "what is left is not appended a second time"
+            assert set(again) >= set(range(max(0, batches - 5), batches)), "what is lost is appended again"
+            assert not log.append("t", [{"id": batches}], producer="p", sequence=batches).duplicate
+            log.maintain("t", seal=True)
+            assert repair.verify(log).ok
+        with open_log(path, clock=clock, config=Config(maintenance="manual")) as log:
+            assert log.append("t", [{"id": batches}], producer="p", sequence=batches).duplicate
+    state_module.boot_mark.cache_clear()
+
+
+def test_a_conditional_append_goes_on_behind_rows_whose_writer_died_before_it_synced(tmp_path: Path) -> None:
+    """The conflict names an end that the caller can see, so that it can read these rows and try again."""
+
+    class Died(BaseException):
+        pass
+
+    def die(point: str) -> None:
+        if point == "append.published":
+            raise Died
+
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
+        log.create("t", {"id": "int64"})
+        log.append("t", [{"id": 0}])
+        faults.install(die)
+        try:
+            with pytest.raises(Died):
+                log.append("t", [{"id": 1}])
+        finally:
+            faults.install(None)
+    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
+        seen = log.end_offsets("t")[0]
+        with pytest.raises(OffsetConflict) as caught:
+            log.append("t", [{"id": 2}], expected_offset=seen)
+        assert log.end_offsets("t") == {0: caught.value.actual} == {0: 2}
+        log.append("t", [{"id": 2}], expected_offset=2)
+        assert ids(log) == [0, 1, 2]

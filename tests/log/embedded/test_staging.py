@@ -18,8 +18,9 @@ from headwater.errors import NotFound
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commits import SIDE_BY_SIDE_BYTES_MIN
-from headwater.log.embedded.stage import LITTER_SECONDS_MAX, Staged
+from headwater.log.embedded.stage import LITTER_SECONDS_MAX, StagedFile
 from headwater.log.errors import DiskFull, FrameCorrupt, ProducerFenced
+from headwater.log.port import Staged
 
 
 def stage(log: EmbeddedLog, topic: str, ids: range, *, sequence: int = 0, attempt: str = "a") -> Staged:
@@ -82,7 +83,7 @@ def test_a_commit_removes_what_other_attempts_of_its_batch_have_left(topic: Embe
     stage(topic, "t", range(10), sequence=1, attempt="speculative")
     later = stage(topic, "t", range(10, 20), sequence=2)
     topic.commit_staged([ours], producer="query", sequence=1)
-    assert [path.name for path in staged_files(topic)] == [later.file]
+    assert [path.name for path in staged_files(topic)] == [StagedFile.from_json(later).file]
     topic.commit_staged([later], producer="query", sequence=2)
     assert ids(topic) == list(range(20))
 
@@ -155,7 +156,7 @@ def test_rows_staged_before_a_change_of_the_schema_are_read_after_it(topic: Embe
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
 def test_a_damaged_file_is_refused_before_anything_is_written(topic: EmbeddedLog, damage: str) -> None:
     good, bad = stage(topic, "t", range(3), attempt="a"), stage(topic, "t", range(3, 6), attempt="b")
-    [path] = [path for path in staged_files(topic) if path.name == bad.file]
+    [path] = [path for path in staged_files(topic) if path.name == StagedFile.from_json(bad).file]
     data = path.read_bytes()
     if damage == "gone":
         path.unlink()
@@ -169,11 +170,11 @@ def test_a_damaged_file_is_refused_before_anything_is_written(topic: EmbeddedLog
 def test_old_litter_is_swept_and_fresh_files_are_not(topic: EmbeddedLog) -> None:
     old, fresh = stage(topic, "t", range(3), attempt="old"), stage(topic, "t", range(3), attempt="fresh")
     long_ago = os.stat(topic.path).st_mtime - LITTER_SECONDS_MAX - 60
-    [path] = [path for path in staged_files(topic) if path.name == old.file]
+    [path] = [path for path in staged_files(topic) if path.name == StagedFile.from_json(old).file]
     os.utime(path, (long_ago, long_ago))
     with open_log(topic.path) as other:
         other.commit_staged([], producer="another", sequence=0, metadata={})
-    assert [path.name for path in staged_files(topic)] == [fresh.file]
+    assert [path.name for path in staged_files(topic)] == [StagedFile.from_json(fresh).file]
 
 
 def test_many_small_batches_become_few_frames(topic: EmbeddedLog) -> None:
@@ -181,7 +182,7 @@ def test_many_small_batches_become_few_frames(topic: EmbeddedLog) -> None:
         for number in range(500):
             stage.append("t", pa.record_batch({"id": pa.array([number])}))
         staged = stage.finish()
-    assert sum(len(place.positions) for place in staged.places) == 3
+    assert sum(len(place.positions) for place in StagedFile.from_json(staged).places) == 3
     topic.commit_staged([staged])
     assert ids(topic) == list(range(500))
 
@@ -233,7 +234,7 @@ def test_a_disk_that_fills_while_a_large_commit_writes_its_partitions_leaves_all
         with log.stage("query", sequence=0, attempt="a") as stage:
             stage.append("t", pa.table(bodies(900)))
             staged = stage.finish()
-        assert staged.bytes > SIDE_BY_SIDE_BYTES_MIN
+        assert StagedFile.from_json(staged).bytes > SIDE_BY_SIDE_BYTES_MIN
         with pytest.raises(DiskFull):
             log.commit_staged([staged], producer="query", sequence=0)
         assert log.read("t").count() == 0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headwater.engine.aggregation import ARGUMENT, Computation, Groups, Order, check_compute
 from headwater.engine.errors import AggregateInvalid, NumberTooLarge
 from headwater.errors import ArgumentInvalid
-from headwater.operators import agg
+from headwater.operators import AggregateTable, agg
 from tests.operators.batches import duck
 
 #: Our aggregate of the column `v`, and the same in DuckDB; rows are in the order of `at`, then `position`.
@@ -34,6 +34,9 @@ NUMBERS: dict[str, tuple[agg.Aggregate, str]] = {
     "last": (agg.last("v"), "last(v order by t, p) filter (v is not null)"),
     "all": (agg.collect_list("v"), "coalesce(list(v order by t, p) filter (v is not null), [])"),
     "two": (agg.collect_list("v", count_max=2), "coalesce(list(v order by t, p) filter (v is not null), [])[:2]"),
+    "first_come": (agg.first("v", order="arrival"), "first(v order by p) filter (v is not null)"),
+    "last_come": (agg.last("v", order="arrival"), "last(v order by p) filter (v is not null)"),
+    "as_come": (agg.collect_list("v", order="arrival"), "coalesce(list(v order by p) filter (v is not null), [])"),
     "different": (agg.count_distinct("v"), "count(distinct v)"),
     "median": (agg.percentile("v"), "quantile_cont(v, 0.5)"),
     "tail": (agg.percentile("v", 0.9), "quantile_cont(v, 0.9)"),
@@ -48,7 +51,7 @@ def computed(
 ) -> dict[int, dict[str, Any]]:
     """What we compute per group, over rows cut into so many parts whose partial results are merged."""
     schema = pa.schema([pa.field(f"{ARGUMENT}{name}", kind) for name in compute])
-    computation = Computation.over(compute, schema)
+    computation = Computation.over(compute, schema.append(pa.field("_offset", pa.int64())))
     parts = [
         _lifted(computation, [(row, at) for at, row in enumerate(rows) if at % cuts == part], kind)
         for part in range(cuts)
@@ -130,6 +133,34 @@ def test_decimals_stay_exact(rows: list[Row], cuts: int) -> None:
 @given(rows=rows_of(st.text(alphabet="abä", max_size=3)), cuts=st.integers(1, 4))
 def test_texts_too(rows: list[Row], cuts: int) -> None:
     check(TEXTS, rows, pa.string(), cuts)
+
+
+STRUCTS = st.fixed_dictionaries(
+    {"price": st.none() | st.integers(0, 3), "bid": st.fixed_dictionaries({"who": st.none() | st.sampled_from("ab")})}
+)
+
+
+@given(rows=rows_of(STRUCTS), cuts=st.integers(1, 4))
+def test_the_greatest_struct_is_that_of_the_greatest_first_field_then_the_second(rows: list[Row], cuts: int) -> None:
+    def by_fields(value: Any) -> tuple[Any, ...]:
+        price, who = value["price"], value["bid"]["who"]
+        return (price is not None, price, who is not None, who)  # null comes first, as in Spark
+
+    kind = pa.struct([("price", pa.int64()), ("bid", pa.struct([("who", pa.string())]))])
+    found = computed({"least": agg.min("v"), "most": agg.max("v")}, rows, kind, cuts)
+    for group, row in found.items():
+        values = [value for number, value, _ in rows if number == group and value is not None]
+        for name, wanted in (("least", min), ("most", max)):
+            assert row[name] == wanted(values, key=by_fields, default=None)
+
+
+def test_the_order_of_arrival_needs_rows_that_know_their_place() -> None:
+    with pytest.raises(ArgumentInvalid, match="_offset"):
+        Computation.over({"last": agg.last("v", order="arrival")}, pa.schema([(f"{ARGUMENT}last", pa.int64())]))
+    with pytest.raises(ArgumentInvalid, match='"time" or "arrival"'):
+        agg.last("v", order="offset")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentInvalid, match="RowId"):
+        AggregateTable(by="k", compute={"last": agg.last("v", order="arrival")})
 
 
 @given(rows=rows_of(st.sampled_from("abcdef")), cuts=st.integers(1, 4), count=st.integers(1, 4))

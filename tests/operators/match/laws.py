@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headwater import EventTime
 from headwater.engine.columns import HASH, KEY
-from headwater.engine.contract import Contract
-from headwater.engine.event_time import EVER, BatchTime
+from headwater.engine.contract import Contract, StepResult
+from headwater.engine.event_time import EVER, NEVER, BatchTime
 from headwater.engine.rows import KeyedRows
 from headwater.engine.state_folder import LocalFolder
 from headwater.engine.step import PartitionEngine, finished_output, run_step
@@ -81,6 +81,30 @@ class Laws:
                     told.setdefault(name, []).extend(table.to_pylist())
         return [row for table in outputs for row in table.to_pylist()], told
 
+    def by_watermark(
+        self, rows: Sequence[Row], watermarks: Sequence[int]
+    ) -> Iterator[tuple[list[Row], dict[str, list[Row]]]]:
+        """What comes out of the rows of one key in each batch: its rows are those up to its watermark, and the last
+        batch is the end of the input."""
+        made = self.make(self.table(rows).schema)
+        empty = pa.schema([*made.state, *made.key_schema, pa.field(KEY, pa.int64())]).empty_table()
+        state, before = empty, NEVER
+        for watermark in [*watermarks, EVER]:
+            batch = self.table([row for row in rows if before <= row["at"] < watermark])
+            batch = batch.append_column(KEY, pa.array(np.zeros(len(batch), np.int64)))
+            time = BatchTime(
+                watermark_us=watermark,
+                local_watermark_us=watermark,
+                local_watermark_before_us=before,
+                final=watermark == EVER,
+            )
+            done = made.step(state, batch, time)
+            assert isinstance(done, StepResult)
+            kept = done.state.append_column("key", pa.array(["k0"] * len(done.state), pa.string()))
+            state, before = pa.concat_tables([empty, kept.select(empty.column_names)]), watermark
+            output = [] if done.output is None else done.output.to_pylist()
+            yield output, {name: table.to_pylist() for name, table in done.side_outputs.items()}
+
 
 def ended(
     contract: Contract, folder: Path, slot: int, *, batch: int, broadcast: Mapping[str, pa.Table] | None = None
@@ -105,15 +129,25 @@ def keyed(events: Sequence[Sequence[Row]]) -> list[Row]:
     return [{"key": f"k{number}", **row} for number, rows in enumerate(events) for row in rows]
 
 
-def expected(rule: Rule, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def expected(rule: Rule, rows: Sequence[Row], **settings: Any) -> tuple[list[Row], list[Row]]:
     """What the naive matcher finds, key by key: what comes out, and what timed out."""
     out: list[Row] = []
     over: list[Row] = []
     for key in dict.fromkeys(row["key"] for row in rows):
         own = [row for row in rows if row["key"] == key]
-        out += [{"key": key, **row} for row in naive.output(rule, own)]
-        over += [{"key": key, **row} for row in naive.partials(rule, own)]
+        out += [{"key": key, **row} for row in naive.output(rule, own, **settings)]
+        over += [{"key": key, **row} for row in naive.partials(rule, own, **settings)]
     return out, over
+
+
+def starts_dropped(rule: Rule, rows: Sequence[Row], **settings: Any) -> list[Row]:
+    """The starts that the naive matcher drops, as the side output tells them."""
+    found: list[Row] = []
+    for key in dict.fromkeys(row["key"] for row in rows):
+        own = [row for row in rows if row["key"] == key]
+        starts = naive.search(rule, own, **settings).dropped
+        found += [{"key": key, "started_at": own[start]["at"], "reason": "rows"} for start in starts]
+    return found
 
 
 def comparable(rows: Sequence[Row]) -> list[str]:

@@ -11,17 +11,17 @@ from headwater.operators.errors import SkipImpossible
 from headwater.operators.match.language.rule import Rule
 from tests.laws import costly
 from tests.operators.match import naive
-from tests.operators.match.laws import Laws, arrivals, comparable, expected, keyed
+from tests.operators.match.laws import Laws, arrivals, comparable, expected, keyed, starts_dropped
 
 Row = dict[str, Any]
 SECOND = 1_000_000
 PATIENT = costly(5, phases=[Phase.generate])
 
 
-def outcome(rule: Rule, rows: list[Row]) -> tuple[list[str], list[str]] | None:
+def outcome(rule: Rule, rows: list[Row], **settings: Any) -> tuple[list[str], list[str]] | None:
     """What must come out; None where the rule fails on these rows."""
     try:
-        out, over = expected(rule, rows)
+        out, over = expected(rule, rows, **settings)
     except SkipImpossible:
         return None
     except naive.TooHard:
@@ -64,3 +64,46 @@ def test_neither_the_order_nor_the_batches_nor_the_partitions_matter(
         return
     assert "late" not in sides
     assert wanted == (comparable(out), comparable(sides.get("timed_out", [])))
+
+
+@PATIENT
+@given(
+    data=st.data(),
+    rule=naive.rules(),
+    events=st.lists(naive.events(), min_size=1, max_size=2),
+    partials_max=st.integers(1, 5),
+)
+def test_beyond_the_limit_of_rows_batches_do_not_matter_either(
+    data: st.DataObject, rule: Rule, events: list[list[Row]], partials_max: int
+) -> None:
+    rows = keyed(events)
+    wanted = outcome(rule, rows, partials_max=partials_max)
+    assume(wanted is not None)
+    batches = data.draw(arrivals(rows, late_by_us=0))
+    out, sides = Laws(rule, partials_max=partials_max).streamed(batches)
+    assert wanted == (comparable(out), comparable(sides.get("timed_out", [])))
+    dropped = starts_dropped(rule, rows, partials_max=partials_max)
+    assert comparable(sides.get("dropped", [])) == comparable(dropped)
+
+
+@PATIENT
+@given(
+    rule=naive.rules(),
+    events=naive.events(),
+    watermarks=st.lists(st.integers(0, 40).map(lambda second: second * SECOND), max_size=5, unique=True).map(sorted),
+    partials_max=st.sampled_from([4, 1000, 1000]),
+)
+def test_what_is_certain_comes_out_with_the_batch_that_makes_it_so(
+    rule: Rule, events: list[Row], watermarks: list[int], partials_max: int
+) -> None:
+    rows = keyed([events])
+    settings = {"partials_max": partials_max}
+    wanted = outcome(rule, rows, **settings)
+    assume(wanted is not None)
+    steps = Laws(rule, **settings).by_watermark(rows, watermarks)
+    out: list[Row] = []
+    over: list[Row] = []
+    for reached_us, (more, sides) in zip([*watermarks, None], steps, strict=True):
+        out, over = out + more, over + sides.get("timed_out", [])
+        there = [row for row in rows if reached_us is None or row["at"] < reached_us]
+        assert outcome(rule, there, reached_us=reached_us, **settings) == (comparable(out), comparable(over))

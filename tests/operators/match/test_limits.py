@@ -24,14 +24,22 @@ def run(rule: str | Rule, batches: list[list[Row]], **settings: Any) -> tuple[li
 def test_of_too_many_rows_the_oldest_start_is_given_up_and_told() -> None:
     batches = [[row(number, 1)] for number in range(1, 9)]
     found, sides = run(RUN, [*batches, [row(9, 7)], [row(20, 7, key="z")]], partials_max=4)
-    # A row is searched in the batch that moves time past it. Four rows are held, and a match may be made of them.
+    # A match has four rows at most.
     assert [(one["key"], one["started_at"] // SECOND, one["reason"]) for one in sides["dropped"]] == [
         ("k", 1, "rows"),
         ("k", 2, "rows"),
         ("k", 3, "rows"),
         ("k", 4, "rows"),
+        ("k", 5, "rows"),
     ]
-    assert found == [{"key": "k", "first": 5, "n": 5}]
+    assert found == [{"key": "k", "first": 6, "n": 4}]
+    # The same rows in one batch.
+    assert run(
+        RUN, [[one for batch in batches for one in batch] + [row(9, 7), row(20, 7, key="z")]], partials_max=4
+    ) == (
+        found,
+        sides,
+    )
 
 
 def test_a_search_of_too_many_steps_is_given_up_and_the_others_go_on() -> None:

@@ -29,6 +29,7 @@ from headwater.operators.match.language.rule import (
     Variable,
     skips_to_start,
 )
+from tests.operators.match.laws import Laws
 from tests.operators.match.naive import output, partials, rules, search
 from tests.operators.match.test_builder import rows_of
 from tests.operators.match.test_type_check import SCHEMA
@@ -223,6 +224,29 @@ def test_neighbours_may_be_told_to_come_soon() -> None:
     rows = [{"at": at * 1_000_000, "kind": "a", "amount": 0} for at in (0, 2, 4, 9, 10)]
     found = search(parse("PATTERN (A+) GAP INTERVAL '3' SECOND DEFINE A AS kind = 'a'"), rows).matches
     assert [[one.row for one in match.taken] for match in found] == [[0, 1, 2], [3, 4]]
+
+
+def test_further_columns_order_the_rows_of_one_moment() -> None:
+    text = "MEASURES ARRAY_AGG(id) AS ids PATTERN (A{4})"
+    rows = [
+        {"key": "k", "id": number, "at": at * 1_000_000, "amount": amount, "price": price, "kind": None}
+        for number, (at, amount, price) in enumerate([(1, 2, 0.5), (1, 1, 2.5), (1, 1, 1.5), (0, 9, None)])
+    ]
+    for order, ids in (("at", [3, 0, 1, 2]), ("at, amount", [3, 1, 2, 0]), ("at ASC, amount, price ASC", [3, 2, 1, 0])):
+        rule = parse(f"ORDER BY {order} {text}")
+        assert parse(render(rule)) == rule
+        for batches in ([rows], [rows[:2], rows[2:]]):
+            assert Laws(rule, late_by_us=10_000_000).streamed(batches)[0] == [{"key": "k", "ids": ids}]
+
+
+def test_the_event_time_of_a_match_is_that_of_its_last_row() -> None:
+    rule = parse("MEASURES MATCH_ROWTIME() AS ended_at PATTERN (A B) DEFINE A AS amount = 1")
+    assert parse(render(rule)) == rule
+    rows = [
+        {"key": "k", "id": number, "at": number * 1_000_000, "amount": amount, "price": None, "kind": None}
+        for number, amount in enumerate([1, 2, 2, 1, 5])
+    ]
+    assert [row["ended_at"] for row in Laws(rule).bounded(rows)[0]] == [1_000_000, 4_000_000]
 
 
 def test_a_partial_match_is_reported_when_its_time_is_over() -> None:

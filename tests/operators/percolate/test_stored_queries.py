@@ -215,3 +215,23 @@ def test_a_missing_package_is_asked_for_by_its_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(PackageMissing, match=r"headwater\[search\]"):
         task_of(Percolate(queries={"a": "title:/x+/"}))
+
+
+def test_all_queries_can_be_counted_and_cleared(log: Log) -> None:
+    log.append("searches", [{"id": name, "query": "title:x"} for name in ("a", "b", "c", "d")])
+    log.append("searches", [{"id": "b", "_tombstone": True}, {"id": "c", "query": "title:x", "enabled": False}])
+    assert percolate.count(log, "searches") == 2
+    topic = TopicQueries(log=log.address, topic="searches")
+    held = topic.caught_up(None, FIELDS, log, log.end_offsets("searches"))
+    assert sorted(ids(held, (1, "x", None))) == [(0, "a"), (0, "d")]
+    assert percolate.clear(log, "searches") == 2
+    log.append("searches", [{"id": "e", "query": "title:x"}])
+    held = topic.caught_up(held, FIELDS, log, log.end_offsets("searches"))
+    assert ids(held, (1, "x", None)) == [(0, "e")]
+    assert percolate.count(log, "searches") == 1
+    with pytest.raises(ColumnUnknown):
+        log.create("others", {"id": "string"})
+        percolate.clear(log, "others")
+    log.create("unkeyed", {"id": "string", "query": "string"})
+    log.append("unkeyed", [{"id": "a", "query": "title:x"}])
+    assert (percolate.clear(log, "unkeyed"), percolate.count(log, "unkeyed")) == (1, 0)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headwater import EventTime
-from headwater.operators import Enrich, IntervalJoin, Join
+from headwater.operators import Enrich, IntervalJoin, Join, RowId
 from tests.operators import test_enrich, test_interval_join
 from tests.operators.registry.entry import SECOND, Entry, Rows, arriving, flat, numbered
 from tests.operators.stream_runs import Batch, Stream
@@ -26,7 +26,9 @@ def some_rows() -> list[list[test_interval_join.Numbered]]:
     """Which input, whose row, its second and its number."""
     chance = random.Random(3)
     rows = [(chance.randint(0, 1), chance.choice("abc"), chance.randint(-10, 40)) for _ in range(60)]
-    return numbered(arriving(rows, chance, late_by=9, time=2))
+    # Rows without a key meet none, and leave alone where others do.
+    nobody = [(side, None, at) for side in (0, 1) for at in (3, 17)]
+    return numbered(arriving([*rows, *nobody], chance, late_by=9, time=2))
 
 
 def of_topics(rows: Sequence[test_interval_join.Numbered]) -> Batch:
@@ -45,7 +47,7 @@ COMMON: dict[str, Any] = {"topics": TOPICS, "batches": [*(of_topics(batch) for b
 
 
 def of_pairs(rows: Rows) -> list[tuple[Any, ...]]:
-    found = [(row["user"], row["n"], row["n_click"]) for row in rows if row["user"][:3] != "end"]
+    found = [(row["user"], row["n"], row["n_click"]) for row in rows if (row["user"] or "")[:3] != "end"]
     return test_interval_join.ordered(found)
 
 
@@ -62,9 +64,16 @@ def joined_within(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
 
 
 def joined(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
-    return impressions.transform(
+    return impressions.transform(RowId("id")).transform(
         Join(clicks, on={"user": "visitor"}, rows_max_per_key=50, expire="1 day", suffix="_click")
     )
+
+
+def rows_have_an_id_of_their_own(stream: Stream) -> None:
+    """It goes through the join, and is the place of the impression in its topic."""
+    with stream.log() as log:
+        places = {row["n"]: row["_partition"] * 2**47 + row["_offset"] for row in log.read("impressions").rows()}
+    assert {row["n"]: row["id"] for row in stream.rows() if row["n"] >= 0}.items() <= places.items()
 
 
 def a_click_without_a_time_is_aside(stream: Stream) -> None:
@@ -88,10 +97,11 @@ JOIN_WITHIN = Entry(
 )
 JOIN = Entry(
     name="join",
-    operators=("Join",),
+    operators=("Join", "RowId"),
     build=joined,
     seen=of_pairs,
     wanted=lambda: test_interval_join.expected(flat(MET), before=10**6, after=10**6, how="inner"),
+    check=rows_have_an_id_of_their_own,
     **COMMON,
 )
 
@@ -105,7 +115,8 @@ RATES = {"schema": {"land": "string", "rate": "int64"}, "key": "land", "compact"
 def some_sales() -> list[list[test_enrich.Numbered]]:
     """Which input, whose row, its second, what it does to the table, and its number; the table comes late too."""
     chance = random.Random(4)
-    rows = [(0, chance.choice("ab"), chance.randint(-10, 40), None) for _ in range(30)]
+    rows: list[test_enrich.Row] = [(0, chance.choice("ab"), chance.randint(-10, 40), None) for _ in range(30)]
+    rows += [(0, None, 5, None), (0, None, 25, None)]
     rates = [(1, chance.choice("ab"), chance.randint(-10, 40), chance.choice([None, "+U", "-D"])) for _ in range(15)]
     return numbered(arriving([*rows, *rates], chance, late_by=9, time=2))
 
@@ -126,7 +137,7 @@ SALES_ENDS = dated(
 
 
 def of_sales(rows: Rows) -> list[tuple[Any, ...]]:
-    found = [(row["country"], row["n"], row["rate"]) for row in rows if row["country"][:3] != "end"]
+    found = [(row["country"], row["n"], row["rate"]) for row in rows if (row["country"] or "")[:3] != "end"]
     return test_enrich.ordered(found)
 
 

@@ -47,6 +47,13 @@ def test_positions_are_offsets_times_and_words(orders: Log, options: dict[str, A
     assert ids(table(orders, **options)) == expected
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_deletions_of_keyed_topics_are_seen(log: Log, compact: bool) -> None:
+    log.create("rates", {"country": "string", "percent": "int64"}, key="country", compact=compact)
+    log.append("rates", [{"country": "DE", "percent": 19}, {"country": "DE", "_tombstone": True}])
+    assert [row["_tombstone"] for row in table(log, "rates", metadata="all")] == [False, True]
+
+
 def test_columns_and_system_columns_come_as_asked_for(orders: Log) -> None:
     assert plan(orders, columns="name,_offset").columns == ["name", "_offset"]
     assert plan(orders, columns="name", metadata="position").columns == ["name", "_partition", "_offset"]

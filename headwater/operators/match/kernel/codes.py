@@ -86,6 +86,7 @@ TIMED_OUT = 1
 TOO_MANY_STEPS = 2
 TOO_MANY_ROWS = 3
 CANNOT_SKIP = 4
+KNOWN = 5  # a match that came out before; it is left out again
 #: No limit, where a time or a number could stand.
 NONE = -1
 
@@ -100,9 +101,12 @@ class Limits(NamedTuple):
     every: bool
     #: Whether matches have a longest time at all.
     timed: bool
+    #: Whether a match leaves as soon as it is certain, because no start depends on another: see `search`.
+    prompt: bool
     #: How many rows behind its last one a match must see before its measures are known.
     ahead: int
     steps_max: int
+    #: How many rows, from its start on, a search may look at.
     rows_max: int
 
 
@@ -126,7 +130,7 @@ class Code(NamedTuple):
     members: Bools
     #: The text of each variable's name, as the number that it has among the texts of the batch.
     names: Int64s
-    #: Whether failures may be remembered: not where what fits depends on the rows taken before.
+    #: Whether it is remembered what came of a step at a row: not where what fits depends on the rows taken before.
     memo: bool
     #: Words of the mask, and bits of which the first row of every match has one; none: who knows.
     first: Int64s
@@ -150,6 +154,11 @@ class Rows(NamedTuple):
     first: Int64s
     #: How many matches each key has had.
     matches: Int64s
+    #: Starts that were decided before, though an earlier one is open: of `prompt` searches.
+    decided: Bools
+    #: Where the rows of a key ended when it was searched before, and which time was reached then.
+    known: Int64s
+    known_us: Int64s
     #: Rows of earlier times are all there.
     reached_us: int
     final: bool
@@ -167,7 +176,10 @@ class SearchResult(NamedTuple):
     rows: Int64s
     variables: Int32s
     excluded: Bools
+    #: The first start of each key that is open, or the end of its rows.
     start: Int64s
+    #: The starts, by row, that are decided.
+    decided: Bools
     matches: Int64s
     #: When the open search of a key will have run out of time; -1: never.
     wake_us: Int64s

@@ -17,6 +17,8 @@ class Scratch(NamedTuple):
     taken: Int64s
     variables: Int32s
     excluded: Bools
+    #: The furthest row that a condition has looked ahead at, since this was last set to -1.
+    furthest: Int64s
     references: Int64s
     fold_count: Int64s
     fold_whole: Int64s
@@ -33,6 +35,7 @@ def scratch_for(code: Code, longest: int) -> Scratch:
         np.zeros(size, np.int64),
         np.zeros(size, np.int32),
         np.zeros(size, np.bool_),
+        np.full(1, -1, np.int64),
         np.full((references, size), -1, np.int64),
         np.zeros((folds, size), np.int64),
         np.zeros((folds, size), np.int64),
@@ -218,6 +221,8 @@ def formula(
                     at_row += code.references[a, 3]
                     if at_row >= end and not rows.final:
                         return codes.UNKNOWN
+                    if at_row > row and at_row > scratch.furthest[0]:
+                        scratch.furthest[0] = at_row
                     if at_row < begin or at_row >= end:
                         at_row = -1
                 if at_row < 0:

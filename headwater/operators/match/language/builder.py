@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from headwater.engine.window_spans import duration_us
 from headwater.errors import ArgumentInvalid
-from headwater.operators.match.language.expression_parser import ExpressionParser, Scope
+from headwater.operators.match.language.expression_parser import ExpressionParser, Scope, check_functions
 from headwater.operators.match.language.render import interval, pattern_text, text_of
 from headwater.operators.match.language.rule import (
     SIZE_MAX,
     AfterMatch,
+    Alternation,
     Condition,
     Measure,
     Node,
@@ -29,6 +30,7 @@ from headwater.operators.match.language.rule import (
     Sequence,
     Skip,
     Variable,
+    can_be_empty,
     firsts,
     holds,
     is_simple,
@@ -62,6 +64,10 @@ class Step:
     def is_absent(self) -> bool:
         """Whether it is something that must not come."""
         return self.link in ("not_next", "not_followed_by")
+
+    @property
+    def is_optional(self) -> bool:
+        return self.optional or self.least == 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -268,7 +274,8 @@ def _rule(pattern: Pattern, *, order_by: str | None, by: tuple[str, ...]) -> Rul
     tree = _node(pattern)
     if holds(tree, Nothing) and pattern.within_us is None:
         expected = "`within(…)` as well, or a step after it: else it is never certain that nothing comes"
-        raise ArgumentInvalid(name="not_followed_by", value=pattern.steps[-1].of, expected=expected)
+        absent = next(step.of for step in reversed(pattern.steps) if step.link == "not_followed_by")
+        raise ArgumentInvalid(name="not_followed_by", value=absent, expected=expected)
     names = {name.lower(): name for name in mapped(tree)}
     unions = _unions(pattern, names)
     combines = any(_combines(step) for step in pattern.steps)
@@ -294,23 +301,42 @@ def _rule(pattern: Pattern, *, order_by: str | None, by: tuple[str, ...]) -> Rul
 
 def _node(pattern: Pattern) -> Node:
     """The pattern as a tree."""
-    parts: list[Node] = []
-    absent: list[str] = []
-    for step in pattern.steps:
-        if step.link == "not_followed_by":
-            absent.append(str(step.of))
-        elif step.link == "not_next":
-            parts.append(NotNext((str(step.of),)))
-        else:
-            parts.append(_joined(step, tuple(absent)))
-            absent = []
-    if absent:
-        parts.append(Nothing(tuple(absent)))
-    tree = sequence(*parts)
+    tree = sequence(*_steps(pattern.steps, ()))
     if size(tree) > SIZE_MAX:
         expected = f"a pattern of at most {SIZE_MAX:,} steps when its repetitions are written out"
         raise ArgumentInvalid(name="times", value=f"{size(tree):,} steps", expected=expected)
     return tree
+
+
+def _steps(steps: tuple[Step, ...], absent: tuple[str, ...]) -> list[Node]:
+    """Steps one after the other, where no row may fit `absent` until the next one that is taken."""
+    if not steps:
+        return [Nothing(absent)] if absent else []
+    step, rest = steps[0], steps[1:]
+    if step.link == "not_followed_by":
+        _check_next(step, rest)
+        return _steps(rest, (*absent, str(step.of)))
+    if step.link == "not_next":
+        return [NotNext((str(step.of),)), *_steps(rest, absent)]
+    taken = _joined(step, absent)
+    if not step.is_optional:
+        return [taken, *_steps(rest, ())]
+    if not absent:
+        return [Repeat(taken, 0, 1, step.greedy), *_steps(rest, ())]
+    # Where the step is left out, `absent` holds until the step behind it: both ways are written out up to the next
+    # step that must come.
+    behind = next((at + 1 for at, one in enumerate(rest) if not one.is_absent and not one.is_optional), len(rest))
+    with_step = sequence(taken, *_steps(rest[:behind], ()))
+    without = sequence(*_steps(rest[:behind], absent))
+    return [Alternation((with_step, without) if step.greedy else (without, with_step)), *_steps(rest[behind:], ())]
+
+
+def _check_next(step: Step, rest: tuple[Step, ...]) -> None:
+    """Raise where nothing could lie between the steps before and behind `not_followed_by`."""
+    following = next((one for one in rest if not one.is_absent), None)
+    if following is not None and following.link == "next":
+        expected = "`followed_by` or `followed_by_any` after it: between neighbours nothing can come"
+        raise ArgumentInvalid(name="not_followed_by", value=step.of, expected=expected)
 
 
 def sequence(*parts: Node) -> Node:
@@ -328,12 +354,11 @@ def _joined(step: Step, absent: tuple[str, ...]) -> Node:
         raise ArgumentInvalid(
             name="group", value=step.of, expected="`not_followed_by` inside a group before another step"
         )
-    if step.link == "next" and absent:
-        expected = "`followed_by` or `followed_by_any` after it: between neighbours nothing can come"
+    if absent and can_be_empty(unit):
+        expected = "a group that takes at least one row after it; `optional()` at the group as a whole may leave it out"
         raise ArgumentInvalid(name="not_followed_by", value=absent[0], expected=expected)
     before = {"next": [], "followed_by": [Skip((*firsts(unit), *absent))], "followed_by_any": [Skip(absent)]}[step.link]
-    whole = sequence(*before, _looped(step, unit))
-    return Repeat(whole, 0, 1, step.greedy) if step.optional or step.least == 0 else whole
+    return sequence(*before, _looped(step, unit))
 
 
 def _looped(step: Step, unit: Node) -> Node:
@@ -410,5 +435,7 @@ def _check_after(after: AfterMatch, tree: Node, unions: dict[str, tuple[str, ...
 
 def _condition(name: str, where: str, names: dict[str, str], unions: dict[str, tuple[str, ...]]) -> Condition:
     scope = Scope({**names, name.lower(): name}, unions, own=name)
-    tree = ExpressionParser(Source(where)).read(0, len(where), scope)
+    parser = ExpressionParser(Source(where))
+    tree = parser.read(0, len(where), scope)
+    check_functions(parser, tree, name, unions)
     return Condition(text_of(tree), tree, simple=is_simple(tree))

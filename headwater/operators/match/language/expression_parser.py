@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headwater.operators.errors import PatternInvalid
+from headwater.operators.match.language.row_functions import ONE_ROW, misplaced
 from headwater.operators.match.language.rule import (
     Call,
     Classifier,
@@ -24,6 +25,7 @@ from headwater.operators.match.language.rule import (
     Fold,
     FoldName,
     MatchNumber,
+    MatchRowtime,
     Reference,
     classifiers,
     inner,
@@ -160,6 +162,22 @@ class ExpressionParser:
         return found[1] if found else None
 
 
+def check_functions(
+    parser: ExpressionParser,
+    tree: Expression,
+    variable: str,
+    subsets: Mapping[str, tuple[str, ...]],
+    *,
+    otherwise: int = 0,
+) -> None:
+    """Raise where a condition needs a function of several rows that nothing can compute."""
+    wrong = misplaced(tree, variable, subsets)
+    if wrong is not None:
+        at = parser.place(wrong)
+        why = f"{wrong.name.upper()} looks at several rows, or at one that may not be there"
+        raise parser.source.error(otherwise if at is None else at, why, ONE_ROW)
+
+
 @dataclass
 class _Resolver:
     parser: ExpressionParser
@@ -281,6 +299,13 @@ class _Resolver:
         if name == "MATCH_NUMBER":
             self._arguments(node, name, 0, 0)
             return MatchNumber()
+        if name == "MATCH_ROWTIME":
+            self._arguments(node, name, 0, 0)
+            if self.scope.own is not None:
+                raise self._error(
+                    node, "the last row is not known while a row is tried", "MATCH_ROWTIME in MEASURES alone"
+                )
+            return MatchRowtime()
         if name == "IF":
             name = "CASE"
         return Call(name.lower(), tuple(self.tree(one, within) for one in node.expressions))

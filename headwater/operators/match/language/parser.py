@@ -19,7 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.operators.match.language.expression_parser import ExpressionParser, Scope, constant, is_constant, syntax
+from headwater.operators.match.language.expression_parser import (
+    ExpressionParser,
+    Scope,
+    check_functions,
+    constant,
+    is_constant,
+    syntax,
+)
 from headwater.operators.match.language.render import text_of
 from headwater.operators.match.language.rule import (
     SIZE_MAX,
@@ -108,6 +115,7 @@ class _RuleParser:
             between_us=self._clause("GAP", self._length, None),
             by=self._clause("PARTITION", self._columns, ()),
             order_by=self._clause("ORDER", self._time, None),
+            then_by=self._clause("ORDER", self._then_by, ()),
             every=every,
         )
 
@@ -133,20 +141,23 @@ class _RuleParser:
         return tuple(names)
 
     def _time(self, clause: Clause) -> str:
-        first, *more = split(self.source, clause)
-        if first[0].name is None:
-            raise self.source.error(first[0].start, spoken(first[0]), "the column of the event time")
-        for token in first[1:-1]:
+        return self._ordered(split(self.source, clause)[0], "the column of the event time")
+
+    def _then_by(self, clause: Clause) -> tuple[str, ...]:
+        """The columns that order rows of one moment."""
+        _, *more = split(self.source, clause)
+        return tuple(self._ordered(part, "a column that orders rows of one moment") for part in more)
+
+    def _ordered(self, part: list[Token], expected: str) -> str:
+        if part[0].name is None:
+            raise self.source.error(part[0].start, spoken(part[0]), expected)
+        for token in part[1:-1]:
             if token.says("DESC"):
-                raise self.source.error(
-                    token.start, "a stream cannot be read backwards", "the event time, ASC or nothing"
-                )
+                why = "a stream cannot be read backwards"
+                raise self.source.error(token.start, why, "columns in ascending order, ASC or nothing")
             if not token.says("ASC"):
-                raise self.source.error(token.start, spoken(token), "the event time alone")
-        if more:
-            expected = "the event time alone; rows of one moment keep the order in which they were appended"
-            raise self.source.error(more[0][0].start, "a second column to order by", expected)
-        return first[0].text
+                raise self.source.error(token.start, spoken(token), "ASC, or a comma and a further column")
+        return part[0].text
 
     def _rows(self, clause: Clause, pattern: Node) -> RowsShown:
         tokens = list(self.source.tokens(clause.start, clause.end))[:-1]
@@ -222,6 +233,7 @@ class _RuleParser:
                 raise self.source.error(part[0].start, f"{name} is defined already", "one condition for each variable")
             scope = Scope({**within, name.lower(): name}, subsets, own=name)
             tree = self.expressions.read(part[2].start, part[-1].start, scope)
+            check_functions(self.expressions, tree, name, subsets, otherwise=part[2].start)
             found[name] = Condition(text_of(tree), tree, simple=is_simple(tree))
         return found
 

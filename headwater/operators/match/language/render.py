@@ -17,6 +17,7 @@ from headwater.operators.match.language.rule import (
     Expression,
     Fold,
     MatchNumber,
+    MatchRowtime,
     Node,
     Nothing,
     NotNext,
@@ -85,7 +86,7 @@ def render(rule: Rule) -> str:
     after = f"AFTER MATCH {_AFTER[rule.after.where]}"
     lines = [
         _listed("PARTITION BY", [identifier(name) for name in rule.by]),
-        f"ORDER BY {identifier(rule.order_by)}" if rule.order_by is not None else "",
+        _listed("ORDER BY", [identifier(name) for name in (rule.order_by, *rule.then_by) if name is not None]),
         _listed("MEASURES", [f"{one.sql} AS {identifier(one.name)}" for one in rule.measures]),
         _ROWS[rule.rows],
         f"{after} {identifier(rule.after.variable)}" if rule.after.variable else after,
@@ -166,6 +167,8 @@ def text_of(tree: Expression) -> str:
             return f"{_final(tree.final)}CLASSIFIER({identifier(tree.variable) if tree.variable else ''})"
         case MatchNumber():
             return "MATCH_NUMBER()"
+        case MatchRowtime():
+            return "MATCH_ROWTIME()"
         case Call():
             return _call(tree)
 

@@ -291,7 +291,12 @@ class MatchNumber:
     """The number of the match within its key, from 1."""
 
 
-Expression = Constant | Reference | Fold | Call | Classifier | MatchNumber
+@dataclass(frozen=True)
+class MatchRowtime:
+    """The event time of the last row of the match. When the event time is known, it becomes a reference to its column."""
+
+
+Expression = Constant | Reference | Fold | Call | Classifier | MatchNumber | MatchRowtime
 
 
 @dataclass(frozen=True)
@@ -328,6 +333,8 @@ class Rule:
     between_us: int | None = None
     by: tuple[str, ...] = ()
     order_by: str | None = None
+    #: The columns that order rows of one moment; without any, they stand in the order of their topic.
+    then_by: tuple[str, ...] = ()
     #: Every match that begins at a row, and not only the preferred one: Flink's engine with `followed_by_any`.
     every: bool = False
 
@@ -354,6 +361,11 @@ def map_leaves(tree: Expression, change: Callable[[Expression], Expression]) -> 
     if isinstance(tree, Call):
         return replace(tree, of=tuple(map_leaves(one, change) for one in tree.of))
     return change(tree)
+
+
+def rowtime(column: str) -> Reference:
+    """What MATCH_ROWTIME() stands for."""
+    return Reference(column, final=True)
 
 
 def shifted(tree: Expression, by: int) -> Expression:

@@ -18,6 +18,7 @@ from headwater.operators.match.language.rule import (
     Exclusion,
     Expression,
     Fold,
+    MatchRowtime,
     Measure,
     Node,
     Nothing,
@@ -56,7 +57,8 @@ def check(rule: Rule, schema: pa.Schema, *, where: Where | None = None) -> Rule:
     by = tuple(checker.column(name, "PARTITION") for name in rule.by)
     order_by = checker.time(rule.order_by) if rule.order_by is not None else None
     checker.output(by)
-    return replace(rule, define=define, measures=measures, by=by, order_by=order_by)
+    then_by = tuple(checker.column(name, "ORDER") for name in rule.then_by)
+    return replace(rule, define=define, measures=measures, by=by, order_by=order_by, then_by=then_by)
 
 
 @dataclass
@@ -134,6 +136,8 @@ class _Checker:
                 return tree, pa.string()
             case Call():
                 return self._call(tree)
+            case MatchRowtime():
+                return tree, pa.timestamp("us", "UTC")
             case _:
                 return tree, pa.int64()
 

@@ -9,7 +9,16 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators.match.kernel import codes
-from headwater.operators.match.language.rule import Call, Classifier, Constant, Expression, Fold, MatchNumber, Reference
+from headwater.operators.match.language.rule import (
+    Call,
+    Classifier,
+    Constant,
+    Expression,
+    Fold,
+    MatchNumber,
+    MatchRowtime,
+    Reference,
+)
 
 Kind = Literal["whole", "real", "text", "null"]
 #: What a set of variables is called where it is all of them.
@@ -71,7 +80,7 @@ class Formulas:
                 return self.column_kind(tree.column)
             case Classifier():
                 return "text"
-            case MatchNumber():
+            case MatchNumber() | MatchRowtime():
                 return "whole"
             case Fold():
                 return self._fold_kind(tree)

@@ -74,7 +74,7 @@ class Program:
     @property
     def looks_back(self) -> int:
         """How many rows before a start may be looked at."""
-        return max((-one.shift for tree in self._trees() for one in references_in(tree)), default=0)
+        return max([0, *(-one.shift for tree in self._trees() for one in references_in(tree))])
 
     @property
     def counts(self) -> bool:
@@ -108,12 +108,23 @@ class Program:
         return np.array([one in wanted for one in self.variables], bool)
 
     def bounded(self, *, rows_max: int, steps_max: int) -> Program:
-        return replace(self, limits=self.limits._replace(rows_max=rows_max, steps_max=steps_max))
+        """With at most so many rows and steps for each start.
+
+        A search that remembers what came of all its steps takes few enough by itself. How many it takes depends on the
+        starts before it, so that they cannot be its bound: what comes out must not depend on how rows were batched.
+        """
+        remembers = self.code.memo and self.code.slots == 0 and not self.limits.every
+        steps = np.iinfo(np.int64).max if remembers else steps_max
+        return replace(self, limits=self.limits._replace(rows_max=rows_max, steps_max=steps))
 
 
-def program(plan: Plan, schema: pa.Schema, shared: Formulas | None = None) -> Program:
-    """Make the program of a rule. With `shared`, columns have the numbers that they have for other rules too."""
+def program(plan: Plan, schema: pa.Schema, shared: Formulas | None = None, *, numbered: bool = False) -> Program:
+    """Make the program of a rule. With `shared`, columns have the numbers that they have for other rules too.
+
+    `numbered`: the numbers of matches are shown, so that a match must wait for all that come before it.
+    """
     rule = plan.rule
+    limits = _limits(plan, numbered=numbered)
     assembly = Assembly()
     assembly.pattern(rule.pattern)
     formulas = Formulas(schema)
@@ -141,13 +152,13 @@ def program(plan: Plan, schema: pa.Schema, shared: Formulas | None = None) -> Pr
         folds=_table(folds, 5),
         members=np.array(members, bool).reshape(len(sets), -1),
         names=np.full(len(assembly.variables), -1, np.int64),
-        memo=_forgets(plan),
+        memo=_forgets(plan, limits),
         first=_first(rule.pattern, assembly, plan),
     )
     return Program(
         plan,
         code,
-        _limits(plan, after_set),
+        limits._replace(after_set=after_set),
         tuple(assembly.variables),
         tuple(formulas.whole_columns),
         tuple(formulas.real_columns),
@@ -175,32 +186,35 @@ def _fold(key: tuple[str, int, str, bool], formulas: Formulas) -> tuple[int, int
     return formulas.set_number(name), kind, number, int(real), int(distinct)
 
 
-def _limits(plan: Plan, after_set: int) -> Limits:
+def _limits(plan: Plan, *, numbered: bool) -> Limits:
     rule = plan.rule
     within = codes.NONE if rule.within_us is None else rule.within_us
     between = codes.NONE if rule.between_us is None else rule.between_us
     shifts = [one.shift for measure in rule.measures for one in references_in(measure.tree)]
+    trees = [*(one.tree for one in rule.define.values()), *(one.tree for one in rule.measures)]
+    numbered = numbered or any(isinstance(leaf, MatchNumber) for tree in trees for leaf in leaves(tree))
     return Limits(
         within_us=within,
         between_us=between,
         after=AFTER[rule.after.where],
-        after_set=after_set,
+        after_set=codes.NONE,
         every=rule.every and rule.after.where == "none",
         timed=within >= 0 or between >= 0,
-        ahead=max(shifts, default=0) if max(shifts, default=0) > 0 else 0,
+        prompt=rule.after.where in ("to_next", "none") and not numbered,
+        ahead=max([*shifts, 0]),
         steps_max=STEPS_MAX,
         rows_max=np.iinfo(np.int64).max,
     )
 
 
-def _forgets(plan: Plan) -> bool:
+def _forgets(plan: Plan, limits: Limits) -> bool:
     """Whether it does not matter how the search came to a row."""
     rule = plan.rule
     conditions = [one.tree for name, one in rule.define.items() if name not in plan.bits]
     by_place = all(is_place_alone(leaf) for tree in conditions for leaf in leaves(tree))
-    # With rows passed by, the row taken last may be any: and so may the time since.
-    steady = rule.between_us is None or not holds(rule.pattern, Skip)
-    return by_place and steady and not (rule.every and rule.after.where == "none")
+    # With rows passed by, the row taken last may be any: and so may the time since, and the rows behind it.
+    steady = (limits.between_us < 0 and not (limits.prompt and limits.ahead)) or not holds(rule.pattern, Skip)
+    return by_place and steady and (limits.prompt or not limits.every)
 
 
 def _first(pattern: Node, assembly: Assembly, plan: Plan) -> Int64s:

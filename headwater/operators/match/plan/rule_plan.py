@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from headwater.errors import ArgumentInvalid
+from headwater.operators.match.language.row_functions import ONE_ROW, at_hand, is_computed, is_of_one_row
 from headwater.operators.match.language.rule import (
     Call,
-    Classifier,
     Condition,
     Constant,
     Expression,
@@ -22,9 +20,7 @@ from headwater.operators.match.language.rule import (
     Measure,
     Reference,
     Rule,
-    calls_in,
     is_simple,
-    leaves,
     map_leaves,
     named,
     references_in,
@@ -34,11 +30,6 @@ from headwater.operators.match.language.rule import (
 MASK = "_mask"
 DERIVED = "_derived"
 BITS = 63
-_COMPUTED = "+ - * / % negative abs = <> < <= > >= <=> and or not is_null in case coalesce cast between"
-#: What the search itself can compute.
-COMPUTED = frozenset(_COMPUTED.split())
-#: What is not null only because its arguments are.
-NULL_AWARE = frozenset(["is_null", "coalesce", "case", "<=>", "in", "and", "or", "if", "nvl", "ifnull", "nullif"])
 
 
 @dataclass(frozen=True)
@@ -98,24 +89,17 @@ class PlanBuilder:
             case Fold():
                 return self.measured(tree)
             case Call():
-                if tree.name in COMPUTED and not (
-                    tree.name == "cast" and tree.kind in (pa.string(), pa.large_string())
-                ):
+                if is_computed(tree):
                     return replace(tree, of=tuple(self.lowered(one) for one in tree.of))
                 return self._one_row(tree)
         return tree
 
     def _one_row(self, tree: Call) -> Expression:
         """A function that only Spark or Arrow can compute, as a column of the one row that it is about."""
-        found = list(references_in(tree))
-        places = {replace(one, column="") for one in found}
-        others = [one for one in leaves(tree) if not isinstance(one, (Reference, Constant))]
-        aware = any(call.name in NULL_AWARE for call in calls_in(tree))
-        if len(places) != 1 or others or (aware and not (found[0].here and found[0].shift == 0)):
-            expected = "such functions of a single row; between rows: arithmetic, comparisons, AND, OR, NOT, CASE"
-            raise ArgumentInvalid(name="DEFINE", value=f"{tree.name}(…) over several rows", expected=expected)
+        if not is_of_one_row(tree):
+            raise ArgumentInvalid(name="DEFINE", value=f"{tree.name}(…) over several rows", expected=ONE_ROW)
         inside = map_leaves(tree, lambda one: Reference(one.column, here=True) if isinstance(one, Reference) else one)
-        return replace(found[0], column=self.column(inside))
+        return replace(next(references_in(tree)), column=self.column(inside))
 
     def measured(self, tree: Expression) -> Expression:
         """A measure whose folds are over columns."""
@@ -145,21 +129,3 @@ def _row_itself(one: Expression) -> Expression:
     if isinstance(one, Constant):
         return one
     raise ArgumentInvalid(name="aggregate", value=type(one).__name__.lower(), expected="columns of a row")
-
-
-def at_hand(tree: Expression, variable: str, subsets: Mapping[str, tuple[str, ...]]) -> Expression:
-    """A condition of a variable in which the row at hand is called so, however it was written."""
-
-    def own(name: str | None) -> bool:
-        return name is None or name == variable or variable in subsets.get(name, ())
-
-    def seen(one: Expression) -> Expression:
-        if isinstance(one, Reference) and own(one.variable) and one.end == "last" and one.offset == 0:
-            return Reference(one.column, shift=one.shift, here=True)
-        if isinstance(one, Reference) and one.here:
-            return Reference(one.column, shift=one.shift, here=True)
-        if isinstance(one, Classifier) and own(one.variable):
-            return Constant(variable, pa.string())
-        return one
-
-    return map_leaves(tree, seen)

@@ -10,21 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.engine.columns import KEY, POSITION, TOPIC
+from headwater.engine.event_time import NEVER
 from headwater.engine.rows import micros, ranks
 from headwater.operators.match.kernel.codes import Bools, Int64s
 
-#: Of each kept row: whether the search is past it, and whether a match has it.
-PAST = "_past"
+#: Of each kept row: whether the search that begins at it is decided, and whether a match has it.
+DECIDED = "_decided"
 TAKEN = "_taken"
-#: Of each key, on all of its rows: how many matches it has had, and whether none of its rows has been let go.
+#: Of each key, on all of its rows: how many matches it has had, whether none of its rows has been let go, and up to
+#: which time it has been searched.
 MATCHES = "_matches"
 WHOLE = "_whole"
+REACHED = "_reached"
 WAKE = "_wake_at"
 MARKS = (
-    pa.field(PAST, pa.bool_()),
+    pa.field(DECIDED, pa.bool_()),
     pa.field(TAKEN, pa.bool_()),
     pa.field(MATCHES, pa.int64()),
     pa.field(WHOLE, pa.bool_()),
+    pa.field(REACHED, pa.int64()),
     pa.field(WAKE, pa.int64()),
 )
 
@@ -39,10 +43,11 @@ class KeptRows:
     order: Int64s
     keys: Int64s
     times: Int64s
-    past: Bools
+    decided: Bools
     taken: Bools
     matches: Int64s
     whole: Bools
+    reached_us: Int64s
 
     @property
     def count(self) -> int:
@@ -54,26 +59,38 @@ class KeptRows:
         return self.rows.select(list(columns)).take(pa.array(self.order[at]))
 
 
-def joined(state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], time: str) -> KeptRows:
-    """What was kept and what is new, in order."""
+def joined(
+    state: pa.Table, rows: pa.Table, *, columns: tuple[str, ...], time: str, then_by: tuple[str, ...] = ()
+) -> KeptRows:
+    """What was kept and what is new, in order; `then_by` orders rows of one moment before all else."""
     numbers = [np.asarray(one.column(KEY).combine_chunks()) for one in (state, rows)]
     count = int(max(one.max(initial=-1) for one in numbers)) + 1
-    matches, whole = np.zeros(count, np.int64), np.ones(count, bool)
+    matches, whole, reached = np.zeros(count, np.int64), np.ones(count, bool), np.full(count, NEVER, np.int64)
     new = rows.select([*columns, KEY])
     if not state.num_rows:
         keys, times = numbers[1], _micros(new, time)
         nothing = np.zeros(len(keys), bool)
-        return KeptRows(new, np.arange(len(keys)), keys, times, nothing, nothing.copy(), matches, whole)
+        order = ordered(new, np.arange(len(keys)), keys, times, then_by)
+        return KeptRows(new, order, keys[order], times[order], nothing, nothing.copy(), matches, whole, reached)
     matches[numbers[0]] = np.asarray(state.column(MATCHES))
     whole[numbers[0]] = np.asarray(state.column(WHOLE))
+    reached[numbers[0]] = np.asarray(state.column(REACHED))
     old = state.filter(pc.is_valid(state.column(time)))
     both = pa.concat_tables([old.select([*columns, KEY]), new.cast(old.select([*columns, KEY]).schema)])
     keys, times = np.asarray(both.column(KEY).combine_chunks()), _micros(both, time)
-    order = merged(both, keys, times, old.num_rows)
+    order = ordered(both, merged(both, keys, times, old.num_rows), keys, times, then_by)
     nothing = np.zeros(new.num_rows, bool)
-    past = np.concatenate([np.asarray(old.column(PAST)).astype(bool), nothing])[order]
+    decided = np.concatenate([np.asarray(old.column(DECIDED)).astype(bool), nothing])[order]
     taken = np.concatenate([np.asarray(old.column(TAKEN)).astype(bool), nothing])[order]
-    return KeptRows(both, order, keys[order], times[order], past, taken, matches, whole)
+    return KeptRows(both, order, keys[order], times[order], decided, taken, matches, whole, reached)
+
+
+def ordered(rows: pa.Table, order: Int64s, keys: Int64s, times: Int64s, then_by: tuple[str, ...]) -> Int64s:
+    """The order of rows by key and time, with those of one moment in the order of further columns."""
+    if not then_by:
+        return order
+    further = [ranks(rows.column(name))[order] for name in reversed(then_by)]
+    return order[np.lexsort([*further, times[order], keys[order]])]
 
 
 def _micros(rows: pa.Table, time: str) -> Int64s:
@@ -109,15 +126,18 @@ def _places(rows: pa.Table) -> list[Int64s]:
     return [*order, *([ranks(rows.column(TOPIC))] if TOPIC in names else [])]
 
 
-def state_of(kept: KeptRows, keep: Bools, past: Bools, wake_us: Int64s, *, counts: bool, schema: pa.Schema) -> pa.Table:
+def state_of(
+    kept: KeptRows, keep: Bools, decided: Bools, wake_us: Int64s, *, counts: bool, schema: pa.Schema
+) -> pa.Table:
     """The rows that stay, with what is known of their keys. `counts`: keys without rows are remembered too."""
     at = np.flatnonzero(keep)
     keys = kept.keys[at]
     marks = {
-        PAST: pa.array(past[at]),
+        DECIDED: pa.array(decided[at]),
         TAKEN: pa.array(kept.taken[at]),
         MATCHES: pa.array(kept.matches[keys]),
         WHOLE: pa.array(kept.whole[keys]),
+        REACHED: pa.array(kept.reached_us[keys]),
         WAKE: _wake(keys, wake_us),
         KEY: pa.array(keys),
     }
@@ -127,8 +147,8 @@ def state_of(kept: KeptRows, keep: Bools, past: Bools, wake_us: Int64s, *, count
         return state
     bare = np.setdiff1d(np.flatnonzero((kept.matches > 0) | ~kept.whole), keys)
     nothing = pa.table({name: pa.nulls(len(bare), state.schema.field(name).type) for name in state.column_names})
-    known = {KEY: bare, MATCHES: kept.matches[bare], WHOLE: kept.whole[bare]}
-    known |= {PAST: np.ones(len(bare), bool), TAKEN: np.ones(len(bare), bool)}
+    known = {KEY: bare, MATCHES: kept.matches[bare], WHOLE: kept.whole[bare], REACHED: kept.reached_us[bare]}
+    known |= {DECIDED: np.ones(len(bare), bool), TAKEN: np.ones(len(bare), bool)}
     for name, values in known.items():
         nothing = nothing.set_column(nothing.column_names.index(name), name, pa.array(values))
     return pa.concat_tables([state, nothing.cast(state.schema)])

@@ -37,7 +37,7 @@ from headwater.operators.errors import SkipImpossible
 from headwater.operators.match.kernel import codes
 from headwater.operators.match.kernel.codes import Bools, Int64s, Rows, SearchResult
 from headwater.operators.match.language import check, parse, render
-from headwater.operators.match.language.rule import Rule
+from headwater.operators.match.language.rule import MatchRowtime, Rule, map_leaves, rowtime
 from headwater.operators.match.plan.evaluation import row_text, spark_text
 from headwater.operators.match.plan.program import STEPS_MAX, Program, program
 from headwater.operators.match.plan.rule_plan import BITS, Plan, planned
@@ -66,12 +66,12 @@ class Match(EventTimeOperator):
     """Find a pattern among the rows of each key, in the order of event time.
 
     `pattern` is the text of a MATCH_RECOGNIZE, or a pattern of the builder. Rows are matched up to the watermark; a match
-    comes out as soon as its rows are there and no row that may still come could be preferred. `by` stands in for
+    comes out as soon as no row that may still come could change or suppress it. `by` stands in for
     PARTITION BY where the pattern has none, and the event time of the rows for ORDER BY. With
     `timed_out="side_output"`, partial matches that ran out of their WITHIN go to the side output `timed_out`; no further
-    event is needed for that. State: of each key the rows since the first start that is undecided, at most
-    `partials_max`; beyond, the oldest start is dropped, counted, and a row of the side output `dropped`. So is a search
-    of more than `steps_max` steps.
+    event is needed for that. State: of each key the rows since the first start that is undecided. A start whose search
+    wants more than `partials_max` rows, or takes more than `steps_max` steps, is dropped, counted, and a row of the side
+    output `dropped`.
 
     >>> Match("PATTERN (small{2,} big) DEFINE small AS amount < 5, big AS amount > 500", by="card").by
     'card'
@@ -133,7 +133,8 @@ class Match(EventTimeOperator):
         rule = plan.rule
         keys, time = keys_of(rule.by), str(rule.order_by)
         made = program(plan, rows).bounded(rows_max=self.partials_max, steps_max=self.steps_max)
-        needed = (*keys, time, *(name for name in PLACES if name in rows.names), *plan.columns, *plan.mask_columns)
+        places = (name for name in PLACES if name in rows.names)
+        needed = (*keys, time, *rule.then_by, *places, *plan.columns, *plan.mask_columns)
         own = [one.name for one in rows if not one.name.startswith("_")]
         columns = tuple(dict.fromkeys(needed if rule.rows == "one" else (*needed, *own)))
         by = () if keys == (ALL,) else keys
@@ -178,7 +179,7 @@ class Match(EventTimeOperator):
         rule = self.rule()
         called = self.name or "Match"
         check_time(called, rows, str(rule.order_by))
-        check_columns(called, rows, *rule.by)
+        check_columns(called, rows, *rule.by, *rule.then_by)
         return rule, planned(self.rule(to_arrow_schema(rows.schema, timezone="UTC")))
 
     def _read(self, rows: DataFrame, plan: Plan) -> tuple[DirectRead, MaskPack] | None:
@@ -203,7 +204,7 @@ class Match(EventTimeOperator):
         """The columns of the rows that go to the search."""
         if self.late == "side_output" or plan.rule.rows != "one":
             return list(rows.columns)
-        needed = [*keys_of(plan.rule.by), str(plan.rule.order_by), *PLACES, *plan.columns]
+        needed = [*keys_of(plan.rule.by), str(plan.rule.order_by), *plan.rule.then_by, *PLACES, *plan.columns]
         return list(dict.fromkeys(name for name in needed if name in rows.columns))
 
     def _prepared(self, rows: DataFrame, plan: Plan) -> DataFrame:
@@ -249,7 +250,15 @@ def with_time_and_key(rule: Rule, *, time: str | None, by: str | tuple[str, ...]
         raise ArgumentInvalid(name="by", value=by, expected=f"what PARTITION BY says: {', '.join(rule.by)}")
     if time is not None and rule.order_by is not None and time != rule.order_by:
         raise ArgumentInvalid(name="time", value=time, expected=f"what ORDER BY says: {rule.order_by}")
-    made = replace(rule, by=tuple(rule.by) or wanted or (), order_by=rule.order_by or time)
+    ordered = rule.order_by or time
+    made = replace(rule, by=tuple(rule.by) or wanted or (), order_by=ordered)
+    if ordered is not None:
+        at = rowtime(ordered)
+        measures = (
+            replace(one, tree=map_leaves(one.tree, lambda leaf: at if leaf == MatchRowtime() else leaf))
+            for one in rule.measures
+        )
+        made = replace(made, measures=tuple(measures))
     if flink:
         # To Flink a match may last less than WITHIN, and not exactly as long.
         within = None if made.within_us is None else made.within_us - 1
@@ -303,12 +312,14 @@ class MatchStep:
         rows, sides = split_late_rows(
             rows, times < time.local_watermark_before_us, time.local_watermark_before_us - times
         )
-        kept = joined(state, rows, columns=self.columns, time=self.time_column)
+        then_by = self.program.rule.then_by
+        kept = joined(state, rows, columns=self.columns, time=self.time_column, then_by=then_by)
         final = time.final or time.local_watermark_us >= EVER
         complete = np.ones(len(kept.keys), bool) if final else kept.times < time.local_watermark_us
         searched, begin, found = self.search(kept, complete, time.local_watermark_us, final)
         self._check(found)
         unmatched = self._unmatched(kept, complete, found)
+        kept.reached_us[:] = min(time.local_watermark_us, EVER)
         output = self._output(searched, begin, found, unmatched)
         sides |= self._sides(searched, begin, found)
         return StepResult(self._kept(kept, complete, found, final), output, sides)
@@ -330,7 +341,7 @@ class MatchStep:
         rows = kept.part(np.flatnonzero(complete), self.looked_at)
         keys = kept.keys[complete]
         begin = np.searchsorted(keys, np.arange(kept.count + 1))
-        past = np.bincount(kept.keys[kept.past], minlength=kept.count)
+        searched = np.bincount(keys[kept.times[complete] < kept.reached_us[keys]], minlength=kept.count)
         made = self.program
         columns = columns_of(made.whole_columns, made.real_columns, made.named, rows)
         table = Rows(
@@ -342,13 +353,22 @@ class MatchStep:
             real_null=columns.real_null,
             begin=begin[:-1],
             end=begin[1:],
-            start=begin[:-1] + past,
+            start=self._first_open(kept, complete, begin),
             first=np.where(kept.whole, begin[:-1], -1),
             matches=kept.matches,
+            decided=kept.decided[complete],
+            known=begin[:-1] + searched,
+            known_us=kept.reached_us,
             reached_us=min(reached_us, EVER),
             final=final,
         )
         return rows, begin, search(made.code_for(columns.texts), made.limits, table)
+
+    def _first_open(self, kept: KeptRows, complete: Bools, begin: Int64s) -> Int64s:
+        """The first row of each key at which a search is still to be decided."""
+        undecided = np.append(np.flatnonzero(~kept.decided[complete]), begin[-1])
+        found: Int64s = np.minimum(undecided[np.searchsorted(undecided, begin[:-1])], begin[1:])
+        return found
 
     def _check(self, found: SearchResult) -> None:
         at = np.flatnonzero(found.kinds == codes.CANNOT_SKIP)
@@ -370,9 +390,10 @@ class MatchStep:
         taken[found.rows[np.repeat(matched, sizes)]] = True
         taken[found.starts[matched & (sizes == 0)]] = True
         kept.taken[complete] = taken
-        keys = kept.keys[complete]
-        decided = np.arange(len(keys)) < found.start[keys]
-        unmatched: Int64s = np.flatnonzero(decided & ~kept.past[complete] & ~taken)
+        keys, at = kept.keys[complete], np.arange(int(complete.sum()))
+        begin = np.searchsorted(keys, np.arange(kept.count + 1))
+        told = at < self._first_open(kept, complete, begin)[keys]
+        unmatched: Int64s = np.flatnonzero((at < found.start[keys]) & ~told & ~taken)
         return unmatched
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -427,7 +448,8 @@ class MatchStep:
         number = np.arange(len(keys)) - np.searchsorted(keys, np.arange(kept.count))[keys]
         searched = np.searchsorted(keys[complete], np.arange(kept.count))
         start = (found.start - searched)[keys]
-        past = number < start
+        decided = np.zeros(len(keys), bool)
+        decided[complete] = found.decided
         keep = number >= start - self.program.looks_back
         kept.matches[:] = found.matches
         kept.whole[keys[~keep]] = False
@@ -436,7 +458,7 @@ class MatchStep:
         first = waiting[np.unique(keys[waiting], return_index=True)[1]]
         of = keys[first]
         wake[of] = np.where(wake[of] < 0, kept.times[first] + 1, np.minimum(wake[of], kept.times[first] + 1))
-        return state_of(kept, keep, past, wake, counts=self.program.counts, schema=self.state)
+        return state_of(kept, keep, decided, wake, counts=self.program.counts, schema=self.state)
 
 
 def all_rows(found: SearchResult, which: Int64s, *, omit_empty: bool) -> tuple[Int64s, Int64s, Int64s]:

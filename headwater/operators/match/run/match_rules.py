@@ -187,7 +187,11 @@ class MatchRules(EventTimeOperator):
 
 def rule_of(text: str, *, schema: pa.Schema, time: str, by: tuple[str, ...]) -> Rule:
     """The rule of a text, checked against the rows."""
-    return check(with_time_and_key(read(text, schema), time=time, by=by), schema)
+    rule = check(with_time_and_key(read(text, schema), time=time, by=by), schema)
+    if rule.then_by:
+        expected = "the event time alone: all rules search the same rows, in the same order"
+        raise ArgumentInvalid(name="ORDER BY", value=", ".join([time, *rule.then_by]), expected=expected)
+    return rule
 
 
 @dataclass
@@ -320,6 +324,7 @@ class _Run:
         self.searched_keys = shared.keys[shared.complete]
         seen = np.bincount(shared.keys[shared.seen & shared.complete], minlength=shared.count)
         self.fresh = shared.begin[:-1] + seen
+        self.undecided = np.zeros(len(self.searched_keys), bool)
 
     def all_rules(self) -> None:
         rows = self.shared.searched
@@ -369,6 +374,10 @@ class _Run:
             # To a rule that is new, the first row that it sees is the first of the key.
             first=np.where(whole, start, -1),
             matches=matches,
+            # Matches have numbers, so that starts are decided one after the other.
+            decided=self.undecided,
+            known=start,
+            known_us=np.zeros(len(keys), np.int64),
             reached_us=min(self.reached_us, EVER),
             final=self.final,
         )

@@ -153,9 +153,9 @@ def _program(rule: Rule, schema: pa.Schema, builder: PlanBuilder, formulas: Form
         empty = empty.append_column(name, over_rows(tree, empty))
     for tree in alone.masks:
         over_rows(tree, empty).cast(pa.bool_())
-    measure_kinds(program(plan, empty.schema), empty.schema)
+    measure_kinds(program(plan, empty.schema, numbered=True), empty.schema)
     together = planned(rule, builder)
     for name, tree in builder.columns().items():
         if name not in schema.names:
             schema = schema.append(pa.field(name, over_rows(tree, schema.empty_table()).type))
-    return program(together, schema, formulas)
+    return program(together, schema, formulas, numbered=True)

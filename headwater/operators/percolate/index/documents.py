@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.operators.percolate.index.terms import Terms
-from headwater.operators.percolate.query.fields import Date, Keyword, Split, split_column
+from headwater.operators.percolate.query.fields import WHOLE_WORDS, Date, Split, split_column
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -103,7 +103,7 @@ class Documents:
         """The different words of a field as they are written; of each that stands there its number among them, its
         document, and its place."""
         values, owners = self.texts(path)
-        if isinstance(self.terms.fields.kinds[path], Keyword):
+        if isinstance(self.terms.fields.kinds[path], WHOLE_WORDS):
             coded = values.dictionary_encode()
             return coded.dictionary.to_pylist(), np.asarray(coded.indices).astype(np.int64), owners, _rank_in(owners)
         found = self.splits[path] = split_column(values)

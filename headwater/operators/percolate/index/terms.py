@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.operators.percolate.query.builder import regex_of
-from headwater.operators.percolate.query.fields import Fields, Text
+from headwater.operators.percolate.query.fields import Fields, Ip, Text, address_bits
 from headwater.operators.percolate.query.tree import Fuzzy, Prefix, Range, Regex, Wildcard
 
 #: Words whose numbers are known without looking them up again.
@@ -116,7 +116,12 @@ class Terms:
             analysed = kind.analyzer.term(word)
             if analysed is None:
                 return ()
-            seen, term = word.lower(), analysed
+            seen, term = kind.analyzer.seen(word), analysed
+        elif isinstance(kind, Ip):
+            bits = address_bits(word)
+            if bits is None:
+                return ()
+            seen = term = bits
         number = self._terms.get(field, {}).get(term)
         patterns = self._patterns.get(field)
         fitting = tuple(patterns.fitting(seen)) if patterns is not None else ()

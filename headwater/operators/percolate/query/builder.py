@@ -7,7 +7,18 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from headwater.operators.errors import QueryInvalid
-from headwater.operators.percolate.query.fields import Date, Fields, Geo, Keyword, Kind, Number, Text
+from headwater.operators.percolate.query.fields import (
+    Date,
+    Fields,
+    Geo,
+    Ip,
+    Keyword,
+    Kind,
+    Number,
+    Text,
+    address_bits,
+    network_bits,
+)
 from headwater.operators.percolate.query.tree import (
     All,
     Bool,
@@ -82,6 +93,9 @@ class QueryBuilder:
             return Term(name, text_of(value))
         if isinstance(kind, Geo):
             raise LeafInvalid(f"{name!r} holds points, which only a geo_distance asks for")
+        if isinstance(kind, Ip):
+            network = network_bits(text_of(value)) if "/" in text_of(value) else None
+            return Term(name, bits_of(value)) if network is None else Prefix(name, network)
         return self.range(name, gte=value, lte=value)
 
     def range(self, name: str, **bounds: Any) -> Query:
@@ -97,7 +111,7 @@ class QueryBuilder:
             return moment_of(value, end=side in ("gt", "lte"))
         if isinstance(kind, Geo):
             raise LeafInvalid(f"{name!r} holds points, which have no range")
-        return text_of(value)
+        return bits_of(value) if isinstance(kind, Ip) else text_of(value)
 
     def exists(self, name: str) -> Query:
         if name not in self.fields.prefixes:
@@ -142,7 +156,8 @@ class QueryBuilder:
     @cached_property
     def lowered(self) -> frozenset[str]:
         """The fields whose words are in lower case."""
-        return frozenset(name for name, kind in self.fields.kinds.items() if isinstance(kind, Text))
+        kinds = self.fields.kinds.items()
+        return frozenset(name for name, kind in kinds if isinstance(kind, Text) and not kind.keep_case)
 
 
 def combined(queries: list[Query], *, operator: str = "or", least: int | str | None = None) -> Query:
@@ -229,6 +244,16 @@ def text_of(value: Any) -> str:
     if not isinstance(value, str | int | float):
         raise LeafInvalid(f"{value!r} is no word")
     return str(value)
+
+
+def bits_of(value: Any) -> str:
+    """The bits of an IP address, by which it is found."""
+    bits = address_bits(text_of(value))
+    if bits is None:
+        raise LeafInvalid(
+            f"{value!r} is no IP address such as 10.0.0.1 or 2001:db8::1, nor a network such as 10.0.0.0/8"
+        )
+    return bits
 
 
 def boosted(query: Query, boost: float) -> Query:

@@ -7,6 +7,7 @@ bytes of whole columns; everything after it is done once for each distinct word.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,18 +36,30 @@ ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
 _IS_WORD = np.array([chr(byte).isalnum() or byte >= 128 or chr(byte) == "_" for byte in range(256)])
 
 
+#: Where the addresses of version 4 lie among those of version 6.
+_MAPPED = 0xFFFF << 32
+
+
 @dataclass(frozen=True)
 class Text:
     """Text, split into words in lower case; with a language they are stemmed. `stop_words=True` leaves English ones out.
 
+    With `keep_case`, words stay as they are written, and `IT` is not `it`; stop words are left out in any case.
+
     >>> Text("english", stop_words=True).analyzer.terms("The streams")
     [None, 'stream']
+    >>> Text(keep_case=True).analyzer.terms("IT made it")
+    ['IT', 'made', 'it']
     """
 
     language: str | None = None
     stop_words: bool | tuple[str, ...] = False
+    keep_case: bool = False
 
     def __post_init__(self) -> None:
+        if self.keep_case and self.language is not None:
+            expected = "none beside `keep_case`: stems are those of words in lower case"
+            raise ArgumentInvalid(name="language", value=self.language, expected=expected)
         if self.language is not None and self.language not in languages():
             raise ArgumentInvalid(name="language", value=self.language, expected=f"one of {', '.join(languages())}")
 
@@ -54,11 +67,11 @@ class Text:
     def analyzer(self) -> Analyzer:
         words = self.stop_words
         stop = frozenset(words) if isinstance(words, tuple) else ENGLISH_STOP_WORDS if words else frozenset()
-        return Analyzer(self.language, stop)
+        return Analyzer(self.language, stop, keep_case=self.keep_case)
 
     def __getstate__(self) -> dict[str, object]:
         # The analyzer stays: a worker makes its own.
-        return {"language": self.language, "stop_words": self.stop_words}
+        return {"language": self.language, "stop_words": self.stop_words, "keep_case": self.keep_case}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -84,7 +97,17 @@ class Geo:
     """A point: a struct of `lat` and `lon`, or a text such as "52.37,4.90"."""
 
 
-Kind: TypeAlias = Text | Keyword | Number | Date | Geo
+@dataclass(frozen=True)
+class Ip:
+    """An IP address as text, version 4 or 6: equal to another, within a network such as `10.0.0.0/8`, or in a range.
+
+    A text that is no address fits none of them.
+    """
+
+
+Kind: TypeAlias = Text | Keyword | Number | Date | Geo | Ip
+#: The kinds whose values are one word each, as a whole.
+WHOLE_WORDS = (Keyword, Ip)
 
 
 @dataclass(frozen=True)
@@ -200,10 +223,42 @@ def _check(path: str, kind: Kind, column: pa.DataType) -> None:
         Number: is_number(column),
         Date: is_date(column),
         Geo: is_text(column) or _is_point(column),
+        Ip: is_text(column),
     }
     if not isinstance(kind, tuple(fits)) or not fits[type(kind)]:
         expected = f"a kind of field that a column of {column} can be"
         raise ArgumentInvalid(name=f"fields[{path!r}]", value=kind, expected=expected)
+
+
+def address_bits(text: str) -> str | None:
+    """The bits of an IP address, those of version 4 as part of version 6; None: it is none.
+
+    As text, they are in the order of addresses, and those of a network begin alike.
+
+    >>> bits = address_bits("10.0.0.1")
+    >>> len(bits), bits[96:104], address_bits("::ffff:10.0.0.1") == bits, address_bits("10.0.0.256")
+    (128, '00001010', True, None)
+    """
+    try:
+        found = ipaddress.ip_address(text.strip())
+    except ValueError:
+        return None
+    return format(_MAPPED | int(found) if found.version == 4 else int(found), "0128b")
+
+
+def network_bits(text: str) -> str | None:
+    """The bits with which all addresses of a network such as 10.0.0.0/8 begin; None: it is none.
+
+    >>> address_bits("10.1.2.3").startswith(network_bits("10.0.0.0/8")), network_bits("10.0.0.1/8")
+    (True, None)
+    """
+    try:
+        found = ipaddress.ip_network(text.strip())
+    except ValueError:
+        return None
+    bits = address_bits(str(found.network_address))
+    assert bits is not None
+    return bits[: found.prefixlen + (96 if found.version == 4 else 0)]
 
 
 def split_all(texts: pa.Array) -> pa.ListArray:
@@ -327,21 +382,25 @@ def languages() -> list[str]:
 class Analyzer:
     """Terms of one kind of field. Equal words give equal terms, so what was found is kept."""
 
-    def __init__(self, language: str | None, stop_words: frozenset[str]) -> None:
+    def __init__(self, language: str | None, stop_words: frozenset[str], *, keep_case: bool = False) -> None:
         self._stem = None if language is None else stemmer(language).stemWord
         self._stop_words = stop_words
+        self._keep_case = keep_case
         self._known: dict[str, list[str | None]] = {}
 
     def term(self, word: str) -> str | None:
         """The term of a word, None for a stop word."""
-        lower = word.lower()
-        if lower in self._stop_words:
+        if word.lower() in self._stop_words:
             return None
-        return lower if self._stem is None else str(self._stem(lower))
+        return self.seen(word) if self._stem is None else str(self._stem(word.lower()))
 
     def words(self, text: str) -> list[str]:
-        """The words of a text in lower case, as patterns see them, without stop words."""
-        return [lower for word in split(text) if (lower := word.lower()) not in self._stop_words]
+        """The words of a text as patterns see them, without stop words."""
+        return [self.seen(word) for word in split(text) if word.lower() not in self._stop_words]
+
+    def seen(self, word: str) -> str:
+        """A word as patterns see it."""
+        return word if self._keep_case else word.lower()
 
     def terms(self, text: str) -> list[str | None]:
         """The terms of a text, in order, with None in the place of a stop word."""

@@ -39,7 +39,7 @@ def parse_json(query: str | Mapping[str, Json], builder: QueryBuilder) -> Query:
     Range(field='price', gt=None, gte=10.0, lt=20.0, lte=None, boost=1.0)
     >>> parse_json({"bool": {"must": [{"term": {"titel": "x"}}]}}, builder)
     Traceback (most recent call last):
-    headwater.operators.errors.QueryInvalid: The query '{"bool": {"must": [{"term": {"titel": "x"}}]}}' cannot be used, at bool.must[0].term.titel: there is no field 'titel'; did you mean 'title'?. Correct it there; `docs/reference/operators/percolate-queries.md` shows what may be written.
+    headwater.operators.errors.QueryInvalid: The query '{"bool": {"must": [{"term": {"titel": "x"}}]}}' cannot be used, at bool.must[0].term.titel: there is no field 'titel'; did you mean 'title'? Correct it there; `docs/reference/operators/percolate-queries.md` shows what may be written.
     """
     text = query if isinstance(query, str) else json.dumps(query)
     try:

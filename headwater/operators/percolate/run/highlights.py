@@ -13,7 +13,7 @@ from headwater.operators.percolate.index.compiler import NESTED, NODE, PHRASE, T
 from headwater.operators.percolate.index.documents import VALUE_GAP, Documents, Ints, expanded
 from headwater.operators.percolate.index.matcher import together
 from headwater.operators.percolate.index.segment import Segment
-from headwater.operators.percolate.query.fields import Keyword, spans
+from headwater.operators.percolate.query.fields import WHOLE_WORDS, spans
 
 HIGHLIGHT_TYPE = pa.list_(pa.struct([("field", pa.string()), ("fragment", pa.string())]))
 #: The terms of a phrase and their places in it.
@@ -167,7 +167,7 @@ class Highlighter:
         """The texts of a field, the place of the first word of each, and where its words begin and end."""
         if (field, document) not in self._texts:
             found, place = [], 0
-            is_whole = isinstance(self._documents.terms.fields.kinds[field], Keyword)
+            is_whole = isinstance(self._documents.terms.fields.kinds[field], WHOLE_WORDS)
             first, texts = self._of(field, document)
             for number, text in enumerate(texts, first):
                 bounds = [(0, len(text))] if is_whole else self._bounds(field, number, text)

@@ -226,6 +226,45 @@ class TopicQueries:
         return rows.set_column(place, "id", rows.column("id").cast(pa.string()))
 
 
+def stored_ids(log: Log, topic: str) -> list[str]:
+    """The ids of the queries that a topic holds: the newest row of each is enabled and has a query."""
+    queries = TopicQueries(log=log.address, topic=topic)
+    queries.check(log)
+    rows = queries._read(log, log.start_offsets(topic), log.end_offsets(topic))
+    newest: dict[str, bool] = {}
+    for row in rows.to_pylist():
+        is_gone = row["query"] is None or row["_tombstone"] or row.get("enabled") is False
+        if row["id"] is not None:
+            newest[row["id"]] = not is_gone
+    return [query_id for query_id, is_stored in newest.items() if is_stored]
+
+
+def count(log: Log, topic: str) -> int:
+    """How many queries a topic holds, without those that are deleted or switched off. It reads the whole topic.
+
+    >>> import tempfile
+    >>> from headwater import open as open_log
+    >>> log = open_log(tempfile.mkdtemp())
+    >>> _ = log.create("searches", {"id": "string", "query": "string"}, key="id")
+    >>> _ = log.append("searches", [{"id": "ann", "query": "garden"}, {"id": "ben", "query": "lake"}])
+    >>> count(log, "searches"), clear(log, "searches"), count(log, "searches")
+    (2, 2, 0)
+    """
+    return len(stored_ids(log, topic))
+
+
+def clear(log: Log, topic: str) -> int:
+    """Delete all queries that a topic holds, and return how many these were. Queries that come later stay.
+
+    The deletions are rows of the topic, so they count from the next batch of each stream on.
+    """
+    key = log.topic(topic).key
+    gone: dict[str, object] = {"_tombstone": True} if key == ("id",) else {"query": None}
+    ids = stored_ids(log, topic)
+    log.append(topic, [{"id": query_id, **gone} for query_id in ids])
+    return len(ids)
+
+
 @dataclass(frozen=True)
 class QueryCost:
     """What one stored query has cost in all workers: documents tried, clauses looked at, matches, and seconds."""

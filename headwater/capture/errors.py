@@ -1,0 +1,32 @@
+"""What can go wrong when a database is captured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import Conflict, UsageError
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceInvalid(UsageError):
+    """A database, or a table of it, cannot be captured as it is."""
+
+    source: str
+    why: str
+    instead: str
+    problem = "{source} cannot be captured: {why}."
+    remedy = "{instead}."
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceReplaced(Conflict):
+    """The database no longer has the changes that follow the position of a capture: it was replaced or restored."""
+
+    source: str
+    capture: str
+    why: str
+    problem = "Capture {capture!r} cannot go on where it was in {source}: {why}."
+    remedy = (
+        "If the database was restored, drop the capture and create it again: a new snapshot then brings its topics up to date. "
+        "Nothing was changed."
+    )

@@ -1,0 +1,197 @@
+"""`headwater capture`: databases as streams."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from headwater.cli.arguments import Yes
+from headwater.cli.declaration import Noun
+from headwater.cli.session import Session
+from headwater.cli.terminal.tables import columns, counted
+from headwater.units import format_seconds
+
+if TYPE_CHECKING:
+    from headwater.capture.envelope import EnvelopeName
+    from headwater.services.captures import CaptureStatus
+
+COMMANDS = Noun("capture", "Databases as streams: every row and every change of their tables, as topics.")
+
+Name = Annotated[str, typer.Argument(help="Name of the capture.", metavar="NAME")]
+
+
+@COMMANDS.command("create")
+def create(
+    session: Session,
+    name: Name,
+    url: Annotated[str, typer.Argument(help="The database: sqlite:///path/to/file.db", metavar="URL")],
+    tables: Annotated[
+        str, typer.Option("--tables", help="Names or patterns of tables, with commas between.", metavar="NAMES")
+    ] = "*",
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", help="What stands before a table's name in its topic's; by default NAME and a dot."),
+    ] = None,
+    envelope: Annotated[
+        str, typer.Option("--envelope", help="flat: the table's columns. debezium: before, after, op, source.")
+    ] = "flat",
+    partitions: Annotated[int, typer.Option("--partitions", help="Partitions of each topic.", min=1)] = 1,
+) -> None:
+    """Create a capture, and what it needs in the database: for SQLite triggers and a changelog table.
+
+    From now on the database records its changes. `headwater capture run` brings them into the log.
+    """
+    with session.services(create=True, write=True) as services:
+        status = services.captures.create(
+            name,
+            url,
+            tables=[one.strip() for one in tables.split(",")],
+            prefix=prefix,
+            envelope=cast("EnvelopeName", envelope),  # the service checks it
+            partitions=partitions,
+        )
+    session.show(status, [f"Capture {name!r} is created. Run it with `headwater capture run {name}`."])
+
+
+@COMMANDS.command("list", "ls")
+def list_captures(session: Session) -> None:
+    """List the captures and how far they have come."""
+    with session.services() as services:
+        found = services.captures.list_captures()
+    rows = [[one.name, one.state, f"{one.rows:,}", _count(one.pending), _delay(one), one.url] for one in found]
+    session.show_all(found, columns("NAME…", "STATE", ">ROWS", ">PENDING", ">DELAY", "DATABASE…"), rows)
+    if not found:
+        session.say("There are no captures yet: `headwater capture create shop sqlite:///shop.db`.")
+
+
+@COMMANDS.command("status", "describe")
+def status(session: Session, name: Name) -> None:
+    """Show one capture: its tables, their topics and snapshots, and what is not captured yet."""
+    with session.services() as services:
+        found = services.captures.status(name)
+    tables = [
+        [
+            one.table,
+            one.topic,
+            f"{one.snapshot_rows:,}",
+            "complete" if one.snapshot_complete else _share(one.snapshot_rows, one.snapshot_rows_expected),
+        ]
+        for one in found.tables
+    ]
+    lines = [
+        session.paint(found.name, "bold"),
+        f"  database  {found.url}",
+        f"  state     {found.state}",
+        f"  rows      {found.rows:,} captured",
+        f"  pending   {'?' if found.pending is None else counted(found.pending, 'change')}, {_delay(found)} old",
+        *([f"  error     {found.error}"] if found.error else []),
+        "",
+        *session.table(columns("TABLE…", "TOPIC…", ">SNAPSHOT ROWS", "SNAPSHOT"), tables),
+    ]
+    session.show(found, lines)
+
+
+@COMMANDS.command("run")
+def run(
+    session: Session,
+    names: Annotated[list[str] | None, typer.Argument(help="Captures; by default all.", metavar="[NAME]…")] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Capture what is there now, and end.")
+    ] = False,
+) -> None:
+    """Run captures in this process until Ctrl-C: read their databases and append to the log, exactly once.
+
+    A capture that another process runs is taken over: that process stops with an error.
+    """
+    from headwater.capture import Capture, CaptureStore
+
+    with session.log(write=True) as log, contextlib.ExitStack() as stack:
+        chosen = names or list(CaptureStore(log).configs())
+        if not chosen:
+            session.say("There are no captures yet: `headwater capture create shop sqlite:///shop.db`.")
+            return
+        captures = [stack.enter_context(Capture.open(log, name)) for name in chosen]
+        for capture in captures:
+            rows = capture.catch_up() if not capture.config.paused else 0
+            session.say(f"{capture.config.name}: {counted(rows, 'row')}, caught up")
+        if until_caught_up:
+            return
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        failures: list[BaseException] = []
+
+        def follow(capture: Capture) -> None:
+            try:
+                capture.run(stop)
+            except BaseException as error:
+                failures.append(error)
+                stop.set()
+
+        threads = [threading.Thread(target=follow, args=(capture,), name=capture.config.name) for capture in captures]
+        for thread in threads:
+            thread.start()
+        try:
+            while not stop.wait(1.0):
+                pass
+        except KeyboardInterrupt:
+            stop.set()
+        for thread in threads:
+            thread.join()
+        for capture in captures:
+            session.say(f"{capture.config.name}: {counted(capture.progress.rows, 'row')} in all")
+        if failures:
+            raise failures[0]
+
+
+@COMMANDS.command("pause")
+def pause(session: Session, name: Name) -> None:
+    """Pause a capture. Its database keeps the changes until it goes on."""
+    with session.services() as services:
+        found = services.captures.pause(name)
+    session.show(found, [f"Capture {name!r} is paused; its database keeps the changes."])
+
+
+@COMMANDS.command("resume")
+def resume(session: Session, name: Name) -> None:
+    """Let a paused capture go on."""
+    with session.services() as services:
+        found = services.captures.resume(name)
+    session.show(found, [f"Capture {name!r} goes on."])
+
+
+@COMMANDS.command("snapshot")
+def snapshot(
+    session: Session,
+    name: Name,
+    table: Annotated[str, typer.Argument(help="The table to read again.", metavar="TABLE")],
+) -> None:
+    """Read a table by a new snapshot, beside the changes that go on."""
+    with session.services() as services:
+        found = services.captures.snapshot(name, table)
+    session.show(found, [f"Table {table!r} is read by a new snapshot when capture {name!r} runs next."])
+
+
+@COMMANDS.command("drop")
+def drop(session: Session, name: Name, yes: Yes = False) -> None:
+    """Remove a capture, and what it created in its database. Its topics stay."""
+    with session.services() as services:
+        services.captures.status(name)
+        session.confirm(f"Capture {name!r} is removed, with its changelog in the database.", yes=yes)
+        services.captures.drop(name)
+    session.say(f"Capture {name!r} is removed; its topics stay.")
+
+
+def _count(pending: int | None) -> str:
+    return "?" if pending is None else f"{pending:,}"
+
+
+def _delay(status: CaptureStatus) -> str:
+    return "?" if status.delay_seconds is None else format_seconds(status.delay_seconds)
+
+
+def _share(rows: int, expected: int | None) -> str:
+    return f"{min(rows / expected, 1):.0%}" if expected else "begun"

@@ -1,0 +1,64 @@
+"""Create the class archive in a process of its own, in the background, when the first process with a session ends.
+
+The process starts a session, reads a topic as a stream through the parts of Spark that most queries use, and ends. Its
+output goes nowhere: Java prints its messages about the archive, and they are long.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from headwater.spark.java import Archive, Java
+
+_PROGRAM = "import sys; from headwater.spark.archive_creation import create; create(sys.argv[1:])"
+
+
+def create_in_background(archive: Archive, java: Java, *, quiet: bool) -> None:
+    """Start the process that creates an archive, unless it exists or another process creates it; do not wait for it."""
+    if not sys.executable or not archive.claim():
+        return
+    options = [f"quiet={quiet}", *archive.creation_options()]
+    # Not waited for, so that Python would warn when it forgets the process.
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *options],
+        env={**os.environ, "JAVA_HOME": str(java.home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    process.returncode = 0
+
+
+def create(arguments: list[str]) -> None:
+    """Run a session whose JVM writes the archive as it exits."""
+    from headwater.log import open as open_log
+    from headwater.spark.session import session
+
+    if hasattr(os, "nice"):
+        os.nice(19)
+    quiet, *options = arguments
+    with tempfile.TemporaryDirectory(prefix="headwater-archive-") as folder:
+        place = Path(folder)
+        with open_log(place / "log") as log:
+            log.create("rows", {"id": "int64"})
+            log.append("rows", [{"id": number} for number in range(10)])
+        spark = session(
+            "archive",
+            log=place / "log",
+            state=place / "state",
+            conf={"spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options)},
+            quiet=quiet == "quiet=True",
+            archive=False,
+        )
+        rows = spark.readStream.format("headwater").load("rows")
+        counted = rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("id").count()
+        writer = counted.writeStream.outputMode("complete").format("memory").queryName("counted")
+        writer.option("checkpointLocation", str(place / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+        spark.stop()
