@@ -1,17 +1,25 @@
 """Change data capture: the tables of a database as topics, every row and every change, in commit order, exactly once."""
 
-from headwater.capture.capture import Capture, CaptureConfig, CaptureProgress, CaptureStore
+from headwater.capture.capture import Capture
+from headwater.capture.config import CaptureConfig
+from headwater.capture.connectors import Connector
 from headwater.capture.errors import SourceInvalid, SourceReplaced
-from headwater.capture.port import Piece, SnapshotProgress, SourceHealth
+from headwater.capture.port import Changes, Misfit, Piece, SnapshotProgress, Source, SourceHealth, Table
+from headwater.capture.store import CaptureProgress, CaptureStore
 
 __all__ = [
     "Capture",
     "CaptureConfig",
     "CaptureProgress",
     "CaptureStore",
+    "Changes",
+    "Connector",
+    "Misfit",
     "Piece",
     "SnapshotProgress",
+    "Source",
     "SourceHealth",
     "SourceInvalid",
     "SourceReplaced",
+    "Table",
 ]

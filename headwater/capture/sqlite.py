@@ -28,9 +28,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from headwater.capture.config import CaptureConfig
 from headwater.capture.errors import SourceInvalid, SourceReplaced
 from headwater.capture.port import Changes, Misfit, Piece, Position, SnapshotProgress, SourceHealth, Table
-from headwater.errors import did_you_mean
+from headwater.errors import ArgumentInvalid, did_you_mean
 
 #: How long a statement waits for another writer.
 BUSY_SECONDS_MAX = 30.0
@@ -39,6 +40,7 @@ POLL_SECONDS = 0.02
 #: Milliseconds since 1970, in SQL that every version of SQLite knows.
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 _PREFIX = "_headwater_"
+_SCHEME = "sqlite:///"
 # Any: a value of SQLite's.
 Row = tuple[Any, ...]
 
@@ -49,6 +51,22 @@ class _Shape:
 
     number: int
     table: Table
+
+
+class SqliteConnector:
+    """Databases in files: sqlite:///path/to/file.db."""
+
+    @classmethod
+    def address(cls, url: str) -> str:
+        """The address with a whole path, so that processes in other folders find the file."""
+        path = url.removeprefix(_SCHEME)
+        if path == url or not path:
+            raise ArgumentInvalid(name="url", value=url, expected="sqlite:///path/to/file.db")
+        return _SCHEME + str(Path(path).absolute())
+
+    @classmethod
+    def open(cls, config: CaptureConfig) -> SqliteSource:
+        return SqliteSource(config.url.removeprefix(_SCHEME), capture=config.name, tables=config.tables)
 
 
 class SqliteSource:

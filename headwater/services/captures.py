@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headwater.capture import CaptureConfig, CaptureStore
-from headwater.capture.capture import open_source
+from headwater.capture.connectors import open_source
 from headwater.capture.envelope import EnvelopeName
 from headwater.errors import HeadwaterError
 from headwater.services.route import Service, route

@@ -227,9 +227,13 @@ def test_what_cannot_be_captured_is_refused_with_the_remedy(tmp_path: Path) -> N
         shop_at(tmp_path)
         with pytest.raises(SourceInvalid, match="Did you mean 'orders'"):
             store.create(config_of(tmp_path, tables=["order"]))
-        for setting, wrong in (("url", "oracle://db"), ("envelope", "paper"), ("tables", [])):
-            with pytest.raises(ArgumentInvalid):
+        for setting, wrong in (("envelope", "paper"), ("tables", []), ("url", "postgresql://app:secret@db/shop")):
+            with pytest.raises(ArgumentInvalid) as refused:
                 config_of(tmp_path, **{setting: wrong})
+            assert "secret" not in str(refused.value)
+        for url in ("oracle://db", "sqlite:///", "shop.db"):
+            with pytest.raises(ArgumentInvalid, match="sqlite:///path"):
+                store.create(config_of(tmp_path, url=url))
         assert store.configs() == {}
         store.create(config_of(tmp_path))
         with pytest.raises(ArgumentInvalid, match="no other capture"):

@@ -1,0 +1,110 @@
+"""The definition of a capture: the database, its tables, and what their rows look like."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_args
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+
+from headwater.capture.envelope import EnvelopeName
+from headwater.errors import ArgumentInvalid
+from headwater.log.topic_rules import check_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureConfig:
+    """The definition of a capture: the database, the tables, and what their rows look like.
+
+    The address has no password: definitions are rows of the log, which others may read. The password comes from the
+    environment variable `password_env` or the file `password_file`.
+
+    >>> CaptureConfig(name="shop", url="sqlite:///shop.db", tables=("orders",)).topic_of("orders")
+    'shop.orders'
+    """
+
+    name: str
+    url: str
+    tables: tuple[str, ...] = ("*",)
+    prefix: str | None = None
+    envelope: EnvelopeName = "flat"
+    partitions: int = 1
+    paused: bool = False
+    password_env: str | None = None
+    password_file: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("capture", self.name)
+        object.__setattr__(self, "tables", tuple(self.tables))
+        if not self.tables:
+            raise ArgumentInvalid(
+                name="tables", value=self.tables, expected="the names of tables, or patterns such as '*'"
+            )
+        if self.envelope not in get_args(EnvelopeName):
+            raise ArgumentInvalid(name="envelope", value=self.envelope, expected="'flat' or 'debezium'")
+        if urlsplit(self.url).password is not None or re.search(r"[?&]password=", self.url):
+            raise ArgumentInvalid(
+                name="url",
+                value=without_password(self.url),
+                expected="an address without a password; name the environment variable or the file that has it "
+                "with `password_env` or `password_file`",
+            )
+
+    @property
+    def kind(self) -> str:
+        """The kind of database that the address names.
+
+        >>> CaptureConfig(name="shop", url="postgresql://app@db.example/shop").kind
+        'postgresql'
+        """
+        return urlsplit(self.url).scheme
+
+    def topic_of(self, table: str) -> str:
+        """The topic of a table: its name behind the prefix, which is the capture's name and a dot unless it is given."""
+        return (f"{self.name}." if self.prefix is None else self.prefix) + table
+
+    def password(self) -> str | None:
+        """Read the password; None if neither variable nor file is named."""
+        if self.password_env is not None:
+            if (value := os.environ.get(self.password_env)) is None:
+                raise ArgumentInvalid(
+                    name="password_env",
+                    value=self.password_env,
+                    expected="the name of an environment variable that is set",
+                )
+            return value
+        if self.password_file is not None:
+            try:
+                return Path(self.password_file).read_text().rstrip("\r\n")
+            except OSError as error:
+                raise ArgumentInvalid(
+                    name="password_file",
+                    value=self.password_file,
+                    expected=f"a file that this process can read ({error.strerror})",
+                ) from error
+        return None
+
+    def to_json(self) -> str:
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> CaptureConfig:
+        body = orjson.loads(text)
+        return cls(**body | {"tables": tuple(body["tables"])})
+
+
+def without_password(url: str) -> str:
+    """The address with stars where a password is.
+
+    >>> without_password("postgresql://app:secret@db.example/shop?password=secret")
+    'postgresql://app:***@db.example/shop?password=***'
+    """
+    parts = urlsplit(url)
+    place = parts.netloc
+    if parts.password is not None:
+        place = f"{parts.username or ''}:***@{place.rpartition('@')[2]}"
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", urlunsplit(parts._replace(netloc=place)))
