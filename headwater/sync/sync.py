@@ -289,7 +289,7 @@ def topic_tables(log: Log, config: SyncConfig) -> list[TargetTable]:
             if name in config.topics:
                 raise SyncInvalid(
                     sync=config.name,
-                    why=f"topic {name!r} has no key, so that nobody can tell which row of the target a row replaces",
+                    why=f"topic {name!r} has no key, and only a key says which row of the target a row replaces",
                     instead="Name topics with a key",
                 )
             continue
