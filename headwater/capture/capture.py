@@ -60,9 +60,15 @@ class Capture:
     @contextlib.contextmanager
     def open(cls, log: Log, name: str) -> Iterator[Capture]:
         """Open a capture of the log for this process; another process that runs it is fenced."""
-        store = CaptureStore(log)
-        config = store.config(name)
-        with contextlib.closing(open_source(config)) as source:
+        config = CaptureStore(log).config(name)
+        with cls.of(log, config, open_source(config)) as capture:
+            yield capture
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, log: Log, config: CaptureConfig, source: Source) -> Iterator[Capture]:
+        """Open a capture of a source that is open already; the source is closed at the end."""
+        with contextlib.closing(source):
             capture = cls(log, config, source)
             capture._begin()
             yield capture
@@ -70,7 +76,8 @@ class Capture:
     def _begin(self) -> None:
         self._store.make_topics()
         self._epoch = self._log.open_producer(self._producer)
-        for table in self._source.prepare():
+        self.tables = self._source.prepare()
+        for table in self.tables:
             self._make_topic(table)
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
@@ -106,11 +113,14 @@ class Capture:
             transaction.append(POSITIONS_TOPIC, [position_row(self.config.name, after, now_us)])
             reach("capture.staged")
 
-    def catch_up(self) -> int:
+    def catch_up(self, *, on_piece: Callable[[Piece], None] = lambda _: None) -> int:
         """Capture all that is there now; return the number of rows."""
         before = self.progress.rows
-        while self.step().more:
-            pass
+        more = True
+        while more:
+            piece = self.step()
+            on_piece(piece)
+            more = piece.more
         return self.progress.rows - before
 
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:

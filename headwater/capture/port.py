@@ -107,6 +107,9 @@ class SourceHealth:
 class Source(Protocol):
     """A database, opened for one capture."""
 
+    def tables(self) -> list[Table]:
+        """The tables that the capture names, as they are now. Changes nothing in the database."""
+
     def prepare(self) -> list[Table]:
         """Create what capture needs in the database, and return the captured tables. Calling it again changes nothing."""
 
