@@ -12,7 +12,7 @@ from typing import Literal
 from headwater.apps.captures import AppCapture
 from headwater.apps.supervision import wait_seconds
 from headwater.capture import Capture, CaptureStore, Piece
-from headwater.capture.declared import create_topics
+from headwater.capture.declaration import create_topics
 from headwater.capture.report import Reporter
 from headwater.errors import HeadwaterError
 from headwater.log import Log

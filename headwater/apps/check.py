@@ -23,7 +23,7 @@ from headwater.apps.home import Version
 from headwater.apps.plan import Planner
 from headwater.capture import Table
 from headwater.capture.connectors import connector, open_source
-from headwater.capture.declared import create_topics
+from headwater.capture.declaration import create_topics
 from headwater.errors import HeadwaterError, NotFound
 from headwater.log import Log
 from headwater.log import open as open_log
