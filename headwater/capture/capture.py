@@ -12,13 +12,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import open_source
 from headwater.capture.envelope import Debezium, Envelope, Flat
 from headwater.capture.port import Misfit, Piece, Source, SourceHealth, Table
 from headwater.capture.store import POSITIONS_TOPIC, CaptureProgress, CaptureStore, position_row
+from headwater.capture.topic_schema import followed
 from headwater.capture.truncation import TopicKeys
 from headwater.errors import NotFound
 from headwater.faults import reach
@@ -162,9 +161,9 @@ class Capture:
                 name, schema, key=table.key or None, compact=bool(table.key), partitions=self.config.partitions
             )
             return
-        added = [one for one in schema if one.name not in known.names]
-        if added:
-            self._log.alter(name, schema=pa.schema([*known, *added]))
+        wanted = followed(known, schema)
+        if wanted != known:
+            self._log.alter(name, schema=wanted)
 
     def _dead_letters(self, misfits: Sequence[Misfit], now_us: int) -> dict[str, list[DeadLetter]]:
         letters: dict[str, list[DeadLetter]] = {}

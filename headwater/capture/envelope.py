@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -119,4 +120,7 @@ def _is_deleted(changes: Changes) -> pa.BooleanArray:
 
 def _with_tombstones(rows: pa.RecordBatch, deleted: pa.BooleanArray) -> pa.RecordBatch:
     """Add a tombstone behind each deletion."""
-    places, tombstones = [], []
+    twice = deleted.to_numpy(zero_copy_only=False)
+    places = np.repeat(np.arange(len(twice)), 1 + twice)
+    tombstones = np.r_[False, places[1:] == places[:-1]] if len(places) else np.zeros(0, bool)
+    return rows.take(pa.array(places)).append_column(TOMBSTONE, pa.array(tombstones))
