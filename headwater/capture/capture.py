@@ -21,8 +21,9 @@ from headwater.capture.topic_schema import followed
 from headwater.capture.truncation import TopicKeys
 from headwater.errors import NotFound
 from headwater.faults import reach
+from headwater.log.client_config import Rows
 from headwater.log.dead_letters import DEAD_LETTER_SCHEMA, DeadLetter, dead_letter_topic
-from headwater.log.port import Log, Rows
+from headwater.log.port import Log
 
 #: The most changes of one piece: they are one transaction of the log.
 ROWS_MAX = 16_384

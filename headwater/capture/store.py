@@ -21,7 +21,8 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import connector, open_source
 from headwater.capture.port import Position, SnapshotProgress
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
-from headwater.log.port import Log, Topic
+from headwater.log.port import Log
+from headwater.log.topic import Topic
 from headwater.schema import parse_schema
 from headwater.units import MIB
 
