@@ -12,7 +12,7 @@ from headwater.apps.status import Kind
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.home import home_of
-from headwater.log.port import Rows
+from headwater.log.client_config import Rows
 from headwater.log.topic_rules import check_name
 from headwater.units import Duration, parse_seconds
 

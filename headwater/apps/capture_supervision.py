@@ -67,7 +67,7 @@ class SupervisedCapture:
         with Reporter(self.log, self.name, app=self.app) as reporter, Capture.open(self.log, self.name) as capture:
             if capture.config.paused:
                 return 0
-            return capture.catch_up(on_piece=lambda piece: reporter.captured(capture, piece))
+            return capture.catch_up(on_piece=lambda _: reporter.captured(capture))
 
     def start(self) -> None:
         """Capture in a thread until `stop`."""
@@ -101,9 +101,9 @@ class SupervisedCapture:
     def _run(self, reporter: Reporter) -> None:
         with Capture.open(self.log, self.name) as capture:
 
-            def captured(piece: Piece) -> None:
+            def captured(_: Piece) -> None:
                 self.failures, self.error = 0, ""
-                reporter.captured(capture, piece)
+                reporter.captured(capture)
 
             capture.run(self._stop, on_piece=captured)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import orjson
 
 from headwater.capture.capture import Capture
-from headwater.capture.port import Piece, SourceHealth
+from headwater.capture.port import SourceHealth
 from headwater.filelock import LeaderLock, is_locked
 from headwater.log.port import Log
 
@@ -40,8 +40,12 @@ class CaptureReport:
     started_us: int = 0
     at_us: int = 0
     pending: int | None = None
+    unit: Literal["change", "byte"] = "change"
+    """What `pending` counts."""
     delay_seconds: float | None = None
     details: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    retained_bytes: int | None = None
     rows_per_second: Mapping[str, float] = field(default_factory=dict)
     """By table, in the last ten seconds."""
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +84,9 @@ class Reporter:
         self._monotonic = monotonic
         self._lock = LeaderLock(_path(log, name, "lock"))
         self._report = CaptureReport(pid=os.getpid(), app=app, started_us=time.time_ns() // 1000)
-        self._counts: dict[str, int] = {}
+        self._capture: Capture | None = None
+        self._before = Counter[str]()
+        self._counts = Counter[str]()
         self._samples: deque[tuple[float, dict[str, int]]] = deque([(monotonic(), {})])
         self._due = 0.0
 
@@ -105,10 +111,11 @@ class Reporter:
         """Release the lock for the process that has taken the capture over."""
         self._lock.release()
 
-    def captured(self, capture: Capture, piece: Piece) -> None:
-        """Count the rows of a piece, and write a report if one is due."""
-        for changes in piece.changes:
-            self._counts[changes.table.name] = self._counts.get(changes.table.name, 0) + changes.count
+    def captured(self, capture: Capture) -> None:
+        """Count the rows that are captured, and write a report if one is due."""
+        if capture is not self._capture:  # it was opened again
+            self._capture, self._before = capture, self._counts
+        self._counts = self._before + capture.captured
         if self._monotonic() >= self._due or self._report.error:
             self._due = self._monotonic() + REPORT_SECONDS
             self._lock.acquire()
@@ -130,7 +137,10 @@ class Reporter:
             self._report,
             pending=health.pending,
             delay_seconds=health.delay_seconds,
+            unit=health.unit,
             details=dict(health.details),
+            warnings=list(health.warnings),
+            retained_bytes=health.retained_bytes,
             rows_per_second={table: (count - before.get(table, 0)) / seconds for table, count in self._counts.items()},
             rows=dict(self._counts),
             error="",

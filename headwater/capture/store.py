@@ -9,6 +9,7 @@ Both are rows of internal topics, so that every process sees the same:
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,8 @@ from headwater.capture.connectors import connector, open_source
 from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
-from headwater.log.port import Log, Topic
+from headwater.log.port import Log
+from headwater.log.topic import Topic
 from headwater.schema import parse_schema
 from headwater.units import MIB
 
@@ -56,7 +58,7 @@ class CaptureStore:
         """Add a capture, after its database was found to be usable."""
         if config.name in self.configs():
             raise ArgumentInvalid(name="name", value=config.name, expected="a name that no other capture has")
-        config = replace(config, url=connector(config.url).address(config.url))
+        config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
         with contextlib.closing(open_source(config)) as source:
             source.prepare()
         self._put(config)
@@ -70,7 +72,7 @@ class CaptureStore:
         if known is None:
             self.create(config)
             return self.config(config.name)
-        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused)
+        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused, id=known.id)
         for setting in FIXED_SETTINGS:
             before, now = getattr(known, setting), getattr(config, setting)
             if before != now:

@@ -21,8 +21,8 @@ from headwater.engine.side_outputs import public_rows, read_side_output
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log import Log
 from headwater.log import open as open_log
+from headwater.log.client_config import Rows
 from headwater.log.dead_letters import SUFFIX, dead_letter_topic
-from headwater.log.port import Rows
 from headwater.optional import require_extras
 from headwater.testing.recorded_sink import RecordedSink
 from headwater.units import Duration, parse_seconds
