@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.port import Batch, Log, Topic
+from headwater.log.port import Batch, Log
+from headwater.log.topic import Topic
 from headwater.sync.port import Step, TargetTable
 
 TOMBSTONE = "_tombstone"

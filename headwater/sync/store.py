@@ -11,7 +11,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
-from headwater.log.port import Log, Topic
+from headwater.log.port import Log
+from headwater.log.topic import Topic
 from headwater.schema import parse_schema
 from headwater.sync.config import SyncConfig
 from headwater.sync.targets import open_target, target_kind

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from headwater.log.dead_letters import SUFFIX, DeadLetter, append_dead_letters
 from headwater.log.errors import OffsetAhead, OffsetExpired
-from headwater.log.port import Log, Offsets, Topic
+from headwater.log.port import Log, Offsets
+from headwater.log.topic import Topic
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.retry import Retry
 from headwater.sync.changes import TopicChanges, collapsed, in_order, null_keys, read_changes, table_columns
