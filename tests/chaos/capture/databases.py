@@ -13,7 +13,7 @@ from typing import Any
 from tests.capture.proxy import Proxy, proxy_to
 from tests.servers import postgres_server
 
-KINDS = ("sqlite", "postgres")
+KINDS = ("sqlite",)
 PASSWORD_ENV = "CHAOS_PASSWORD"
 #: So small that transactions of a few hundred rows are streamed before their commit.
 POSTGRES_SETTINGS = {
