@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.engine.aggregation import Int64s
-from headwater.engine.changelog import OP, UPDATE_BEFORE, paired
+from headwater.engine.changelog import OP, UPDATE_BEFORE, nullable, paired
 from headwater.engine.columns import ALL, EVENT_TIMER, KEY, PROCESSING_TIMER
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.event_time import EVER, NEVER, BatchTime
@@ -158,6 +158,7 @@ class SuppressStep:
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:
         names = [KEY, *self.following.columns]
+        state, rows = nullable(state), nullable(rows)
         is_emitted = _array(state, EMITTED).astype(bool)
         held = _array(state, CHANGES)
         emitted = state.filter(pa.array(is_emitted)).select(names)

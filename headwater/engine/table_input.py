@@ -167,8 +167,8 @@ class Follow:
     time: EventTime | None = None
     partitions: int | None = None
 
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        return apply(self.contract, rows, partitions=self.partitions)
+    def __call__(self, rows: DataFrame, *, timed: DataFrame | None = None) -> DataFrame:
+        return apply(self.contract, rows, timed=timed, partitions=self.partitions)
 
     def contract(self, rows: pa.Schema) -> Contract:
         places = [name for name in PLACE if name in rows.names]

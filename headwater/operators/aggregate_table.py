@@ -143,6 +143,8 @@ class AggregateTable:
         frame = as_table(frame_of(rows), key, operator=self.name or type(self).__name__)
         versions = Versions.of(rows, frame)
         made = self._prepared(frame, key, versions)
+        # A deletion without a time gets one below; where the watermark is recorded is found in the column as it came.
+        timed = None if self._time is None else frame.selectExpr(f"`{self._time.column}` AS {CHANGED_AT}")
         keys = tuple(name for name in made.columns if name.startswith(ROW_KEY))
         if keys:
             follow = Follow(
@@ -153,8 +155,8 @@ class AggregateTable:
                 time=None if self._time is None else replace(self._time, column=CHANGED_AT),
                 partitions=self.partitions,
             )
-            made = follow(made).drop(*keys)
-        results = apply(self.contract, made, partitions=self.partitions if names_of(self.by) else 1)
+            made, timed = follow(made, timed=None if versions is not None else timed).drop(*keys), None
+        results = apply(self.contract, made, timed=timed, partitions=self.partitions if names_of(self.by) else 1)
         if not isinstance(self.emit, Suppress):
             return results
         held = HeldChanges(
