@@ -54,6 +54,18 @@ class CaptureReport:
     error: str = ""
     """The last error in one line; empty after a piece was captured again."""
 
+    def with_health(self, health: SourceHealth) -> CaptureReport:
+        """The report with what a source tells of itself now."""
+        return replace(
+            self,
+            pending=health.pending,
+            unit=health.unit,
+            delay_seconds=health.delay_seconds,
+            details=dict(health.details),
+            warnings=list(health.warnings),
+            retained_bytes=health.retained_bytes,
+        )
+
 
 def report_of(log: Log, name: str) -> tuple[CaptureReport, bool]:
     """The last report of a capture, and whether a process of this machine runs the capture now."""
@@ -134,13 +146,7 @@ class Reporter:
         seconds = max(now - began, 1e-3)
         self._samples.append((now, dict(self._counts)))
         self._report = replace(
-            self._report,
-            pending=health.pending,
-            delay_seconds=health.delay_seconds,
-            unit=health.unit,
-            details=dict(health.details),
-            warnings=list(health.warnings),
-            retained_bytes=health.retained_bytes,
+            self._report.with_health(health),
             rows_per_second={table: (count - before.get(table, 0)) / seconds for table, count in self._counts.items()},
             rows=dict(self._counts),
             error="",
