@@ -18,6 +18,7 @@ from headwater.console.context import Context, use
 from headwater.console.history import History
 from headwater.console.pages import PATH
 from headwater.http.server import served_app
+from headwater.services.captures import Captures
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
 
@@ -60,7 +61,7 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        history = History(service.log, Queries(service))
+        history = History(service.log, Queries(service), Captures(service))
         use(
             Context(
                 host=service,

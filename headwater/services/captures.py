@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import orjson
 
 from headwater.capture import CaptureConfig, CaptureStore, SnapshotProgress
-from headwater.capture.connectors import open_source
 from headwater.capture.envelope import EnvelopeName
-from headwater.capture.report import remove_report, report_of
-from headwater.errors import HeadwaterError, NotFound
+from headwater.capture.report import current_report, remove_report
+from headwater.errors import NotFound
 from headwater.log.dead_letters import dead_letter_topic
 from headwater.services.route import Service, route
 
@@ -151,25 +150,17 @@ class Captures(Service):
 
     def _status(self, config: CaptureConfig) -> CaptureStatus:
         progress = self._store.progress(config.name)
-        report, running = report_of(self.log, config.name)
+        report, running, unreachable = current_report(self.log, config)
         tables = [
             self._table(config, table, one, report.rows_per_second.get(table, 0.0) if running else 0.0)
             for table, one in progress.snapshot.items()
         ]
         is_complete = bool(tables) and all(one.snapshot_complete for one in tables)
         state: State = "paused" if config.paused else "streaming" if is_complete else "snapshot" if tables else "new"
-        error = report.error
-        if running and error:
+        if unreachable:
+            state = "unreachable"
+        elif running and report.error:
             state = "restarting"
-        elif (
-            not running or report.pending is None
-        ):  # the process that runs it has the health of its source in its report
-            try:
-                with contextlib.closing(open_source(config)) as source:
-                    health = source.health(progress.position or source.first_position())
-                report = report.with_health(health)
-            except HeadwaterError as failure:
-                state, error, report = "unreachable", str(failure), replace(report, pending=None, delay_seconds=None)
         return CaptureStatus(
             name=config.name,
             url=config.url,
@@ -187,7 +178,7 @@ class Captures(Service):
             position="" if progress.position is None else orjson.dumps(progress.position).decode(),
             captured_us=progress.at_us,
             restarts=report.restarts if running else 0,
-            error=error,
+            error=unreachable or report.error,
             warnings=list(report.warnings),
             details=dict(report.details),
             tables=tables,
