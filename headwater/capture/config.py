@@ -36,6 +36,8 @@ class CaptureConfig:
     paused: bool = False
     password_env: str | None = None
     password_file: str | None = None
+    id: str = ""
+    """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)

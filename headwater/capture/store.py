@@ -9,6 +9,7 @@ Both are rows of internal topics, so that every process sees the same:
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,7 +54,7 @@ class CaptureStore:
         """Add a capture, after its database was found to be usable."""
         if config.name in self.configs():
             raise ArgumentInvalid(name="name", value=config.name, expected="a name that no other capture has")
-        config = replace(config, url=connector(config.url).address(config.url))
+        config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
         with contextlib.closing(open_source(config)) as source:
             source.prepare()
         self._put(config)
