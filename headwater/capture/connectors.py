@@ -19,6 +19,8 @@ from headwater.errors import ArgumentInvalid
 GROUP = "headwater.sources"
 #: The connectors of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
+    "mariadb": "headwater.capture.mariadb.connector:MariadbConnector",
+    "mysql": "headwater.capture.mariadb.connector:MariadbConnector",
     "sqlite": "headwater.capture.sqlite:SqliteConnector",
 }
 

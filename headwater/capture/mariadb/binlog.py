@@ -13,7 +13,7 @@ import zlib
 from struct import Struct
 from typing import Any, NamedTuple
 
-from headwater.capture.errors import SourceUnavailable
+from headwater.capture.errors import SourceUnreachable
 from headwater.capture.mariadb.server import Server
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE = 2, 4, 15, 16, 19, 38
@@ -61,11 +61,12 @@ class Binlog:
         self._buffer = bytearray()
         self._at = 0
         self._parts: list[bytes] = []
+        self._has_checksums = False
         with contextlib.ExitStack() as stack:
             connection = server.connect()
             stack.callback(connection.close)
             with server.explained(), connection.cursor() as cursor:
-                cursor.execute("SET @mariadb_slave_capability = 4, @master_binlog_checksum = 'NONE'")
+                cursor.execute("SET @mariadb_slave_capability = 4, @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute(f"SET @master_heartbeat_period = {_HEARTBEAT_SECONDS * 10**9}")
                 cursor.execute("SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0", (gtid,))
                 # A replica's number must be its own: the server ends an older connection with the same one.
@@ -82,9 +83,7 @@ class Binlog:
         while True:
             packet = self._packet()
             if packet is not None:
-                event = _event(packet)
-                if event is not None:
-                    return event
+                return self._event(packet)
             elif not self._receive(seconds):
                 return None
 
@@ -117,11 +116,27 @@ class Binlog:
                 return False
             received = self._socket.recv(_RECEIVE_BYTES)
         except OSError as error:
-            raise SourceUnavailable(source=str(self._server), why=f"the connection was lost ({error})") from error
+            raise SourceUnreachable(source=str(self._server), why=f"the connection was lost ({error})") from error
         if not received:
-            raise SourceUnavailable(source=str(self._server), why="the server closed the connection")
+            raise SourceUnreachable(source=str(self._server), why="the server closed the connection")
         self._buffer += received
         return True
+
+    def _event(self, packet: bytes) -> Event:
+        if packet[0] == 0xFF:
+            said = packet[3:].decode(errors="replace")
+            raise BinlogRefused(int.from_bytes(packet[1:3], "little"), said[6:] if said.startswith("#") else said)
+        if packet[0] == 0xFE and len(packet) < 9:
+            raise BinlogRefused(0, "the server ended the binary log")
+        seconds, kind, server, _, end, _ = _HEADER.unpack_from(packet, 1)
+        body = packet[20:]
+        if kind == FORMAT:  # says at its end whether events have checksums
+            self._has_checksums = body[-5] == 1
+        elif self._has_checksums and kind != ROTATE:
+            if zlib.crc32(memoryview(packet)[1:-4]) != int.from_bytes(packet[-4:], "little"):
+                raise SourceUnreachable(source=str(self._server), why="an event of the binary log arrived damaged")
+            body = body[:-4]
+        return Event(kind, seconds, server, end, body)
 
     def wait(self, seconds: float) -> None:
         """Wait until bytes arrive."""
@@ -134,16 +149,6 @@ class Binlog:
             self._socket.close()
         self._connection._sock = None  # it would say goodbye first, to a server that does not listen
         self._connection._force_close()
-
-
-def _event(packet: bytes) -> Event | None:
-    if packet[0] == 0xFF:
-        said = packet[3:].decode(errors="replace")
-        raise BinlogRefused(int.from_bytes(packet[1:3], "little"), said[6:] if said.startswith("#") else said)
-    if packet[0] == 0xFE and len(packet) < 9:
-        raise BinlogRefused(0, "the server ended the binary log")
-    seconds, kind, server, _, end, _ = _HEADER.unpack_from(packet, 1)
-    return Event(kind, seconds, server, end, packet[20:])
 
 
 def inflated(raw: bytes) -> bytes:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pymysql
 
-from headwater.capture.errors import SourceInvalid, SourceUnavailable
+from headwater.capture.errors import SourceInvalid, SourceUnreachable
 
 #: How long a connection is waited for, and an answer.
 CONNECT_SECONDS_MAX = 10
@@ -67,7 +67,7 @@ class Server:
                 database=self.database,
                 charset="utf8mb4",
                 autocommit=True,
-                conv={},
+                conv=pymysql.converters.encoders,  # values of answers stay text
                 connect_timeout=CONNECT_SECONDS_MAX,
                 read_timeout=ANSWER_SECONDS_MAX,
                 init_command="SET time_zone = '+00:00', sql_mode = ''",
@@ -83,7 +83,7 @@ class Server:
             code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
             said = str(error.args[-1]) if error.args else str(error)
             if code in _LOST or isinstance(error, pymysql.err.InterfaceError):
-                raise SourceUnavailable(source=str(self), why=said or "the connection was lost") from error
+                raise SourceUnreachable(source=str(self), why=said or "the connection was lost") from error
             if code in (1045, 1698):
                 why = f"the server refuses user {self.user!r}: {said}"
                 instead = "Correct the user in the address, and the password in the variable or file that the capture names"
@@ -123,7 +123,7 @@ class Session:
             with self.server.explained(), self.connection.cursor() as cursor:
                 cursor.execute(statement, values)
                 return list(cursor.fetchall())
-        except SourceUnavailable:
+        except SourceUnreachable:
             self.close()
             raise
 

@@ -14,18 +14,15 @@ from headwater.capture.port import Table
 _TINY, _SHORT, _LONG, _FLOAT, _DOUBLE = 1, 2, 3, 4, 5
 _LONGLONG, _INT24, _DATE, _YEAR, _NEWDATE, _VARCHAR, _BIT = 8, 9, 10, 13, 14, 15, 16
 _TIMESTAMP2, _DATETIME2, _TIME2 = 17, 18, 19
-_VARCHAR_COMPRESSED, _BLOB_COMPRESSED, _NEWDECIMAL, _ENUM, _SET = 140, 141, 246, 247, 248
+_BLOB_COMPRESSED, _VARCHAR_COMPRESSED, _NEWDECIMAL, _ENUM, _SET = 140, 141, 246, 247, 248
 _TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB, _BLOB, _VAR_STRING, _STRING, _GEOMETRY = 249, 250, 251, 252, 253, 254, 255
 _INTEGERS = {_TINY: 1, _SHORT: 2, _INT24: 3, _LONG: 4, _LONGLONG: 8}
 _NUMERIC = {*_INTEGERS, _FLOAT, _DOUBLE, _NEWDECIMAL}
-_TEXT = {_VARCHAR, _STRING, _VAR_STRING, _BLOB, _VARCHAR_COMPRESSED, _BLOB_COMPRESSED}
+_TEXT = {_VARCHAR, _GEOMETRY, _STRING, _VAR_STRING, _BLOB, _VARCHAR_COMPRESSED, _BLOB_COMPRESSED}
 _META_BYTES = {
     _FLOAT: 1, _DOUBLE: 1, _VARCHAR: 2, _BIT: 2, _TIMESTAMP2: 1, _DATETIME2: 1, _TIME2: 1, _NEWDECIMAL: 2,
     _BLOB: 1, _GEOMETRY: 1, _STRING: 2, _VAR_STRING: 2, _ENUM: 2, _SET: 2, _VARCHAR_COMPRESSED: 2, _BLOB_COMPRESSED: 1,
 }  # fmt: skip
-#: The signed type that holds an integer of so many bytes, and an unsigned one.
-_SIGNED = {1: pa.int16(), 2: pa.int16(), 3: pa.int32(), 4: pa.int32(), 8: pa.int64()}
-_UNSIGNED = {1: pa.int16(), 2: pa.int32(), 3: pa.int32(), 4: pa.int64(), 8: pa.decimal128(20, 0)}
 
 
 class TypeUnknown(Exception):
@@ -99,18 +96,16 @@ def _column(
 ) -> Column:
     if kind in _INTEGERS:
         size = _INTEGERS[kind]
-        arrow = (_UNSIGNED if unsigned else _SIGNED)[size]
-        is_scaled = pa.types.is_decimal(arrow)
-        if is_scaled:  # more than 18 digits
-            return Column(name=name, type=arrow, decode=values.integer(size, signed=False), is_scaled=True)
-        return Column(name=name, type=arrow, decode=values.integer(size, signed=not unsigned))
+        arrow = values.integer_type(size, is_unsigned=unsigned)
+        decode = values.integer(size, signed=not unsigned)
+        return Column(name=name, type=arrow, decode=decode, is_scaled=pa.types.is_decimal(arrow))
     if kind == _FLOAT or kind == _DOUBLE:
         return Column(name=name, type=pa.float32() if kind == _FLOAT else pa.float64(), decode=values.real(meta[0]))
     if kind == _NEWDECIMAL:
         precision, scale = meta[0], meta[1]
-        if precision > values.PRECISION_MAX:
-            return Column(name=name, type=pa.string(), decode=values.decimal_text(precision, scale))
-        arrow = pa.decimal128(precision, scale)
+        arrow = values.decimal_type(precision, scale)
+        if pa.types.is_string(arrow):
+            return Column(name=name, type=arrow, decode=values.decimal_text(precision, scale))
         return Column(name=name, type=arrow, decode=values.decimals(precision, scale), is_scaled=True)
     if kind in (_DATE, _NEWDATE):
         return Column(name=name, type=pa.date32(), decode=values.date)

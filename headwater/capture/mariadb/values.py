@@ -295,6 +295,22 @@ def decimal_text(precision: int, scale: int) -> Decoder:
     return decode
 
 
+def integer_type(size: int, *, is_unsigned: bool) -> pa.DataType:
+    """The signed type that holds all integers of so many bytes.
+
+    >>> str(integer_type(4, is_unsigned=False)), str(integer_type(4, is_unsigned=True))
+    ('int32', 'int64')
+    """
+    if is_unsigned:
+        return {1: pa.int16(), 2: pa.int32(), 3: pa.int32(), 4: pa.int64(), 8: pa.decimal128(20, 0)}[size]
+    return {1: pa.int16(), 2: pa.int16(), 3: pa.int32(), 4: pa.int32(), 8: pa.int64()}[size]
+
+
+def decimal_type(precision: int, scale: int) -> pa.DataType:
+    """A decimal; text, if it has more digits than a topic's decimals."""
+    return pa.decimal128(precision, scale) if precision <= PRECISION_MAX else pa.string()
+
+
 def bit_type(width: int) -> pa.DataType:
     """The type of BIT(width): a truth value, or an integer.
 
@@ -305,14 +321,9 @@ def bit_type(width: int) -> pa.DataType:
 
 
 def _uuid(length: int) -> Decoder:
-    """A UUID: MariaDB stores its parts in another order, the last ones first, so that equal nodes are neighbours."""
-
     def decode(data: bytes, at: int) -> tuple[str, int]:
         end = at + 1 + data[at]
-        raw = data[at + 1 : end].ljust(length, b"\0")
-        if raw[6] & 0x80 or not raw[8] & 0x80 and any(raw):
-            raw = raw[12:16] + raw[10:12] + raw[8:10] + raw[6:8] + raw[0:6]
-        return str(uuid.UUID(bytes=raw)), end
+        return str(uuid.UUID(bytes=data[at + 1 : end].ljust(length, b"\0"))), end
 
     return decode
 
