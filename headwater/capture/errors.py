@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import Conflict, StorageError, UsageError
+from headwater.errors import Conflict, HeadwaterError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -33,10 +33,10 @@ class SourceReplaced(Conflict):
 
 
 @dataclass(eq=False, kw_only=True)
-class SourceUnreachable(StorageError):
-    """A database does not answer: it is down, or the network between is."""
+class SourceUnreachable(HeadwaterError):
+    """A database cannot be reached: it is down, or the connection was cut."""
 
     source: str
     why: str
     problem = "{source} cannot be reached: {why}."
-    remedy = "Check that the server runs and that this machine reaches it; the capture then goes on where it was."
+    remedy = "Check that the database runs and that its address is right; the capture goes on where it was."

@@ -84,7 +84,7 @@ class Binlog:
             packet = self._packet()
             if packet is not None:
                 return self._event(packet)
-            elif not self._receive(seconds):
+            if not self._receive(seconds):
                 return None
 
     def _packet(self) -> bytes | None:

@@ -45,6 +45,4 @@ def missing(gtids: Gtids, other: Gtids) -> int:
     >>> missing(parse("0-7-12"), parse("0-7-15,1-7-1"))
     4
     """
-    return sum(
-        max(0, number - (gtids[domain][1] if domain in gtids else 0)) for domain, (_, number) in other.items()
-    )
+    return sum(max(0, number - (gtids[domain][1] if domain in gtids else 0)) for domain, (_, number) in other.items())

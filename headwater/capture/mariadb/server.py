@@ -86,23 +86,25 @@ class Server:
                 raise SourceUnreachable(source=str(self), why=said or "the connection was lost") from error
             if code in (1045, 1698):
                 why = f"the server refuses user {self.user!r}: {said}"
-                instead = "Correct the user in the address, and the password in the variable or file that the capture names"
+                instead = (
+                    "Correct the user in the address, and the password in the variable or file that the capture names"
+                )
             elif code in _DENIED:
                 why, instead = said, f"Allow it as an administrator: {self.grants}"
             elif code == _UNKNOWN_DATABASE:
                 why, instead = said, "Correct the name of the database in the address"
             else:
-                why, instead = f"the server says: {said} ({code})", "Correct it on the server, and run the capture again"
+                why, instead = (
+                    f"the server says: {said} ({code})",
+                    "Correct it on the server, and run the capture again",
+                )
             raise SourceInvalid(source=str(self), why=why.rstrip("."), instead=instead) from error
 
     @property
     def grants(self) -> str:
         """The statements that give the user what capture needs."""
         who = f"`{self.user}`@`%`"
-        return (
-            f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {who}; "
-            f"GRANT SELECT ON `{self.database}`.* TO {who}"
-        )
+        return f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {who}; GRANT SELECT ON `{self.database}`.* TO {who}"
 
 
 class Session:
@@ -157,7 +159,9 @@ def check(server: Server, variables: Mapping[str, str]) -> None:
     wrong = {name: value for name, (value, _) in SETTINGS.items() if variables[name] != value}
     if wrong:
         seen = ", ".join(f"{name} is {variables[name]}" for name in wrong)
-        lines = ", ".join(f"{name}={SETTINGS[name][0] if name != 'log_bin' else 'binlog'} ({SETTINGS[name][1]})" for name in wrong)
+        lines = ", ".join(
+            f"{name}={SETTINGS[name][0] if name != 'log_bin' else 'binlog'} ({SETTINGS[name][1]})" for name in wrong
+        )
         raise SourceInvalid(
             source=str(server),
             why=seen,

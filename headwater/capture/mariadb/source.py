@@ -160,18 +160,12 @@ class MariadbSource:
         reading.close_rows()
         self._place = reading.place
         more = more or self._part is not None or self._incomplete({**snapshot, **progress_after}) is not None
-        return Piece(
-            position=reading.place.position(), changes=reading.changes, snapshot=progress_after, more=more
-        )
+        return Piece(position=reading.place.position(), changes=reading.changes, snapshot=progress_after, more=more)
 
-    def _read_events(
-        self, reading: _Reading, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int
-    ) -> bool:
+    def _read_events(self, reading: _Reading, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> bool:
         """Collect changes; whether there are more now."""
         assert self._binlog is not None
-        keyless = {
-            name for name, one in self._tables.items() if not one.table.key and not _is_complete(snapshot, one)
-        }
+        keyless = {name for name, one in self._tables.items() if not one.table.key and not _is_complete(snapshot, one)}
         end: str | None = None
         while True:
             if self._part is not None and self._is_reached(reading.place, self._part.gtid):

@@ -17,7 +17,7 @@ _TIMESTAMP2, _DATETIME2, _TIME2 = 17, 18, 19
 _BLOB_COMPRESSED, _VARCHAR_COMPRESSED, _NEWDECIMAL, _ENUM, _SET = 140, 141, 246, 247, 248
 _TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB, _BLOB, _VAR_STRING, _STRING, _GEOMETRY = 249, 250, 251, 252, 253, 254, 255
 _INTEGERS = {_TINY: 1, _SHORT: 2, _INT24: 3, _LONG: 4, _LONGLONG: 8}
-_NUMERIC = {*_INTEGERS, _FLOAT, _DOUBLE, _NEWDECIMAL}
+_NUMERIC = {*_INTEGERS, _FLOAT, _DOUBLE, _NEWDECIMAL, _YEAR}
 _TEXT = {_VARCHAR, _GEOMETRY, _STRING, _VAR_STRING, _BLOB, _VARCHAR_COMPRESSED, _BLOB_COMPRESSED}
 _META_BYTES = {
     _FLOAT: 1, _DOUBLE: 1, _VARCHAR: 2, _BIT: 2, _TIMESTAMP2: 1, _DATETIME2: 1, _TIME2: 1, _NEWDECIMAL: 2,
@@ -99,7 +99,7 @@ def _column(
         arrow = values.integer_type(size, is_unsigned=unsigned)
         decode = values.integer(size, signed=not unsigned)
         return Column(name=name, type=arrow, decode=decode, is_scaled=pa.types.is_decimal(arrow))
-    if kind == _FLOAT or kind == _DOUBLE:
+    if kind in (_FLOAT, _DOUBLE):
         return Column(name=name, type=pa.float32() if kind == _FLOAT else pa.float64(), decode=values.real(meta[0]))
     if kind == _NEWDECIMAL:
         precision, scale = meta[0], meta[1]
@@ -117,7 +117,7 @@ def _column(
         return Column(name=name, type=pa.string(), decode=values.time2(meta[0]))
     if kind == _YEAR:
         return Column(name=name, type=pa.int16(), decode=values.year)
-    if kind == _ENUM or kind == _SET:
+    if kind in (_ENUM, _SET):
         make = values.enumeration if kind == _ENUM else values.members
         return Column(name=name, type=pa.string(), decode=make(meta[1], texts))
     if kind == _BIT:
@@ -134,10 +134,7 @@ def _column(
 
 def _text(name: str, kind: int, meta: bytes, codec: str | None, declared: str) -> Column:
     length = int.from_bytes(meta, "little")
-    if kind in (_BLOB, _BLOB_COMPRESSED):
-        prefix = meta[0]
-    else:
-        prefix = 2 if length > 255 else 1
+    prefix = meta[0] if kind in (_BLOB, _BLOB_COMPRESSED) else 2 if length > 255 else 1
     if kind == _STRING and codec is None and declared in values.PACKED:
         return Column(name=name, type=pa.string(), decode=values.PACKED[declared](length))
     decode = values.text(

@@ -27,7 +27,16 @@ _DEFINITION_CHANGED = (1412, 1054, 1146)
 _TRIES_MAX = 20
 _INTEGERS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 _BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-_GEOMETRY = ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+_GEOMETRY = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +81,9 @@ def describe(session: Session, wanted: Sequence[str]) -> list[SourceTable]:
             raise SourceInvalid(
                 source=f"Table {pattern!r} of {session.server}",
                 why="there is no such table, or the user may not read it." + did_you_mean(pattern, every).rstrip("."),
-                instead=f"Name one of {', '.join(every)}" if every else f"Create it, or allow it: {session.server.grants}",
+                instead=f"Name one of {', '.join(every)}"
+                if every
+                else f"Create it, or allow it: {session.server.grants}",
             )
         names += found
     return _described(session, list(dict.fromkeys(names)))
@@ -82,7 +93,7 @@ def _described(session: Session, names: Sequence[str]) -> list[SourceTable]:
     database = session.server.database
     columns: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
     for name, *column in session.rows(
-        "SELECT table_name, column_name, data_type, column_type, numeric_precision, numeric_scale, character_set_name "
+        "SELECT table_name, column_name, data_type, column_type, numeric_precision, numeric_scale "
         "FROM information_schema.columns WHERE table_schema = %s ORDER BY table_name, ordinal_position",
         (database,),
     ):
@@ -109,9 +120,7 @@ def _described(session: Session, names: Sequence[str]) -> list[SourceTable]:
     ]
 
 
-def arrow_type(
-    kind: str, declared: str, precision: str | None = None, scale: str | None = None, charset: str | None = None
-) -> pa.DataType:
+def arrow_type(kind: str, declared: str, precision: str | None = None, scale: str | None = None) -> pa.DataType:
     """The Arrow type of a column that is declared so.
 
     >>> declared = ["int(11)", "int(10) unsigned", "bigint(20) unsigned", "bit(1)", "datetime(6)", "json", "year(4)"]
@@ -165,7 +174,9 @@ def _part(session: Session, source: SourceTable, progress: SnapshotProgress | No
         ordered = [_ordered(name, source.kinds[name]) for name in key]
         cursors = ", ".join(ordered)
         condition = _after(session, ordered, [table.columns.field(name).type for name in key], before.cursor)
-        statement = f"SELECT {selected}, {cursors} FROM {quoted(table.name)} {condition} ORDER BY {cursors} LIMIT {rows_max}"
+        statement = (
+            f"SELECT {selected}, {cursors} FROM {quoted(table.name)} {condition} ORDER BY {cursors} LIMIT {rows_max}"
+        )
     batches = []
     count, cursor = 0, before.cursor
     with session.connection.cursor(pymysql.cursors.SSCursor) as answer:
