@@ -204,7 +204,7 @@ class Mariadb:
         self._databases += 1
         name = f"test_{self._databases}"
         with self.connect() as connection:
-            connection.cursor().execute(f"CREATE DATABASE {name}")
+            connection.cursor().execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         return name
 
     # Any: PyMySQL has no types.

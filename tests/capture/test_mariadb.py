@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import tempfile
 import time
@@ -100,7 +101,12 @@ STEPS = st.one_of(
 @given(first=st.lists(STEPS, max_size=20), later=st.lists(STEPS, max_size=30), rows_max=st.integers(1, 5))
 def test_topics_hold_what_the_tables_hold(mariadb: Mariadb, first: list[Any], later: list[Any], rows_max: int) -> None:
     shop = Shop(mariadb)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch, log_at(Path(name)) as log:
+    with (
+        contextlib.closing(shop.connection),
+        tempfile.TemporaryDirectory() as name,
+        pytest.MonkeyPatch.context() as patch,
+        log_at(Path(name)) as log,
+    ):
         patch.setattr(capture_module, "ROWS_MAX", rows_max)
         for step in first:
             if step[0] not in ("capture", "restart"):
@@ -122,8 +128,7 @@ def test_topics_hold_what_the_tables_hold(mariadb: Mariadb, first: list[Any], la
                     capture.catch_up()
                     in_step(shop, log)
                     break
-    shop.run(f"DROP DATABASE {shop.name}")
-    shop.connection.close()
+        shop.run(f"DROP DATABASE {shop.name}")
 
 
 @pytest.mark.core

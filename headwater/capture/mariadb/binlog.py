@@ -14,7 +14,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from headwater.capture.errors import SourceUnreachable
-from headwater.capture.mariadb.server import Server
+from headwater.capture.mariadb.server import Session
+from headwater.errors import HeadwaterError
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE = 2, 4, 15, 16, 19, 38
 GTID = 162
@@ -56,8 +57,9 @@ class BinlogRefused(Exception):
 class Binlog:
     """The events that follow a GTID."""
 
-    def __init__(self, server: Server, gtid: str) -> None:
-        self._server = server
+    def __init__(self, session: Session, gtid: str) -> None:
+        self._session = session
+        self._server = server = session.server
         self._buffer = bytearray()
         self._at = 0
         self._parts: list[bytes] = []
@@ -73,7 +75,8 @@ class Binlog:
                 number = random.getrandbits(31) | 1 << 30
                 connection._execute_command(0x12, _DUMP.pack(4, 0, number))
             stack.pop_all()
-        self._connection = connection
+        self._number = connection.thread_id()
+        self._connection = connection  # it would close the socket when it is forgotten
         # Any: a socket, or one with TLS around it.
         self._socket: Any = connection._sock
         self._socket.settimeout(None)
@@ -147,8 +150,9 @@ class Binlog:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
-        self._connection._sock = None  # it would say goodbye first, to a server that does not listen
-        self._connection._force_close()
+        # The server would see only at its next event that nobody listens, and keep the files of the log until then.
+        with contextlib.suppress(HeadwaterError):
+            self._session.rows(f"KILL {self._number}")
 
 
 def inflated(raw: bytes) -> bytes:

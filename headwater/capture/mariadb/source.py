@@ -133,9 +133,6 @@ class MariadbSource:
             if self._binlog is None or place != self._place:
                 self._restart(place)
             return self._piece(place, snapshot, rows_max=rows_max)
-        except SourceUnreachable:
-            self._stop()
-            raise
         except BinlogRefused as error:
             self._stop()
             raise self._refused(error) from error
@@ -338,7 +335,7 @@ class MariadbSource:
         self._place = place
 
     def _open_binlog(self, at: str) -> Binlog:
-        return Binlog(self._server, at)
+        return Binlog(self._session, at)
 
     def _first_event(self, stream: Binlog) -> None:
         try:
