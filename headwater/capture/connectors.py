@@ -20,6 +20,8 @@ GROUP = "headwater.sources"
 #: The connectors of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
     "sqlite": "headwater.capture.sqlite:SqliteConnector",
+    "postgresql": "headwater.capture.postgres:PostgresConnector",
+    "postgres": "headwater.capture.postgres:PostgresConnector",
 }
 
 
