@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -21,8 +22,9 @@ from headwater.capture.topic_schema import followed
 from headwater.capture.truncation import TopicKeys
 from headwater.errors import NotFound
 from headwater.faults import reach
+from headwater.log.client_config import Rows
 from headwater.log.dead_letters import DEAD_LETTER_SCHEMA, DeadLetter, dead_letter_topic
-from headwater.log.port import Log, Rows
+from headwater.log.port import Log
 
 #: The most changes of one piece: they are one transaction of the log.
 ROWS_MAX = 16_384
@@ -53,6 +55,8 @@ class Capture:
         self._store = CaptureStore(log)
         self._source = source
         self._producer = f"capture.{config.name}"
+        #: Rows by table since the capture was opened.
+        self.captured = Counter[str]()
         self._envelope: Envelope = (
             Debezium(connector=config.kind, name=config.name) if config.envelope == "debezium" else Flat()
         )
@@ -61,9 +65,15 @@ class Capture:
     @contextlib.contextmanager
     def open(cls, log: Log, name: str) -> Iterator[Capture]:
         """Open a capture of the log for this process; another process that runs it is fenced."""
-        store = CaptureStore(log)
-        config = store.config(name)
-        with contextlib.closing(open_source(config)) as source:
+        config = CaptureStore(log).config(name)
+        with cls.of(log, config, open_source(config)) as capture:
+            yield capture
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, log: Log, config: CaptureConfig, source: Source) -> Iterator[Capture]:
+        """Open a capture of a source that is open already; the source is closed at the end."""
+        with contextlib.closing(source):
             capture = cls(log, config, source)
             capture._begin()
             yield capture
@@ -71,7 +81,8 @@ class Capture:
     def _begin(self) -> None:
         self._store.make_topics()
         self._epoch = self._log.open_producer(self._producer)
-        for table in self._source.prepare():
+        self.tables = self._source.prepare()
+        for table in self.tables:
             self._make_topic(table)
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
@@ -124,16 +135,20 @@ class Capture:
                     yield topic, self._envelope.rows(deleted)
                 continue
             yield topic, self._envelope.rows(changes)
+            self.captured[changes.table.name] += changes.count
             keys.add(topic, changes)
         for topic, some in self._dead_letters(piece.misfits, now_us).items():
             yield topic, [letter.as_row() for letter in some]
         yield POSITIONS_TOPIC, [position_row(self.config.name, after, now_us)]
 
-    def catch_up(self) -> int:
+    def catch_up(self, *, on_piece: Callable[[Piece], None] = lambda _: None) -> int:
         """Capture all that is there now; return the number of rows."""
         before = self.progress.rows
-        while self.step().more:
-            pass
+        more = True
+        while more:
+            piece = self.step()
+            on_piece(piece)
+            more = piece.more
         return self.progress.rows - before
 
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:

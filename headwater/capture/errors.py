@@ -19,6 +19,18 @@ class SourceInvalid(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class CaptureChanged(Conflict):
+    """A program declares a capture with another database, other topics or another envelope than it was created with."""
+
+    capture: str
+    setting: str
+    before: str
+    now: str
+    problem = "Capture {capture!r} was created with `{setting}` {before}, and is now declared with {now}."
+    remedy = "Declare it as it was, or under another name; `headwater capture drop {capture}` removes the old one, whose topics stay."
+
+
+@dataclass(eq=False, kw_only=True)
 class SourceReplaced(Conflict):
     """The database no longer has the changes that follow the position of a capture: it was replaced or restored."""
 

@@ -115,10 +115,15 @@ class SourceHealth:
     """What `pending` counts."""
     details: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    retained_bytes: int | None = None
+    """What the database keeps on its disk for the capture, where it can tell: the log behind a replication slot."""
 
 
 class Source(Protocol):
     """A database, opened for one capture."""
+
+    def tables(self) -> list[Table]:
+        """The tables that the capture names, as they are now. Changes nothing in the database."""
 
     def prepare(self) -> list[Table]:
         """Create what capture needs in the database, and return the captured tables. Calling it again changes nothing."""
