@@ -137,7 +137,9 @@ class ChangeReader:
             misfits += [
                 Misfit(
                     table=shape.table.name,
-                    row=orjson.dumps(rows.slice(place, 1).select(list(shape.table.key)).to_pylist()[0], default=str).decode(),
+                    row=orjson.dumps(
+                        rows.slice(place, 1).select(list(shape.table.key)).to_pylist()[0], default=str
+                    ).decode(),
                     why=f"the large value of column {name!r} was not sent, and the row is gone: it is null until the deletion "
                     "of the row follows. REPLICA IDENTITY FULL avoids this",
                 )
@@ -156,9 +158,7 @@ class ChangeReader:
             return [None] * rows.num_rows
         schema, _, name = table.name.partition(".")
         values = ", ".join(f"t.{identifier(names[column])}::text" for column in columns)
-        same = " AND ".join(
-            f"t.{identifier(one)} = w.k{place}::{types[one]}" for place, one in enumerate(key)
-        )
+        same = " AND ".join(f"t.{identifier(one)} = w.k{place}::{types[one]}" for place, one in enumerate(key))
         arrays = ", ".join("%s::text[]" for _ in key)
         wanted = ", ".join(f"k{place}" for place in range(len(key)))
         texts = [_key_texts(rows.column(one)) for one in key]
@@ -239,3 +239,9 @@ def read_changes(table: Table, rows: pa.RecordBatch, order: int, *, clock: Calla
         at_us=pa.repeat(pa.scalar(round(clock() * 1e6), pa.int64()), count),
         order=pa.array(np.arange(order + 1, order + 1 + count)),
     )
+
+
+def truncation(table: Table, order: int, *, clock: Callable[[], float] = time.time) -> Changes:
+    """A change that deletes all rows of a table."""
+    at_us = np.array([round(clock() * 1e6)])
+    return _single(table, "t", {}, Facts(np.array([order]), np.array([0]), at_us)).changes

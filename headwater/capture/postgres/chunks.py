@@ -142,5 +142,3 @@ class ChunkReader:
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
-
-

@@ -41,8 +41,8 @@ def checked_address(url: str) -> str:
 def identifier(name: str) -> str:
     """A name as SQL quotes it.
 
-    >>> identifier('a "b"')
-    '"a ""b"""'
+    >>> print(identifier('a"b'))
+    "a""b"
     """
     return '"' + name.replace('"', '""') + '"'
 
@@ -115,7 +115,11 @@ def explained(place: str) -> Iterator[None]:
     try:
         yield
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
-        if error.__class__.__module__ == "psycopg2.errors" and error.pgcode and not error.pgcode.startswith(("57", "08")):
+        if (
+            error.__class__.__module__ == "psycopg2.errors"
+            and error.pgcode
+            and not error.pgcode.startswith(("57", "08"))
+        ):
             raise _refusal(place, error) from error
         text = " ".join(str(error).split())
         for words, instead in _LOGIN:

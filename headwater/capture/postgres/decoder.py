@@ -60,7 +60,7 @@ class Tuples:
         return every.take(pa.array(places, mask=absent if absent.any() else None))
 
     def unchanged(self, column: int) -> Mask:
-        return self.kinds[column] == _UNCHANGED
+        return np.equal(self.kinds[column], _UNCHANGED)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def decode_joined(joined: bytes, lengths: Places, *, columns: int, streamed: boo
 def transactions_of(joined: bytes, lengths: Places) -> npt.NDArray[np.uint32]:
     """The id of the (sub-)transaction of each streamed message."""
     data = np.frombuffer(joined + bytes(_PADDING), np.uint8)
-    return _numbers(data)[np.cumsum(lengths) - lengths + 1].astype(np.uint32)
+    return np.asarray(_numbers(data)[np.cumsum(lengths) - lengths + 1], np.uint32)
 
 
 def _tuples(data: Bytes, at: Places, columns: int) -> tuple[Tuples, Places]:

@@ -158,5 +158,3 @@ def _as_text(values: pa.Array) -> pa.Array:
     if pa.types.is_binary(values.type) or pa.types.is_nested(values.type):
         return pa.array([None if one is None else repr(one) for one in values.to_pylist()], pa.string())
     return pc.cast(values, pa.string())
-
-

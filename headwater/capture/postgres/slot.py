@@ -111,7 +111,9 @@ class Slot:
             )
         publication = identifier(self.publication)
         if added:
-            self._connection.query(f"ALTER PUBLICATION {publication} ADD TABLE {', '.join(one.quoted for one in added)}")
+            self._connection.query(
+                f"ALTER PUBLICATION {publication} ADD TABLE {', '.join(one.quoted for one in added)}"
+            )
         removed = known - wanted.keys()
         if removed and self._is_own:
             names = ", ".join(f"{identifier(schema)}.{identifier(name)}" for schema, name in sorted(removed))

@@ -20,7 +20,7 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.errors import SourceInvalid, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, Position, SnapshotProgress, SourceHealth, Table
 from headwater.capture.postgres.catalogue import Catalogue, CatalogueTable
-from headwater.capture.postgres.changes import ChangeReader, TableChanges, kept_changes, read_changes
+from headwater.capture.postgres.changes import ChangeReader, TableChanges, kept_changes, read_changes, truncation
 from headwater.capture.postgres.chunks import ChunkReader
 from headwater.capture.postgres.connection import Address, Connection, checked_address
 from headwater.capture.postgres.messages import parse_lsn
@@ -86,6 +86,10 @@ class PostgresSource:
 
     # -- set-up -------------------------------------------------------------------------------------------------------
 
+    def tables(self) -> list[Table]:
+        session = self._open()
+        return [session.catalogue.shape(one).table for one in session.catalogue.tables(self._config.tables)]
+
     def prepare(self) -> list[Table]:
         """Create the publication, or add tables to it. The slot is created by the first read."""
         session = self._open()
@@ -97,9 +101,7 @@ class PostgresSource:
         if self._session is None:
             connection = self._address.connect()
             name = f"headwater_{_plain(self._config.name)}"[:50] + (f"_{self._config.id}" if self._config.id else "")
-            slot = Slot(
-                connection, capture=self._config.name, name=name, publication=self._address.publication
-            )
+            slot = Slot(connection, capture=self._config.name, name=name, publication=self._address.publication)
             self._session = _Session(connection, Catalogue(connection), slot)
         return self._session
 
@@ -209,12 +211,14 @@ class PostgresSource:
     def _whole_table(self, shape: Shape, initial: InitialSnapshot, position: Position) -> Piece:
         batches = [found for _, found in initial.ranges(shape)]
         rows = sum(found.rows.num_rows for found in batches)
-        changes = [
-            read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows
-        ]
+        changes = [read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows]
         misfits = [misfit for found in batches for misfit in found.misfits]
         return Piece(
-            position=position, changes=changes, misfits=misfits, snapshot={shape.table.name: _complete(shape, rows)}, more=True
+            position=position,
+            changes=changes,
+            misfits=misfits,
+            snapshot={shape.table.name: _complete(shape, rows)},
+            more=True,
         )
 
     def _end_initial(self) -> None:
@@ -229,9 +233,7 @@ class PostgresSource:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def _start_stream(self, session: _Session, position: Position) -> None:
-        self._reader = ChangeReader(
-            session.connection, session.catalogue, with_before=self._config.envelope != "flat"
-        )
+        self._reader = ChangeReader(session.connection, session.catalogue, with_before=self._config.envelope != "flat")
         self._reader.names = {one.number: one.full_name for one in self._tables.values()}
         self._chunks = ChunkReader(self._address, session.connection, session.slot.name)
         self._stream = Stream(self._address, session.slot, position["lsn"])
@@ -252,7 +254,9 @@ class PostgresSource:
                 if piece is not None:
                     return piece
             else:
-                chunks.read(shape, snapshot.get(shape.table.name) or SnapshotProgress(version=shape.number))
+                known = snapshot.get(shape.table.name)
+                is_same = known is not None and known.version == shape.number
+                chunks.read(shape, known if known is not None and is_same else SnapshotProgress(version=shape.number))
         mark = chunks.waiting.mark if chunks.waiting is not None else None
         until = parse_lsn(session.connection.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
         batch = stream.receive(rows_max=rows_max, until=until, mark=mark)
@@ -273,7 +277,12 @@ class PostgresSource:
         misfits: list[Misfit] = []
         rows = batch.rows
         changes: Iterator[Changes] = self._changes(batch, position, snapshot, misfits)
-        after = {**position, "lsn": batch.lsn, "order": position["order"] + rows, "at_us": batch.at_us or position["at_us"]}
+        after = {
+            **position,
+            "lsn": batch.lsn,
+            "order": position["order"] + rows,
+            "at_us": batch.at_us or position["at_us"],
+        }
         progress: dict[str, SnapshotProgress] = {}
         if mark is not None and mark in stream.assembler.marks:
             stream.assembler.marks.clear()
@@ -315,6 +324,8 @@ class PostgresSource:
         assert self._chunks is not None
         chunk, rows = self._chunks.arrived()
         misfits += chunk.misfits
+        if before is not None and before.version != chunk.shape.number:
+            yield truncation(chunk.shape.table, order)  # the table was dropped and created again
         if rows.num_rows:
             yield read_changes(chunk.shape.table, rows, order)
 
@@ -403,8 +414,7 @@ class PostgresSource:
         pending = max(0, end - done)
         delay = max(0.0, time.time() - position["at_us"] / 1e6) if pending and position.get("at_us") else 0.0
         details["wal status"] = state.wal_status or "?"
-        if state.restart is not None:
-            details["wal kept"] = format_bytes(max(0, end - state.restart))
+        retained = None if state.restart is None else max(0, end - state.restart)
         if state.safe_bytes is not None:
             details["wal left"] = format_bytes(max(0, state.safe_bytes))
         warnings = []
@@ -415,7 +425,12 @@ class PostgresSource:
             )
         warnings += self._type_notes(session)
         return SourceHealth(
-            pending=pending, delay_seconds=delay, unit="byte", details=details, warnings=warnings
+            pending=pending,
+            delay_seconds=delay,
+            unit="byte",
+            details=details,
+            warnings=warnings,
+            retained_bytes=retained,
         )
 
     def _type_notes(self, session: _Session) -> Sequence[str]:
@@ -460,5 +475,3 @@ def _is_complete(progress: SnapshotProgress | None, shape: Shape) -> bool:
 def _plain(name: str) -> str:
     """The characters that a slot's name may have."""
     return "".join(one if one.isascii() and (one.islower() or one.isdigit()) else "_" for one in name.lower())
-
-

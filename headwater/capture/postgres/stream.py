@@ -74,7 +74,7 @@ class Stream:
                 feed(payload)
                 # C and c end a transaction, M may be our mark.
                 if payload[0] in (67, 99, 77) and not assembler.is_open:
-                    if assembler.count >= rows_max or assembler.bytes >= PIECE_BYTES_MAX:
+                    if assembler.count >= rows_max or assembler.size >= PIECE_BYTES_MAX:
                         break
                     if mark is not None and mark in assembler.marks:
                         break

@@ -82,7 +82,7 @@ class Run:
         self.streamed = streamed
         self.groups: dict[bytes, Group] = {}
         self.count = 0
-        self.bytes = 0
+        self.size = 0
         self.relations: dict[int, Relation] = {}
         """Of a streamed transaction: the shapes of tables that it has told."""
         self.first: list[int] = []
@@ -121,7 +121,7 @@ class Run:
         group.order.append(self.count)
         self.count += 1
         size = len(payload)
-        self.bytes += size
+        self.size += size
         self._bytes_open += size
         if self._bytes_open > SEGMENT_BYTES_MAX:
             self.close_groups()
@@ -144,7 +144,7 @@ class Run:
             self._segments.append(segment)
         self.groups.clear()
         self._bytes_open = 0
-        if self.bytes > MEMORY_BYTES_MAX:
+        if self.size > MEMORY_BYTES_MAX:
             self._store()
 
     def segments(self) -> Iterator[RowSegment | EventSegment]:
@@ -221,12 +221,9 @@ class Assembler:
         return self._run.count + sum(run.count for run in self._ready)
 
     @property
-    def stored(self) -> bool:
-        return self._run.is_stored or any(run.is_stored for run in self._ready)
-
-    @property
-    def bytes(self) -> int:
-        return self._run.bytes + sum(run.bytes for run in self._ready)
+    def size(self) -> int:
+        """The bytes of messages that wait."""
+        return self._run.size + sum(run.size for run in self._ready)
 
     def take(self) -> Batch:
         """All whole transactions that have arrived; only between transactions."""

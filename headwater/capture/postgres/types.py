@@ -78,17 +78,22 @@ for _digit in range(16):
 
 def _bytea(text: pa.Array) -> pa.Array:
     r"""Convert \x0aff… to bytes: two digits each, for all values at once."""
-    digits = pc.binary_slice(pc.cast(text, pa.binary()), 2)
-    validity, offsets, data = digits.buffers()
-    places = np.frombuffer(offsets, np.int32)[digits.offset : digits.offset + len(digits) + 1]
-    nibbles = _NIBBLES[np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]]
+    count = len(text)
+    is_valid = text.is_valid().to_numpy(zero_copy_only=False)
+    _, offsets, data = text.buffers()
+    places = np.frombuffer(offsets, np.int32)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int32)
+    characters = np.frombuffer(data if data is not None else b"", np.uint8)
+    starts, lengths = places[:-1][is_valid], np.diff(places)[is_valid]
+    is_digit = np.zeros(len(characters) + 1, np.int8)
+    np.add.at(is_digit, starts + 2, 1)
+    np.add.at(is_digit, starts + lengths, -1)
+    nibbles = _NIBBLES[characters[np.cumsum(is_digit[:-1], dtype=np.int8).astype(bool)]]
+    sizes = np.zeros(count + 1, np.int32)
+    sizes[1:][is_valid] = (lengths - 2) // 2
+    validity = None if is_valid.all() else pa.array(is_valid).buffers()[1]
     values = (nibbles[0::2] << 4) | nibbles[1::2]
-    return pa.BinaryArray.from_buffers(
-        len(digits),
-        pa.py_buffer(((places - places[0]) // 2).astype(np.int32)),
-        pa.py_buffer(values),
-        None if digits.null_count == 0 else pa.array(digits.is_valid().to_numpy(zero_copy_only=False)).buffers()[1],
-        digits.null_count,
+    return pa.Array.from_buffers(
+        pa.binary(), count, [validity, pa.py_buffer(np.cumsum(sizes, dtype=np.int32)), pa.py_buffer(values)]
     )
 
 
@@ -116,8 +121,30 @@ _PLAIN: Mapping[str, ColumnType] = {
 }
 #: Types whose text is their value for most programs; they are kept as text without a warning.
 _TEXTS = frozenset(
-    "char name uuid json jsonb interval timetz inet cidr macaddr macaddr8 xml money bit varbit tsvector tsquery "
-    "citext hstore ltree regclass regtype".split()
+    [
+        "char",
+        "name",
+        "uuid",
+        "json",
+        "jsonb",
+        "interval",
+        "timetz",
+        "inet",
+        "cidr",
+        "macaddr",
+        "macaddr8",
+        "xml",
+        "money",
+        "bit",
+        "varbit",
+        "tsvector",
+        "tsquery",
+        "citext",
+        "hstore",
+        "ltree",
+        "regclass",
+        "regtype",
+    ]
 )
 
 

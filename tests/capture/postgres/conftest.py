@@ -1,0 +1,21 @@
+"""A database of PostgreSQL for each test, on the one server of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.capture.postgres.shop import PASSWORD_ENV, Shop
+from tests.servers import postgres as postgres
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A database of its own on the tests' server, and a log."""
+    server = request.getfixturevalue("postgres")
+    monkeypatch.setenv(PASSWORD_ENV, server.password)
+    place = Shop(server, tmp_path)
+    yield place
+    place.close()
