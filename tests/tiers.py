@@ -39,7 +39,6 @@ FIXTURES = {
     "browser": "browser",
     "running": "process",
     "postgres": "process",
-    "shop": "process",
     "redis_url": "process",
 }
 #: Examples in docstrings cannot carry a mark.

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.capture.postgres.shop import PASSWORD_ENV, Shop
-from tests.servers import postgres as postgres
+from tests.servers import Postgres, postgres
+
+__all__ = ["postgres"]
 
 
 @pytest.fixture
-def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """A database of its own on the tests' server, and a log."""
-    server = request.getfixturevalue("postgres")
-    monkeypatch.setenv(PASSWORD_ENV, server.password)
-    place = Shop(server, tmp_path)
+    monkeypatch.setenv(PASSWORD_ENV, postgres.password)
+    place = Shop(postgres, tmp_path)
     yield place
     place.close()
