@@ -153,7 +153,7 @@ def test_a_capture_that_another_process_takes_over_goes_on_when_that_one_stops(t
         one.prepare()
         one.start()
         try:
-            until(lambda: "shop.orders" in log.topics() and log.read("shop.orders").count() == 3)
+            until(lambda: CaptureStore(log).progress("shop").rows == 5)
             taken = SupervisedCapture(log=other, declared=declared, app="")
             assert taken.catch_up() == 0
             shop.execute("INSERT INTO orders VALUES (4, 2, 1.0)")
