@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import Conflict, HeadwaterError, UsageError
+from headwater.errors import Conflict, StorageError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class SourceReplaced(Conflict):
 
 
 @dataclass(eq=False, kw_only=True)
-class SourceUnreachable(HeadwaterError):
+class SourceUnreachable(StorageError):
     """A database cannot be reached: it is down, or the connection was cut."""
 
     source: str
