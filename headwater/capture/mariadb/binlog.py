@@ -150,7 +150,7 @@ class Binlog:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
-        # The server would see only at its next event that nobody listens, and keep the files of the log until then.
+        # The server would notice it only at its next event, and keep the files of the log until then.
         with contextlib.suppress(HeadwaterError):
             self._session.rows(f"KILL {self._number}")
 
