@@ -89,7 +89,7 @@ def current_report(log: Log, config: CaptureConfig) -> tuple[CaptureReport, bool
     The process that runs a capture has the health in its report. Where none does, the database is asked.
     """
     report, running = report_of(log, config.name)
-    if running and (report.error or report.pending is not None):
+    if running and not config.paused and (report.error or report.pending is not None):
         return report, running, ""
     position = CaptureStore(log).progress(config.name).position
     try:

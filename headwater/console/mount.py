@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse
 from headwater import optional
 from headwater.console.context import Context, use
 from headwater.console.history import History
+from headwater.console.history_store import HistoryStore
 from headwater.console.pages import PATH
 from headwater.http.server import served_app
 from headwater.services.captures import Captures
@@ -61,7 +62,7 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        history = History(service.log, Queries(service), Captures(service))
+        history = History(service.log, Queries(service), Captures(service), store=HistoryStore(service.log))
         use(
             Context(
                 host=service,

@@ -152,7 +152,9 @@ class Captures(Service):
         progress = self._store.progress(config.name)
         report, running, unreachable = current_report(self.log, config)
         tables = [
-            self._table(config, table, one, report.rows_per_second.get(table, 0.0) if running else 0.0)
+            self._table(
+                config, table, one, report.rows_per_second.get(table, 0.0) if running and not config.paused else 0.0
+            )
             for table, one in progress.snapshot.items()
         ]
         is_complete = bool(tables) and all(one.snapshot_complete for one in tables)

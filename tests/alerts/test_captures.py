@@ -30,7 +30,7 @@ def test_a_capture_that_falls_behind_is_over_its_limit() -> None:
     fast = CaptureHealth(name="stock", delay_seconds=0.5)
     assert told(rule, behind, fast) == [
         ("shop", True, "Capture 'shop' is 1.2 min behind its database, more than 1 min"),
-        ("stock", False, "Capture 'stock' is 0.5 s behind its database"),
+        ("stock", False, "Capture 'stock' is 500 ms behind its database"),
     ]
 
 
