@@ -21,6 +21,10 @@ from headwater.sync.port import Target
 GROUP = "headwater.targets"
 #: The targets of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
+    "duckdb": "headwater.sync.duckdb:DuckdbTarget",
+    "mariadb": "headwater.sync.mariadb:MariadbTarget",
+    "mysql": "headwater.sync.mariadb:MariadbTarget",
+    "postgresql": "headwater.sync.postgres:PostgresTarget",
     "sqlite": "headwater.sync.sqlite:SqliteTarget",
 }
 
