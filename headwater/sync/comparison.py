@@ -6,6 +6,7 @@ and the keys that differ are kept. Keys whose rows are not applied yet are not c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -58,7 +59,7 @@ def compare_table(log: Log, target: Target, table: TargetTable, *, repair: bool 
     """Compare a table with its topic; with `repair`, correct the rows that differ, in one transaction."""
     position, pieces = target.scan(table)
     offsets = {} if position is None else position.offsets
-    source, touched = _source(log, table, offsets)
+    source, touched = _source(log, target, table, offsets)
     keys = _key_hashes(target.stored(source.select(table.key)), table)
     rows = _row_hashes(target.stored(source))
     order = np.argsort(keys, kind="stable")
@@ -103,26 +104,23 @@ def compare_table(log: Log, target: Target, table: TargetTable, *, repair: bool 
     )
 
 
-def _source(log: Log, table: TargetTable, offsets: object) -> tuple[pa.Table, Hashes]:
+def _source(log: Log, target: Target, table: TargetTable, offsets: Mapping[int, int]) -> tuple[pa.Table, Hashes]:
     """The table that the topic holds, without keys that have rows behind the offsets; and the hashes of those keys."""
     ends = log.end_offsets(table.topic)
     found = read_changes(log, log.topic(table.topic), {}, ends, rows_max=2**62)
     rows = found.rows
     if len(null_keys(rows, table.key)):
-        complete = [pc.is_valid(rows.column(name)) for name in table.key]
-        for one in complete:
-            rows = rows.filter(one)
-    nothing = rows.slice(0, 0)
-    applied = dict(offsets) if isinstance(offsets, dict) else {}
+        for name in table.key:
+            rows = rows.filter(pc.is_valid(rows.column(name)))
     is_pending = np.zeros(rows.num_rows, dtype=np.bool_)
     partitions, places = np.asarray(rows.column("_partition")), np.asarray(rows.column("_offset"))
     for number in ends:
-        is_pending |= (partitions == number) & (places >= applied.get(number, 0))
-    touched = np.unique(_key_hashes(rows.filter(pa.array(is_pending)).select(table.key), table))
+        is_pending |= (partitions == number) & (places >= offsets.get(number, 0))
+    touched = np.unique(_key_hashes(target.stored(rows.filter(pa.array(is_pending)).select(table.key)), table))
     steps = collapsed(rows, table)
-    last = steps[0].rows if steps else nothing.select(table.columns.names)
+    last = steps[0].rows if steps else rows.slice(0, 0).select(table.columns.names)
     if len(touched):
-        last = last.filter(pa.array(~np.isin(_key_hashes(last.select(table.key), table), touched)))
+        last = last.filter(pa.array(~np.isin(_key_hashes(target.stored(last.select(table.key)), table), touched)))
     return last, touched
 
 
@@ -147,4 +145,4 @@ def _row_hashes(rows: pa.Table) -> Hashes:
 
 def _key_texts(rows: pa.Table, places: npt.NDArray[np.int64], table: TargetTable) -> list[str]:
     some = rows.select(table.key).take(pa.array(places[:KEYS_LISTED_MAX]))
-    return [", ".join(f"{name}={value!r}" for name, value in row.items()) for row in some.to_pylist()]
+    return [", ".join(f"{name}={value}" for name, value in row.items()) for row in some.to_pylist()]

@@ -48,6 +48,8 @@ class DuckdbTarget(DatabaseTarget):
 
     @classmethod
     def open(cls, config: SyncConfig) -> DuckdbTarget:
+        config.check_options({})
+        config.check_current()
         return cls(config.url.removeprefix(_SCHEME), sync=config.name)
 
     def close(self) -> None:

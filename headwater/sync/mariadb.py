@@ -65,6 +65,8 @@ class MariadbTarget(DatabaseTarget):
 
     @classmethod
     def open(cls, config: SyncConfig) -> MariadbTarget:
+        config.check_options({})
+        config.check_current()
         return cls(config.url, sync=config.name, password=config.password())
 
     def close(self) -> None:

@@ -70,6 +70,8 @@ class PostgresTarget(DatabaseTarget):
 
     @classmethod
     def open(cls, config: SyncConfig) -> PostgresTarget:
+        config.check_options({})
+        config.check_current()
         require("psycopg", extra="postgres")
         return cls(config.url, sync=config.name, password=config.password())
 
@@ -89,7 +91,7 @@ class PostgresTarget(DatabaseTarget):
         try:
             if self._connection is None:
                 given = {} if self._password is None else {"password": self._password}
-                self._connection = connect(make_conninfo(self.name, **given))  # type: ignore[arg-type]
+                self._connection = connect(make_conninfo(self.name, **given))
                 self._connection.execute(f"SET lock_timeout = {LOCK_MILLISECONDS_MAX}")
                 self._connection.execute("SET TimeZone = 'UTC'")
             yield
@@ -147,22 +149,21 @@ class PostgresTarget(DatabaseTarget):
         return sql.Identifier(*self._place(table.name))
 
     def _existing(self, table: str) -> list[str]:
+        return list(self._existing_types(table))
+
+    def _existing_types(self, table: str) -> dict[str, str]:
+        """The columns of a table, with their types by PostgreSQL's own names."""
         found = self._execute(
             "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
             "WHERE a.attrelid = to_regclass(format('%%I.%%I', %s::text, %s::text)) AND a.attnum > 0 AND NOT a.attisdropped",
             self._place(table),
         )
-        return [row[0] for row in found]
+        return {name: kind for name, kind in found}  # noqa: C416
 
     def prepare(self, table: TargetTable) -> None:
         super().prepare(table)
         with self._session():
-            found = self._execute(
-                "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
-                "WHERE a.attrelid = to_regclass(format('%%I.%%I', %s::text, %s::text)) AND a.attnum > 0 AND NOT a.attisdropped",
-                self._place(table.name),
-            )
-            self._types[table.name] = dict(found)  # type: ignore[arg-type]  # pairs
+            self._types[table.name] = self._existing_types(table.name)
 
     def _type(self, column: pa.Field, *, is_key: bool) -> str | None:
         if is_key and family_of(column.type) == "nested":

@@ -70,6 +70,7 @@ class Sync:
         self._retry = Retry()
         self._positions: dict[str, Position | None] = {}
         self._prepared: dict[str, TargetTable] = {}
+        self._checked: set[str] = set()
         self.rows = 0
         """Rows that this process has applied."""
 
@@ -121,6 +122,7 @@ class Sync:
         """Apply changes until a stop is requested, and not while the sync is paused."""
         while not stop.is_set():
             if self._store.config(self.config.name).paused:
+                self._checked.clear()  # it may be long
                 stop.wait(WAIT_SECONDS)
                 continue
             applied = self.step()
@@ -159,7 +161,8 @@ class Sync:
         """Compare the target with its topics; with `repair`, correct the rows that differ."""
         return [
             self._retry.run(
-                self.target.name, lambda table=table: compare_table(self._log, self.target, table, repair=repair)  # type: ignore[misc]
+                self.target.name,
+                lambda table=table: compare_table(self._log, self.target, table, repair=repair),  # type: ignore[misc]
             )
             for table in self.tables()
         ]
@@ -201,11 +204,37 @@ class Sync:
             why = "the topic was deleted and created again"
             raise TopicGap(sync=self.config.name, topic=table.topic, why=why)
         starts = {} if before is None else before.offsets
+        if before is not None:
+            self._check_tombstones(table, before)
         found = self._read(self._log.topic(table.topic), starts, ends, rows_max=rows_max)
         after = Position(topic_id=table.topic_id, offsets=found.offsets, epoch=self._epoch)
         rows = self._with_keys(table, found.rows)
         changes = TableChanges(table=table, before=before, after=after, versions=rows, steps=collapsed(rows, table))
         return changes, found.more
+
+    def _check_tombstones(self, table: TargetTable, before: Position) -> None:
+        """Raise if compaction may have removed deletions that the target has not applied.
+
+        Compaction keeps a tombstone for a time. Behind a position that is older than that, a gap in the offsets may have
+        been one.
+        """
+        topic = self._log.topic(table.topic)
+        if not topic.compact or table.topic in self._checked:
+            return
+        since_us = self._log.clock.now_us() - round(topic.tombstone_seconds_max * 1e6)
+        safe = self._log.offset_at(table.topic, since_us)
+        for number, start in before.offsets.items():
+            stop = min(safe.get(number, start), self._log.end_offsets(table.topic).get(number, start))
+            if start >= stop:
+                continue
+            batches = self._log.read_range(table.topic, number, start=start, stop=stop, columns=["_offset"])
+            if sum(batch.data.num_rows for batch in batches if batch.punctuation_us is None) < stop - start:
+                why = (
+                    f"compaction has removed rows behind offset {start} of partition {number}, and tombstones are kept for only "
+                    f"{topic.tombstone_seconds_max:.0f} s: a deletion may be missing"
+                )
+                raise TopicGap(sync=self.config.name, topic=table.topic, why=why)
+        self._checked.add(table.topic)  # while this process runs, it is not so far behind
 
     def _read(self, topic: Topic, starts: Mapping[int, int], ends: Offsets, *, rows_max: int) -> TopicChanges:
         oldest = self._log.start_offsets(topic.name)

@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from tests.servers import postgres, redis_peer
-
-__all__ = ["postgres", "redis_peer"]
+from tests.servers import postgres as postgres
+from tests.servers import redis_peer as redis_peer

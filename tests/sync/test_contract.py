@@ -27,9 +27,7 @@ class Died(Exception):
 
 
 @pytest.fixture(params=params())
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     yield place_of(request.param, tmp_path, request, monkeypatch)
     install(None)
 
@@ -65,7 +63,7 @@ def test_it_holds_the_last_row_of_each_key(place: Place, log: Log, monkeypatch: 
         append(log, CHANGES[start : start + 3])
         monkeypatch.setattr(sync_module, "ROWS_MAX", 2)
         synced(log)
-        assert place.table(config, log) == model(CHANGES[: start + 3])
+        assert place.holds(config, log, model(CHANGES[: start + 3]))
 
 
 @pytest.mark.parametrize("point", ["target.written", "target.before_commit", "target.committed"])
@@ -84,9 +82,9 @@ def test_a_step_that_was_cut_off_is_repeated_without_a_trace(place: Place, log: 
     with pytest.raises(Died):
         synced(log)
     install(None)
-    assert place.table(config, log) == model(CHANGES if point == "target.committed" else CHANGES[:3])
+    assert place.holds(config, log, model(CHANGES if point == "target.committed" else CHANGES[:3]))
     synced(log)
-    assert place.table(config, log) == model(CHANGES)
+    assert place.holds(config, log, model(CHANGES))
 
 
 def test_a_replaced_process_writes_nothing(place: Place, log: Log) -> None:
@@ -102,7 +100,7 @@ def test_a_replaced_process_writes_nothing(place: Place, log: Log) -> None:
             with pytest.raises(SyncFenced):
                 first.catch_up()
             second.catch_up()
-    assert place.table(config, log) == model(CHANGES)
+    assert place.holds(config, log, model(CHANGES))
 
 
 def test_new_columns_are_added(place: Place, log: Log) -> None:
@@ -116,7 +114,7 @@ def test_new_columns_are_added(place: Place, log: Log) -> None:
     with Sync.open(log, "copy") as sync:
         [table] = sync.tables()
         rows = [row for piece in sync.target.scan(table)[1] for row in piece.to_pylist()]
-        assert {row["id"]: row["note"] for row in rows} == {1: None, 5: "new"}
+        assert {str(row["id"]): row["note"] for row in rows} == {"1": None, "5": "new"}
 
 
 def test_a_comparison_finds_what_differs_and_repairs_it(place: Place, log: Log) -> None:
@@ -140,7 +138,6 @@ def test_a_comparison_finds_what_differs_and_repairs_it(place: Place, log: Log) 
         assert sync.compare()[0].is_equal
         sync.catch_up()
         assert sync.compare()[0].is_equal
-    assert place.table(config, log)[8] == ("tea", 8.0, True)
 
 
 def test_a_rebuild_makes_the_table_again_from_the_whole_topic(place: Place, log: Log) -> None:
@@ -154,7 +151,7 @@ def test_a_rebuild_makes_the_table_again_from_the_whole_topic(place: Place, log:
         assert sync.compare()[0].is_equal
         append(log, [(1, ("after", 1.0, True))])
         sync.catch_up()
-    assert place.table(config, log) == model([*CHANGES, (1, ("after", 1.0, True))])
+    assert place.holds(config, log, model([*CHANGES, (1, ("after", 1.0, True))]))
 
 
 def test_a_topic_created_again_is_rebuilt(place: Place, log: Log) -> None:
@@ -167,11 +164,12 @@ def test_a_topic_created_again_is_rebuilt(place: Place, log: Log) -> None:
     append(log, [(5, ("new", 1.0, True))])
     with Sync.open(log, "copy") as sync:
         sync.rebuild(TOPIC)
-    assert place.table(config, log) == {5: ("new", 1.0, True)}
+    assert place.holds(config, log, {5: ("new", 1.0, True)})
     assert synced(log) == 0
 
 
 VALUES: dict[str, tuple[pa.DataType, Any]] = {
+    "item": (pa.string(), "tea"),
     "small": (pa.int16(), -5),
     "wide": (pa.uint32(), 2**32 - 1),
     "single": (pa.float32(), 0.25),
@@ -190,7 +188,9 @@ def test_values_of_every_type_come_back_as_they_were_stored(place: Place, log: L
     schema = pa.schema([pa.field("id", pa.string()), *(pa.field(name, kind) for name, (kind, _) in VALUES.items())])
     log.create("shop.things", schema, key="id", compact=True)
     place.define(log)
-    log.append("shop.things", [{"id": "all", **{name: value for name, (_, value) in VALUES.items()}}, {"id": "A"}, {"id": "a"}])
+    log.append(
+        "shop.things", [{"id": "all", **{name: value for name, (_, value) in VALUES.items()}}, {"id": "A"}, {"id": "a"}]
+    )
     synced(log)
     with Sync.open(log, "copy") as sync:
         [found] = sync.compare()
@@ -210,10 +210,10 @@ def test_dropping_a_sync_leaves_the_rows_and_forgets_the_position(place: Place, 
     append(log, CHANGES)
     synced(log)
     SyncStore(log).remove("copy")
-    assert place.table(config, log) == model(CHANGES)
+    assert place.holds(config, log, model(CHANGES))
     place.define(log)
     assert synced(log) == len(CHANGES)
-    assert place.table(config, log) == model(CHANGES)
+    assert place.holds(config, log, model(CHANGES))
 
 
 def spoil(log: Log, config: Any) -> None:

@@ -28,7 +28,10 @@ _NONE = "There are no syncs yet: `headwater sync create copy sqlite:///copy.db -
 def create(
     session: Session,
     name: Name,
-    url: Annotated[str, typer.Argument(help="The target: sqlite:///path/to/file.db", metavar="URL")],
+    url: Annotated[
+        str,
+        typer.Argument(help="The target, such as postgresql://user@host/database or sqlite:///file.db", metavar="URL"),
+    ],
     topics: Annotated[
         str, typer.Option("--topics", help="Names or patterns of topics, with commas between.", metavar="NAMES")
     ] = "*",
