@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
+from tests.servers import mariadb as mariadb
 from tests.servers import postgres as postgres
 from tests.servers import redis_peer as redis_peer

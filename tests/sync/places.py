@@ -14,7 +14,6 @@ from headwater.log import Log
 from headwater.sync import SyncConfig
 from headwater.sync.sync import topic_tables
 from headwater.sync.targets import open_target
-from tests import servers
 from tests.sync.rows import SCHEMA, Values, define
 
 
@@ -44,10 +43,7 @@ class Place:
         return sorted(map(repr, found)) == sorted(repr(tuple(row.items())) for row in expected.to_pylist())
 
 
-KINDS = (
-    *("sqlite", "duckdb", "parquet", "delta", "search", "postgres", "redis"),
-    *(("mariadb",) if hasattr(servers, "mariadb") else ()),
-)
+KINDS = ("sqlite", "duckdb", "parquet", "delta", "search", "postgres", "mariadb", "redis")
 SERVERS = {"postgres": "postgres", "mariadb": "mariadb", "redis": "redis_peer"}
 
 
