@@ -30,7 +30,6 @@ def outcome(rule: Rule, rows: list[Row], **settings: Any) -> tuple[list[str], li
 
 
 @PATIENT
-@costly(2)
 @given(rule=naive.rules(), events=st.lists(naive.events(), min_size=1, max_size=3))
 def test_rows_that_are_all_there_give_what_the_definition_says(rule: Rule, events: list[list[Row]]) -> None:
     rows = keyed(events)
