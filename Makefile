@@ -39,7 +39,7 @@ bench: $(DEV) ## Measure, beside limits and peers (NAME=log)
 crash: $(DEV) ## Kill the log at every durable step, and look what is left (ARGS="--runs 100", ARGS="--history --minutes 15")
 	@$(BIN)/python -m tests.crash.run $(ARGS)
 
-chaos: $(DEV) ## Kill a query, and a whole App, at every step of their batches, and recompute their outputs (ARGS="--what app --kills 50")
+chaos: $(DEV) ## Kill a query, a whole App, and a capture at every step, and compare what they wrote (ARGS="--what capture --database postgres --kills 100")
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 docs: $(DOCS) ## Build the documentation into build/docs; a warning is an error

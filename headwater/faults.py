@@ -82,6 +82,9 @@ DELIVERY_CRASH_POINTS = (
 #: Points of a piece of a capture: rows and position staged, appended, and acknowledged to the database.
 CAPTURE_CRASH_POINTS = ("capture.staged", "capture.appended", "capture.acknowledged")
 
+#: Points of a step of a sync: changes written in the target, about to be committed, committed; and those of a rebuild.
+TARGET_CRASH_POINTS = ("target.written", "target.before_commit", "target.committed", "target.before_switch")
+
 #: Points of a view's transaction in its store.
 VIEW_CRASH_POINTS = ("view.deleted", "view.before_commit", "view.committed", "view.before_switch")
 

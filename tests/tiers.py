@@ -39,6 +39,7 @@ FIXTURES = {
     "browser": "browser",
     "running": "process",
     "postgres": "process",
+    "mariadb": "process",
     "redis_url": "process",
 }
 #: Examples in docstrings cannot carry a mark.

@@ -203,9 +203,13 @@ class Summary:
     since_us: int | None = None
     error: str | None = None
     subjects: tuple[AlertState, ...] = ()
+    #: From when to when it was evaluated, oldest first. At other times its state is not known.
+    evaluated: tuple[tuple[int, int], ...] = ()
 
 
-def summary_of(rule: Rule, states: Sequence[AlertState], *, now_us: int) -> Summary:
+def summary_of(
+    rule: Rule, states: Sequence[AlertState], *, now_us: int, evaluated: tuple[tuple[int, int], ...] = ()
+) -> Summary:
     """A rule and its state: the worst state of its subjects, unless it is paused."""
     whole = next((one for one in states if one.subject == WHOLE_RULE), None)
     subjects = tuple(one for one in states if one.subject != WHOLE_RULE)
@@ -220,4 +224,5 @@ def summary_of(rule: Rule, states: Sequence[AlertState], *, now_us: int) -> Summ
         since_us=min(since) if since and state != "ok" else None,
         error=None if whole is None or not rule.enabled else whole.message,
         subjects=subjects,
+        evaluated=evaluated,
     )

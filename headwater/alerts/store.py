@@ -1,11 +1,12 @@
-"""The alert store: rules, alert states, history and deliveries, kept in four internal topics of the log.
+"""The alert store: rules, alert states, history, deliveries and evaluation periods, kept in five internal topics of the log.
 
     __alerts             compacted by name: the rules
     __alert_states       compacted by rule and subject: the state of each subject; a tombstone is ok
     __alert_history      one record for each change of a state
     __alert_deliveries   notifications, to whom, and how that went
+    __alert_evaluations  compacted by rule and begin: the periods in which each rule was evaluated
 
-An evaluation writes to the last three in one transaction. So all processes have the same state: when a process dies, the
+An evaluation writes to states, history and deliveries in one transaction. So all processes have the same state: when a process dies, the
 next one continues where it was.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.alerts.delivery import Delivery, Outbox
+from headwater.alerts.evaluations import Evaluations
 from headwater.alerts.rule import Rule
 from headwater.alerts.state import AlertState, Change
 from headwater.clock import time_us
@@ -35,6 +37,7 @@ RULES_TOPIC = "__alerts"
 STATES_TOPIC = "__alert_states"
 HISTORY_TOPIC = "__alert_history"
 DELIVERIES_TOPIC = "__alert_deliveries"
+EVALUATIONS_TOPIC = "__alert_evaluations"
 HISTORY_SECONDS_MAX = 90 * DAY
 #: Longer than a delivery is retried, so that no open delivery is ever forgotten.
 DELIVERIES_SECONDS_MAX = 30 * DAY
@@ -55,6 +58,7 @@ _DELIVERIES: pa.Schema = parse_schema(
     "target string not null, state string not null, attempts int32 not null, next_at timestamp not null, "
     "error string, body string"
 )
+_EVALUATIONS: pa.Schema = parse_schema("rule string not null, begin timestamp not null, end timestamp")
 
 # Any: a row, whose values are of any type.
 Row = dict[str, Any]
@@ -69,6 +73,7 @@ class AlertStore:
         self.rules: dict[str, Rule] = {}
         self.states: dict[tuple[str, str], AlertState] = {}
         self.outbox = Outbox()
+        self.evaluations = Evaluations()
         #: Rules that cannot be parsed: their names, and why.
         self.broken: dict[str, str] = {}
         self._next: dict[str, int] = {}
@@ -81,6 +86,7 @@ class AlertStore:
                 (RULES_TOPIC, self._take_rule),
                 (STATES_TOPIC, self._take_state),
                 (DELIVERIES_TOPIC, lambda row: self.outbox.take(_from_row(Delivery, _DELIVERIES, row))),
+                (EVALUATIONS_TOPIC, self._take_evaluation),
             ):
                 for rows in self._new_rows(topic):
                     for row in rows:
@@ -132,6 +138,20 @@ class AlertStore:
                 if rows:
                     transaction.append(topic, rows)
         self.refresh()
+
+    def write_evaluations(self, *, now_us: int, everything: bool = False) -> None:
+        """Write how long rules have been evaluated: once a minute for each rule, or now (`everything`)."""
+        with self._lock:
+            due = self.evaluations.due(now_us, everything=everything)
+            if not due:
+                return
+            self._make()
+            rows = [
+                {"rule": rule, "begin": begin, **({"_tombstone": True} if end is None else {"end": end})}
+                for rule, begin, end in due
+            ]
+            self.log.append(EVALUATIONS_TOPIC, rows)
+            self.evaluations.written(due)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -219,6 +239,10 @@ class AlertStore:
         else:
             self.states[place] = _from_row(AlertState, _STATES, row)
 
+    def _take_evaluation(self, row: Row) -> None:
+        end_us = None if row["_tombstone"] else time_us(row["end"])
+        self.evaluations.take(row["rule"], time_us(row["begin"]), end_us)
+
     def _exists(self, topic: str) -> bool:
         return bool(self.log.topics(topic, internal=True))
 
@@ -237,6 +261,7 @@ def _topics(now_us: int) -> list[Topic]:
         one(2, STATES_TOPIC, _STATES, key=("rule", "subject"), compact=True),
         one(3, HISTORY_TOPIC, _HISTORY, time="at", retention=Retention(seconds_max=HISTORY_SECONDS_MAX)),
         one(4, DELIVERIES_TOPIC, _DELIVERIES, time="at", retention=Retention(seconds_max=DELIVERIES_SECONDS_MAX)),
+        one(5, EVALUATIONS_TOPIC, _EVALUATIONS, key=("rule", "begin"), compact=True, durability="os"),
     ]
 
 

@@ -142,14 +142,17 @@ class Watcher:
         """The state of each rule, with its subjects."""
         self.store.refresh()
         now_us = self._measures.now_us()
-        found = [summary_of(rule, self._states(rule), now_us=now_us) for rule in self.rules()]
+        found = [self._summary(rule, now_us) for rule in self.rules()]
         broken = dict(self.store.broken)
         return found + [Summary(name=name, rule=None, state="unknown", error=why) for name, why in broken.items()]
 
     def state(self, name: str) -> Summary:
         self.store.refresh()
-        rule = self.store.rule(name)
-        return summary_of(rule, self._states(rule), now_us=self._measures.now_us())
+        return self._summary(self.store.rule(name), self._measures.now_us())
+
+    def _summary(self, rule: Rule, now_us: int) -> Summary:
+        evaluated = self.store.evaluations.periods(rule.name)
+        return summary_of(rule, self._states(rule), now_us=now_us, evaluated=evaluated)
 
     def history(self, **filters: Any) -> list[Change]:
         """The changes of states, newest first; the filters are those of `AlertStore.history`."""
@@ -200,6 +203,8 @@ class Watcher:
                 steps += self._ended(_stand_in(name), before[name], "The rule was removed.", sample)
             self._write(steps, rules)
             self._looked_us = sample.now_us
+            self.store.evaluations.evaluated((name for name, rule in rules.items() if rule.enabled), sample.now_us)
+            self.store.write_evaluations(now_us=sample.now_us)
             return [one.change for one in steps if one.change is not None]
 
     def _steps(self, rule: Rule, before: dict[str, AlertState], sample: Sample) -> list[Transition]:
@@ -346,6 +351,9 @@ class Watcher:
                 self._evaluate_and_deliver()
                 self._wake.wait(self._look_seconds)
         finally:
+            with contextlib.suppress(HeadwaterError):  # for example a full disk: up to a minute is not known then
+                if self._leader_lock.is_mine:
+                    self.store.write_evaluations(now_us=self._measures.now_us(), everything=True)
             # The next process sends what is not written as sent, so current attempts may finish first.
             self.store.outbox.wait_until_idle(seconds=END_SECONDS_MAX)
             self._leader_lock.release()

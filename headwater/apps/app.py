@@ -12,11 +12,12 @@ from headwater.apps.status import Kind
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.home import home_of
-from headwater.log.port import Rows
+from headwater.log.client_config import Rows
 from headwater.log.topic_rules import check_name
 from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
+    from headwater.apps.captures import AppCapture
     from headwater.apps.interactive_query import Answer
     from headwater.apps.views import AppViews
     from headwater.log import Log
@@ -63,6 +64,7 @@ class App:
         self.conf = dict(conf or {})
         self.queries: list[Query] = []
         self.inputs: list[InputTopic] = []
+        self.captures: list[AppCapture] = []
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
@@ -100,6 +102,30 @@ class App:
                 raise _taken(name, first=known.where, second="app.input")
         self.inputs.append(InputTopic(name=name, schema=schema, where="app.input", settings=settings, bounded=bounded))
         return name
+
+    # Any: settings of a capture.
+    def capture(
+        self, url: str, *, tables: Sequence[str] = ("*",), name: str | None = None, **settings: Any
+    ) -> AppCapture:
+        """Declare a capture: the tables of a database as topics, every row and every change, exactly once.
+
+        The process that runs the app runs the capture, too. An argument of a query names a table by its last part (`orders`
+        is `shop.public.orders`); `inputs={"o": shop["public.orders"]}` says it explicitly. A table with a primary key may
+        be an `hw.Table`; otherwise its changes come as rows with `_op`. `name` is by default that of the database; `settings` are those of
+        a capture: `envelope`, `prefix`, `partitions`, `password_env`, `password_file` and more.
+
+        >>> app = App("shop", log="./data")
+        >>> shop = app.capture("sqlite:///shop.db", tables=["orders", "customers"])
+        >>> shop["orders"]
+        'shop.orders'
+        """
+        from headwater.apps.captures import capture_of
+
+        declared = capture_of(url, name=name, tables=tables, options=settings)
+        if any(one.name == declared.name for one in self.captures):
+            raise ArgumentInvalid(name="name", value=declared.name, expected="a name that no other capture has")
+        self.captures.append(declared)
+        return declared
 
     @overload
     def topic(self, function: Function) -> Function: ...

@@ -15,13 +15,13 @@ from headwater.errors import NotFound, did_you_mean
 from headwater.log import Log
 
 
-def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str]) -> list[Query]:
+def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str], captures: Sequence[str] = ()) -> list[Query]:
     """Sort the queries so that each comes after those it reads from; raise if that is impossible.
 
     `topics` are those that exist, or will when the app starts.
     """
     outputs = {query.output: query for query in queries if query.output is not None}
-    for error in unknown_inputs(queries, known=[*topics, *outputs]):
+    for error in unknown_inputs(queries, known=[*topics, *outputs], captures=captures):
         raise error
     by_name = {query.name: query for query in queries}
     needs = {query.name: [outputs[name].name for name in query.reads if name in outputs] for query in queries}
@@ -36,15 +36,18 @@ def ordered(app: str, queries: Sequence[Query], *, topics: Iterable[str]) -> lis
         raise DeclarationInvalid(query=first.name, where=first.where, why=why) from None
 
 
-def unknown_inputs(queries: Sequence[Query], *, known: Sequence[str]) -> Iterator[DeclarationInvalid]:
-    """Yield an error for each input that is neither a topic nor an output."""
+def unknown_inputs(
+    queries: Sequence[Query], *, known: Sequence[str], captures: Sequence[str] = ()
+) -> Iterator[DeclarationInvalid]:
+    """Yield an error for each input that is neither a topic nor an output, nor a table of one of the app's captures."""
+    tables = f"; of a table of capture {captures[0]!r}, declare the columns with `capture.table`" if captures else ""
     for query in queries:
         for name in query.reads:
             if name in known:
                 continue
             why = (
                 f"it reads {name!r}, which is no topic of the log and no output of the app.{did_you_mean(name, known)} "
-                f"Create it with `headwater topic create {name}`, or declare it with `app.input`"
+                f"Create it with `headwater topic create {name}`, or declare it with `app.input`{tables}"
             )
             yield DeclarationInvalid(query=query.name, where=query.where, why=why)
 

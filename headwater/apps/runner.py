@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.apps.app import App, found
 from headwater.apps.app_file import send_by_value
+from headwater.apps.capture_supervision import CaptureMode, SupervisedCapture, prepared_captures
+from headwater.apps.captures import with_captured_inputs
 from headwater.apps.declaration import Query
 from headwater.apps.errors import QueryFailed, SparkLost
 from headwater.apps.execution import RunningQuery
@@ -80,6 +82,7 @@ class Runner:
         spark: SparkSession | None = None,
         clock: str = "system",
         plan_first: bool = True,
+        captures: CaptureMode = "real",
     ) -> None:
         if log is not None:
             app.log = log
@@ -91,6 +94,8 @@ class Runner:
         self._end_of_input = end_of_input
         #: How many windows of each query were still open when it had caught up.
         self.open_windows: dict[str, int] = {}
+        #: How many rows each capture has appended in a bounded run.
+        self.captured_rows: dict[str, int] = {}
         self._standby = standby
         self._port = port
         self._serve = serve
@@ -99,6 +104,8 @@ class Runner:
         #: Whether all queries are planned before the first starts; otherwise each starts as soon as it is planned.
         self._plan_first = plan_first
         self._given = spark
+        self._capture_mode = captures
+        self.captures: list[SupervisedCapture] = []
         self._stop = threading.Event()
         # Any: a function, and its result.
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -133,6 +140,7 @@ class Runner:
             stack.enter_context(self.home.held(self.app.name, wait=self._standby))
             self.log: Log = stack.enter_context(self.app.open_log())
             self._declare_inputs()
+            stack.enter_context(self._captured())
             self.queries = self._ordered()
             self._check_start()
             self.home.set_queries([DeclaredQuery.of(query) for query in self.app.queries])
@@ -149,9 +157,26 @@ class Runner:
             if topic.name not in self.log.topics():
                 self.log.create(topic.name, topic.schema, **topic.settings)
 
+    @contextlib.contextmanager
+    def _captured(self) -> Iterator[None]:
+        """Prepare the captures, and let the queries read their topics; the app's own declarations are restored at the end."""
+        declared = self.app.queries
+        with prepared_captures(self.app.captures, self.log, app=self.app.name, mode=self._capture_mode) as (
+            self.captures,
+            tables,
+        ):
+            self.app.queries = with_captured_inputs(declared, tables, inputs=[one.name for one in self.app.inputs])
+            chosen = {query.name for query in self.queries}
+            self.queries = [query for query in self.app.queries if query.name in chosen]
+            try:
+                yield
+            finally:
+                self.app.queries = declared
+
     def _ordered(self) -> list[Query]:
         running = {query.name for query in self.queries}
-        every = ordered(self.app.name, self.app.queries, topics=self.log.topics())
+        captures = [one.name for one in self.app.captures]
+        every = ordered(self.app.name, self.app.queries, topics=self.log.topics(), captures=captures)
         return [query for query in every if query.name in running]
 
     def _check_start(self) -> None:
@@ -264,6 +289,8 @@ class Runner:
     def supervise(self) -> None:
         """Run all queries until a stop is requested."""
         self._supervisor = threading.get_ident()
+        for capture in self.captures:
+            capture.start()
         if self._plan_first:
             self._plan_all()
         self.replays.resume()
@@ -352,7 +379,9 @@ class Runner:
     # -- a bounded job ------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Process all input that exists now, each query after those it reads from."""
+        """Capture and process all input that exists now, each query after those it reads from."""
+        for capture in self.captures:
+            self.captured_rows[capture.name] = capture.catch_up()
         self._plan_all()
         for query in self.queries:
             one = next(each for each in self.supervised.values() if each.query is query)
@@ -379,6 +408,8 @@ class Runner:
 
     def drain(self) -> None:
         """Process all input that exists now with queries that go on afterwards, until no topic grows; raise the first failure."""
+        for capture in self.captures:
+            capture.catch_up()
         if self.queries:
             self._plan_all()
         before, ends = None, self._ends()

@@ -3,12 +3,13 @@
 from headwater.capture.capture import Capture
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import Connector
-from headwater.capture.errors import SourceInvalid, SourceReplaced
+from headwater.capture.errors import CaptureChanged, SourceInvalid, SourceReplaced, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, SnapshotProgress, Source, SourceHealth, Table
 from headwater.capture.store import CaptureProgress, CaptureStore
 
 __all__ = [
     "Capture",
+    "CaptureChanged",
     "CaptureConfig",
     "CaptureProgress",
     "CaptureStore",
@@ -21,5 +22,6 @@ __all__ = [
     "SourceHealth",
     "SourceInvalid",
     "SourceReplaced",
+    "SourceUnreachable",
     "Table",
 ]

@@ -7,19 +7,22 @@ new epoch of the producer, and the first is fenced.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-
-import pyarrow as pa
 
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import open_source
 from headwater.capture.envelope import Debezium, Envelope, Flat
 from headwater.capture.port import Misfit, Piece, Source, SourceHealth, Table
 from headwater.capture.store import POSITIONS_TOPIC, CaptureProgress, CaptureStore, position_row
+from headwater.capture.topic_schema import followed
+from headwater.capture.truncation import TopicKeys
 from headwater.errors import NotFound
 from headwater.faults import reach
+from headwater.log.client_config import Rows
 from headwater.log.dead_letters import DEAD_LETTER_SCHEMA, DeadLetter, dead_letter_topic
 from headwater.log.port import Log
 
@@ -52,6 +55,8 @@ class Capture:
         self._store = CaptureStore(log)
         self._source = source
         self._producer = f"capture.{config.name}"
+        #: Rows by table since the capture was opened.
+        self.captured = Counter[str]()
         self._envelope: Envelope = (
             Debezium(connector=config.kind, name=config.name) if config.envelope == "debezium" else Flat()
         )
@@ -60,9 +65,15 @@ class Capture:
     @contextlib.contextmanager
     def open(cls, log: Log, name: str) -> Iterator[Capture]:
         """Open a capture of the log for this process; another process that runs it is fenced."""
-        store = CaptureStore(log)
-        config = store.config(name)
-        with contextlib.closing(open_source(config)) as source:
+        config = CaptureStore(log).config(name)
+        with cls.of(log, config, open_source(config)) as capture:
+            yield capture
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, log: Log, config: CaptureConfig, source: Source) -> Iterator[Capture]:
+        """Open a capture of a source that is open already; the source is closed at the end."""
+        with contextlib.closing(source):
             capture = cls(log, config, source)
             capture._begin()
             yield capture
@@ -70,7 +81,8 @@ class Capture:
     def _begin(self) -> None:
         self._store.make_topics()
         self._epoch = self._log.open_producer(self._producer)
-        for table in self._source.prepare():
+        self.tables = self._source.prepare()
+        for table in self.tables:
             self._make_topic(table)
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
@@ -94,23 +106,49 @@ class Capture:
         return piece
 
     def _append(self, piece: Piece, after: CaptureProgress) -> None:
-        for table in {one.table.name: one.table for one in piece.changes}.values():
-            self._make_topic(table)
         now_us = self._log.clock.now_us()
-        letters = self._dead_letters(piece.misfits, now_us)
+        if piece.rows is not None:
+            self._append_staged(piece, after, now_us)
+            return
         with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
-            for changes in piece.changes:
-                transaction.append(self.config.topic_of(changes.table.name), self._envelope.rows(changes))
-            for topic, some in letters.items():
-                transaction.append(topic, [letter.as_row() for letter in some], partition=0)
-            transaction.append(POSITIONS_TOPIC, [position_row(self.config.name, after, now_us)])
+            for topic, rows in self._rows(piece, after, now_us):
+                transaction.append(topic, rows)
             reach("capture.staged")
 
-    def catch_up(self) -> int:
+    def _append_staged(self, piece: Piece, after: CaptureProgress, now_us: int) -> None:
+        """Append a piece whose rows are made one batch after the other: they wait in a file, not in memory."""
+        with self._log.stage(self._producer, sequence=after.rows, attempt=secrets.token_hex(4)) as stage:
+            for topic, rows in self._rows(piece, after, now_us):
+                stage.append(topic, rows)
+            staged = stage.finish()
+        reach("capture.staged")
+        self._log.commit_staged([staged], producer=self._producer, epoch=self._epoch)
+
+    def _rows(self, piece: Piece, after: CaptureProgress, now_us: int) -> Iterator[tuple[str, Rows]]:
+        """The rows of a piece by topic, in order; the last one is the position behind it."""
+        keys = TopicKeys(self._log)
+        for changes in piece.changes:
+            self._make_topic(changes.table)
+            topic = self.config.topic_of(changes.table.name)
+            if changes.table.key and changes.operations[0].as_py() == "t":
+                for deleted in keys.deletions(topic, changes):
+                    yield topic, self._envelope.rows(deleted)
+                continue
+            yield topic, self._envelope.rows(changes)
+            self.captured[changes.table.name] += changes.count
+            keys.add(topic, changes)
+        for topic, some in self._dead_letters(piece.misfits, now_us).items():
+            yield topic, [letter.as_row() for letter in some]
+        yield POSITIONS_TOPIC, [position_row(self.config.name, after, now_us)]
+
+    def catch_up(self, *, on_piece: Callable[[Piece], None] = lambda _: None) -> int:
         """Capture all that is there now; return the number of rows."""
         before = self.progress.rows
-        while self.step().more:
-            pass
+        more = True
+        while more:
+            piece = self.step()
+            on_piece(piece)
+            more = piece.more
         return self.progress.rows - before
 
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:
@@ -138,9 +176,9 @@ class Capture:
                 name, schema, key=table.key or None, compact=bool(table.key), partitions=self.config.partitions
             )
             return
-        added = [one for one in schema if one.name not in known.names]
-        if added:
-            self._log.alter(name, schema=pa.schema([*known, *added]))
+        wanted = followed(known, schema)
+        if wanted != known:
+            self._log.alter(name, schema=wanted)
 
     def _dead_letters(self, misfits: Sequence[Misfit], now_us: int) -> dict[str, list[DeadLetter]]:
         letters: dict[str, list[DeadLetter]] = {}

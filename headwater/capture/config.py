@@ -36,6 +36,8 @@ class CaptureConfig:
     paused: bool = False
     password_env: str | None = None
     password_file: str | None = None
+    id: str = ""
+    """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)
@@ -46,13 +48,7 @@ class CaptureConfig:
             )
         if self.envelope not in get_args(EnvelopeName):
             raise ArgumentInvalid(name="envelope", value=self.envelope, expected="'flat' or 'debezium'")
-        if urlsplit(self.url).password is not None or re.search(r"[?&]password=", self.url):
-            raise ArgumentInvalid(
-                name="url",
-                value=without_password(self.url),
-                expected="an address without a password; name the environment variable or the file that has it "
-                "with `password_env` or `password_file`",
-            )
+        check_no_password(self.url)
 
     @property
     def kind(self) -> str:
@@ -69,24 +65,7 @@ class CaptureConfig:
 
     def password(self) -> str | None:
         """Read the password; None if neither variable nor file is named."""
-        if self.password_env is not None:
-            if (value := os.environ.get(self.password_env)) is None:
-                raise ArgumentInvalid(
-                    name="password_env",
-                    value=self.password_env,
-                    expected="the name of an environment variable that is set",
-                )
-            return value
-        if self.password_file is not None:
-            try:
-                return Path(self.password_file).read_text().rstrip("\r\n")
-            except OSError as error:
-                raise ArgumentInvalid(
-                    name="password_file",
-                    value=self.password_file,
-                    expected=f"a file that this process can read ({error.strerror})",
-                ) from error
-        return None
+        return read_password(self.password_env, self.password_file)
 
     def to_json(self) -> str:
         return orjson.dumps(asdict(self)).decode()
@@ -108,3 +87,30 @@ def without_password(url: str) -> str:
     if parts.password is not None:
         place = f"{parts.username or ''}:***@{place.rpartition('@')[2]}"
     return re.sub(r"([?&]password=)[^&]*", r"\1***", urlunsplit(parts._replace(netloc=place)))
+
+
+def check_no_password(url: str) -> None:
+    """Raise if an address has a password: definitions are rows of the log, which others may read."""
+    if urlsplit(url).password is not None or re.search(r"[?&]password=", url):
+        raise ArgumentInvalid(
+            name="url",
+            value=without_password(url),
+            expected="an address without a password; name the environment variable or the file that has it "
+            "with `password_env` or `password_file`",
+        )
+
+
+def read_password(env: str | None, file: str | None) -> str | None:
+    """Read a password from an environment variable or a file; None if neither is named."""
+    if env is not None:
+        if (value := os.environ.get(env)) is None:
+            expected = "the name of an environment variable that is set"
+            raise ArgumentInvalid(name="password_env", value=env, expected=expected)
+        return value
+    if file is not None:
+        try:
+            return Path(file).read_text().rstrip("\r\n")
+        except OSError as error:
+            expected = f"a file that this process can read ({error.strerror})"
+            raise ArgumentInvalid(name="password_file", value=file, expected=expected) from error
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +33,9 @@ _SOURCE = pa.struct(
 )
 
 
+_DELETIONS = pa.array(["d", "t"])
+
+
 class Envelope(Protocol):
     """How changes become rows of a topic."""
 
@@ -50,7 +54,7 @@ class Flat:
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         if changes.table.key:
-            return changes.rows.append_column(TOMBSTONE, pc.equal(changes.operations, "d"))
+            return changes.rows.append_column(TOMBSTONE, _is_deleted(changes))
         names = pa.array([OPERATION_HEADER] * changes.count, pa.string())
         places = pa.array(range(changes.count + 1), pa.int32())
         headers = pa.MapArray.from_arrays(places, names, changes.operations.cast(pa.binary()))
@@ -79,7 +83,7 @@ class Debezium:
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         schema = self.schema(changes.table)
-        deleted = pc.equal(changes.operations, "d")
+        deleted = _is_deleted(changes)
         row = pa.StructArray.from_arrays(changes.rows.columns, fields=list(changes.table.columns))
         nothing = pa.nulls(changes.count, row.type)
         known = nothing
@@ -109,10 +113,14 @@ class Debezium:
         return _with_tombstones(rows, deleted) if changes.table.key else rows
 
 
+def _is_deleted(changes: Changes) -> pa.BooleanArray:
+    """Which keys are gone after a change: those that were deleted or truncated."""
+    return pc.is_in(changes.operations, value_set=_DELETIONS)
+
+
 def _with_tombstones(rows: pa.RecordBatch, deleted: pa.BooleanArray) -> pa.RecordBatch:
     """Add a tombstone behind each deletion."""
-    places, tombstones = [], []
-    for place, is_deleted in enumerate(deleted.to_pylist()):
-        places += [place, place] if is_deleted else [place]
-        tombstones += [False, True] if is_deleted else [False]
+    twice = deleted.to_numpy(zero_copy_only=False)
+    places = np.repeat(np.arange(len(twice)), 1 + twice)
+    tombstones = np.r_[False, places[1:] == places[:-1]] if len(places) else np.zeros(0, bool)
     return rows.take(pa.array(places)).append_column(TOMBSTONE, pa.array(tombstones))

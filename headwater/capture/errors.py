@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import Conflict, UsageError
+from headwater.errors import Conflict, StorageError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -19,6 +19,18 @@ class SourceInvalid(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class CaptureChanged(Conflict):
+    """A program declares a capture with another database, other topics or another envelope than it was created with."""
+
+    capture: str
+    setting: str
+    before: str
+    now: str
+    problem = "Capture {capture!r} was created with `{setting}` {before}, and is now declared with {now}."
+    remedy = "Declare it as it was, or under another name; `headwater capture drop {capture}` removes the old one, whose topics stay."
+
+
+@dataclass(eq=False, kw_only=True)
 class SourceReplaced(Conflict):
     """The database no longer has the changes that follow the position of a capture: it was replaced or restored."""
 
@@ -30,3 +42,13 @@ class SourceReplaced(Conflict):
         "If the database was restored, drop the capture and create it again: a new snapshot then brings its topics up to date. "
         "Nothing was changed."
     )
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceUnreachable(StorageError):
+    """A database cannot be reached: it is down, or the connection was cut."""
+
+    source: str
+    why: str
+    problem = "{source} cannot be reached: {why}."
+    remedy = "Check that the database runs and that its address is right; the capture goes on where it was."

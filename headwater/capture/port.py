@@ -8,14 +8,14 @@ twice, and the database deletes nothing that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-#: As Debezium has them: created, updated, deleted, read by a snapshot.
-Operation = Literal["c", "u", "d", "r"]
+#: As Debezium has them: created, updated, deleted, read by a snapshot, truncated, a message of the database's log.
+Operation = Literal["c", "u", "d", "r", "t", "m"]
 
 # Any: JSON; each kind of source has its own.
 Position = Mapping[str, Any]
@@ -45,6 +45,7 @@ class Changes:
 
     `rows` has the new row of an insertion or update, and the old row of a deletion, as far as the database tells it.
     `before` has the old rows, where the source knows them. `at_us` is when the database made the change.
+    A truncation ("t") has one row without values: the capture deletes all keys that the topic holds.
     """
 
     table: Table
@@ -54,6 +55,10 @@ class Changes:
     order: pa.Array
     """The place of each change among those of all tables."""
     before: pa.RecordBatch | None = None
+    transaction: pa.Array | None = None
+    """The id of the transaction of each change as text, where the source knows it."""
+    unchanged: pa.Array | None = None
+    """The columns of each row whose large value the database did not send because it had not changed, as lists of names."""
 
     @property
     def count(self) -> int:
@@ -65,15 +70,17 @@ class Piece:
     """What one read of a source returned: changes in commit order, and the position behind them."""
 
     position: Position
-    changes: Sequence[Changes] = ()
+    changes: Iterable[Changes] = ()
     misfits: Sequence[Misfit] = ()
     snapshot: Mapping[str, SnapshotProgress] = field(default_factory=dict)
     more: bool = False
     """Whether there is more to read now."""
+    rows: int | None = None
+    """How many changes there are, if `changes` makes them while they are appended: a transaction that is larger than memory."""
 
     @property
     def count(self) -> int:
-        return sum(one.count for one in self.changes)
+        return sum(one.count for one in self.changes) if self.rows is None else self.rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +104,26 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceHealth:
-    """What a source tells of itself: how much is not captured yet, and how old the oldest change of it is."""
+    """What a source tells of itself: how much is not captured yet, and how old the oldest change of it is.
+
+    `details` are facts for people, by name; those that need an operator are in `warnings`.
+    """
 
     pending: int
     delay_seconds: float
+    unit: Literal["change", "byte"] = "change"
+    """What `pending` counts."""
     details: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    retained_bytes: int | None = None
+    """What the database keeps on its disk for the capture, where it can tell: the log behind a replication slot."""
 
 
 class Source(Protocol):
     """A database, opened for one capture."""
+
+    def tables(self) -> list[Table]:
+        """The tables that the capture names, as they are now. Changes nothing in the database."""
 
     def prepare(self) -> list[Table]:
         """Create what capture needs in the database, and return the captured tables. Calling it again changes nothing."""

@@ -93,6 +93,10 @@ class SqliteSource:
 
     # -- set-up -------------------------------------------------------------------------------------------------------
 
+    def tables(self) -> list[Table]:
+        with self._explained(), self._reading():
+            return [self._table(name) for name in self._names()]
+
     def prepare(self) -> list[Table]:
         """Create changelog and triggers, or renew those of tables whose columns have changed."""
         with self._explained():

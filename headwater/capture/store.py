@@ -9,6 +9,7 @@ Both are rows of internal topics, so that every process sees the same:
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,14 +19,18 @@ import pyarrow as pa
 
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import connector, open_source
+from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
-from headwater.log.port import Log, Topic
+from headwater.log.port import Log
+from headwater.log.topic import Topic
 from headwater.schema import parse_schema
 from headwater.units import MIB
 
 DEFINITIONS_TOPIC = "__captures"
 POSITIONS_TOPIC = "__capture_positions"
+#: What a capture keeps for its whole life: its position and its topics depend on them.
+FIXED_SETTINGS = ("url", "prefix", "envelope")
 
 _DEFINITIONS: pa.Schema = parse_schema("name string not null, definition string not null, at timestamp not null")
 _POSITIONS: pa.Schema = parse_schema(
@@ -53,10 +58,28 @@ class CaptureStore:
         """Add a capture, after its database was found to be usable."""
         if config.name in self.configs():
             raise ArgumentInvalid(name="name", value=config.name, expected="a name that no other capture has")
-        config = replace(config, url=connector(config.url).address(config.url))
+        config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
         with contextlib.closing(open_source(config)) as source:
             source.prepare()
         self._put(config)
+
+    def declare(self, config: CaptureConfig) -> CaptureConfig:
+        """Create a capture unless it exists, or give it the settings that a program declares now.
+
+        A capture that is paused stays paused. Its database, its topics' names and its envelope cannot change.
+        """
+        known = self.configs().get(config.name)
+        if known is None:
+            self.create(config)
+            return self.config(config.name)
+        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused, id=known.id)
+        for setting in FIXED_SETTINGS:
+            before, now = getattr(known, setting), getattr(config, setting)
+            if before != now:
+                raise CaptureChanged(capture=config.name, setting=setting, before=str(before), now=str(now))
+        if config != known:
+            self._put(config)
+        return config
 
     def set_paused(self, name: str, paused: bool) -> CaptureConfig:
         config = replace(self.config(name), paused=paused)

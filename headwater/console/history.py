@@ -1,4 +1,7 @@
-"""Measurements of the last half hour: rates of topics, lag of groups, progress of queries. In memory, and bounded."""
+"""Measurements of the last half hour: rates of topics, lag of groups, progress of queries.
+
+In memory, and bounded. With a store they survive a restart, at a distance of ten seconds instead of two.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from headwater.console.kit.gaps import gaps
 from headwater.console.topics.use import TopicKind, kind_of, written_topics
@@ -19,10 +22,13 @@ from headwater.log.port import Lag
 
 if TYPE_CHECKING:
     from headwater.apps.status import QueryStatus
+    from headwater.console.history_store import HistoryStore, Key
     from headwater.log import Log
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query"]
+Kind = Literal["topic", "group", "query", "log"]
+#: The series of all inputs together.
+TOTAL: tuple[Kind, str, str] = ("log", "", "rate")
 INTERVAL_SECONDS = 2.0
 POINTS_MAX = 900
 #: Measuring may take up to this share of the time; with ten thousand topics it is done less often.
@@ -36,6 +42,8 @@ ROUNDS = 60
 TICK_NS = 4_000_000_000
 #: Measurements that are older than this, and than a few rounds take, are not current.
 STALE_SECONDS = 15.0
+#: How long `stop` waits for the round that is under way.
+STOP_SECONDS_MAX = 3.0
 
 logger = logging.getLogger("headwater.console")
 
@@ -56,9 +64,11 @@ class TopicStatus:
 class History:
     """Measures the log and the apps every two seconds, in a thread of its own."""
 
-    def __init__(self, log: Log, queries: Queries) -> None:
+    def __init__(self, log: Log, queries: Queries, *, store: HistoryStore | None = None) -> None:
         self._log = log
         self._queries = queries
+        self._store = store
+        self._thread: threading.Thread | None = None
         self._series: dict[tuple[Kind, str, str], deque[tuple[float, float]]] = {}
         self._stop = threading.Event()
         self._measured = threading.Condition()
@@ -73,6 +83,8 @@ class History:
         self.silent: list[str] = []
         """The apps that run, but did not answer when they were last asked."""
         self._written: dict[str, TopicKind] = {}
+        self._restored_topics: Set[str] = frozenset()
+        """Topics with restored series, until the first round tells which of them still exist."""
         self.rates: deque[tuple[float, float]] = deque(maxlen=POINTS_MAX)
         """Rows a second of all inputs together, oldest first. What queries write comes from them, and is not counted."""
         self.measured_at: float = 0.0
@@ -82,10 +94,13 @@ class History:
 
     def start(self) -> None:
         self._stop.clear()
-        threading.Thread(target=self._run, name="headwater-history", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="headwater-history", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+        if self._thread is not None:  # it saves the last measurements, unless an app that it asks does not answer
+            self._thread.join(STOP_SECONDS_MAX)
 
     def wait(self, *, seconds: float = 5.0) -> None:
         """Wait for the first round; a page that is opened before would be empty."""
@@ -115,9 +130,29 @@ class History:
 
     def _run(self) -> None:
         pause = 0.0
+        self._succeeds(self.restore)
         while not self._stop.wait(pause):
             self.measure()
             pause = self._pause
+        self._succeeds(lambda: self._save(last=True))
+        if self._store is not None:
+            self._store.close()
+
+    def restore(self) -> None:
+        """Take over what the store has of the last half hour, from before a restart."""
+        if self._store is None:
+            return
+        points = self._store.load(since=time.time() - POINTS_MAX * INTERVAL_SECONDS)
+        self.rates.extend(points.pop(TOTAL, []))
+        for (kind, name, measure), line in points.items():
+            if kind in get_args(Kind) and len(self._series) < SERIES_MAX:
+                self._series[cast("Kind", kind), name, measure] = deque(line, maxlen=POINTS_MAX)
+        self._restored_topics = {name for kind, name, _ in self._series if kind == "topic"}
+
+    def _save(self, *, last: bool = False) -> None:
+        if self._store is not None:
+            series: dict[Key, Sequence[tuple[float, float]]] = dict(self._series.items())
+            self._store.save(series | {TOTAL: self.rates}, now=time.time(), last=last)
 
     def measure(self) -> None:
         """Measure once, now."""
@@ -129,6 +164,7 @@ class History:
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
         if all(went_well):
             self._whole_at = time.monotonic()
+        self._succeeds(self._save)
         with self._measured:
             self.measured_at = time.time()
             self._measured.notify_all()
@@ -165,14 +201,16 @@ class History:
                     topics[name] = self._topic(name, is_dense=is_dense)
                 else:
                     topics[name] = known
-        gone = self.topics.keys() - topics.keys()
+        gone = (self.topics.keys() | self._restored_topics) - topics.keys()
+        self._restored_topics = frozenset()
         for name in gone:
             self._before.pop(name, None)
             self._states.pop(name, None)
         self._forget("topic", gone)
         # Added up once, so that no page has to add up the series of ten thousand topics.
         total = sum(topic.rate for name, topic in topics.items() if self.kind(name) == "input")
-        self.rates.append((time.time(), total))
+        if self.measured_at:  # in the first round no rate is known
+            self.rates.append((time.time(), total))
         self._round = (self._round + 1) % ROUNDS
         self.topics = topics
 
@@ -191,12 +229,14 @@ class History:
         self._states[name] = (paths[0], _signature(paths[0])) if paths else None
         described, now = self._log.describe(name), time.time()
         end = sum(partition.offset_next for partition in described.partitions)
+        is_new = name not in self._before
         before, end_before = self._before.get(name, (now, end))
         rate = max(0.0, (end - end_before) / (now - before)) if now > before else 0.0
         self._before[name] = (now, end)
         appended = [part.appended_at_us for part in described.partitions if part.appended_at_us is not None]
         if is_dense or rate or ("topic", name, "rate") in self._series:
-            self._note("topic", name, now, {"rate": rate, "bytes": described.bytes, "rows": described.rows})
+            values: dict[str, float] = {"bytes": described.bytes, "rows": described.rows}
+            self._note("topic", name, now, values if is_new else {"rate": rate, **values})
         return TopicStatus(
             name=name,
             partitions=len(described.partitions),

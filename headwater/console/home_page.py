@@ -118,12 +118,12 @@ class HomePage(LivePage[HealthContent]):
     def _rates(self, topics: list[TopicStatus]) -> list[tuple[float, float]]:
         """Rows a second of all inputs together, in steps of two seconds."""
         if self._visit.caller.may("read", "*"):
-            return list(self._history.rates)[1:][-300:]
+            return list(self._history.rates)[-300:]
         totals: dict[int, float] = {}
         for topic in (topic for topic in topics if self._history.kind(topic.name) == "input"):
             for at, value in self._history.series("topic", topic.name, "rate", points=300):
                 totals[int(at) // 2] = totals.get(int(at) // 2, 0.0) + value
-        return [(step * 2.0, value) for step, value in sorted(totals.items())][1:]
+        return [(step * 2.0, value) for step, value in sorted(totals.items())]
 
     # -- showing ------------------------------------------------------------------------------------------------------
 

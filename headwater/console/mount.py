@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse
 from headwater import optional
 from headwater.console.context import Context, use
 from headwater.console.history import History
+from headwater.console.history_store import HistoryStore
 from headwater.console.pages import PATH
 from headwater.http.server import served_app
 from headwater.services.queries import Queries
@@ -60,7 +61,7 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        history = History(service.log, Queries(service))
+        history = History(service.log, Queries(service), store=HistoryStore(service.log))
         use(
             Context(
                 host=service,

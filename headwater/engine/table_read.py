@@ -19,7 +19,7 @@ from headwater.engine.changelog import DELETE, OP, UPDATE_AFTER
 from headwater.engine.open_logs import shared_log
 from headwater.engine.reader_protocol import listed
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,6 +8,7 @@ from headwater.clock import Clock
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
 from headwater.home import is_remote
+from headwater.log.client_config import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings, Rows, Start
 from headwater.log.clients import (
     Consumer,
     Failure,
@@ -24,8 +25,6 @@ from headwater.log.embedded import open_folder
 from headwater.log.port import (
     Appended,
     Batch,
-    ConsumerConfig,
-    ConsumerSettings,
     Description,
     EventTimes,
     Lag,
@@ -33,21 +32,13 @@ from headwater.log.port import (
     Offsets,
     PartitionInfo,
     Place,
-    ProducerConfig,
-    ProducerSettings,
     Reader,
-    Retention,
-    Rows,
     Stage,
     Staged,
-    Start,
-    Topic,
-    TopicChanges,
-    TopicConfig,
-    TopicSettings,
     Transaction,
 )
 from headwater.log.remote import RemoteLog
+from headwater.log.topic import Retention, Topic, TopicChanges, TopicConfig, TopicSettings
 
 
 def open(

@@ -9,7 +9,8 @@ from headwater.schema.notation import format_type
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from headwater.log.port import Description, Log, Reader, Topic
+    from headwater.log.port import Description, Log, Reader
+    from headwater.log.topic import Topic
 
 TOPICS_MAX = 20
 ROWS_MAX = 10

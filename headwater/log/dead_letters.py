@@ -23,7 +23,8 @@ import pyarrow as pa
 from headwater.clock import time_us
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log.errors import TopicExists
-from headwater.log.port import Appended, Log, Topic
+from headwater.log.port import Appended, Log
+from headwater.log.topic import Topic
 from headwater.schema import parse_schema
 
 SUFFIX = ".dlq"

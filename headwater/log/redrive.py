@@ -35,7 +35,8 @@ from headwater.log.dead_letters import (
     stored_dead_letters,
 )
 from headwater.log.errors import RowTooLarge
-from headwater.log.port import Log, Offsets, Topic
+from headwater.log.port import Log, Offsets
+from headwater.log.topic import Topic
 from headwater.schema.encodings import json as json_lines
 
 #: Dead letters in one transaction.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, SchemaConflict
 from headwater.log.errors import NameInvalid
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 #: Prefix of the names of internal topics.
 INTERNAL = "__"

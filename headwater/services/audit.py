@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError, NotFound
-from headwater.log.port import Retention, Topic
+from headwater.log.topic import Retention, Topic
 from headwater.schema.event_time import EventTime
 from headwater.services.callers import ANONYMOUS, Caller
 from headwater.units import GIB

@@ -36,10 +36,14 @@ class CaptureStatus:
     envelope: EnvelopeName
     rows: int = 0
     pending: int | None = None
+    pending_unit: Literal["change", "byte"] = "change"
     delay_seconds: float | None = None
     captured_us: int | None = None
     """When rows were last appended."""
     error: str = ""
+    warnings: list[str] = field(default_factory=list)
+    """What needs an operator's attention, while the capture goes on."""
+    details: dict[str, str] = field(default_factory=dict)
     tables: list[CapturedTable] = field(default_factory=list)
 
 
@@ -66,8 +70,13 @@ class Captures(Service):
         prefix: str | None = None,
         envelope: EnvelopeName = "flat",
         partitions: int = 1,
+        password_env: str | None = None,
+        password_file: str | None = None,
     ) -> CaptureStatus:
-        """Create a capture, and what it needs in its database. `headwater capture run` runs it."""
+        """Create a capture, and what it needs in its database. `headwater capture run` runs it.
+
+        The password comes from an environment variable or a file of the process that serves or runs the capture.
+        """
         config = CaptureConfig(
             name=name,
             url=url,
@@ -75,9 +84,11 @@ class Captures(Service):
             prefix=prefix,
             envelope=envelope,
             partitions=partitions,
+            password_env=password_env,
+            password_file=password_file,
         )
         self._store.create(config)
-        return self._status(config)
+        return self.status(name)
 
     @route("POST", "/captures/{name}/pause", scope="admin:*")
     def pause(self, name: str) -> CaptureStatus:
@@ -120,12 +131,11 @@ class Captures(Service):
         ]
         is_complete = bool(tables) and all(one.snapshot_complete for one in tables)
         state: State = "paused" if config.paused else "streaming" if is_complete else "snapshot" if tables else "new"
-        pending = delay_seconds = None
+        health = None
         error = ""
         try:
             with contextlib.closing(open_source(config)) as source:
                 health = source.health(progress.position or source.first_position())
-                pending, delay_seconds = health.pending, health.delay_seconds
         except HeadwaterError as failure:
             state, error = "unreachable", str(failure)
         return CaptureStatus(
@@ -134,9 +144,12 @@ class Captures(Service):
             state=state,
             envelope=config.envelope,
             rows=progress.rows,
-            pending=pending,
-            delay_seconds=delay_seconds,
+            pending=health.pending if health is not None else None,
+            pending_unit=health.unit if health is not None else "change",
+            delay_seconds=health.delay_seconds if health is not None else None,
             captured_us=progress.at_us,
             error=error,
+            warnings=list(health.warnings) if health is not None else [],
+            details=dict(health.details) if health is not None else {},
             tables=tables,
         )

@@ -26,7 +26,7 @@ from headwater.log.dead_letters import (
     stored_dead_letters,
 )
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
     from headwater.log import Log

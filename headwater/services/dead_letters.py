@@ -9,8 +9,8 @@ from typing import Literal
 
 from headwater.errors import ArgumentInvalid, HeadwaterError, InUse, NotFound
 from headwater.log.dead_letters import SUFFIX, Selection, StoredDeadLetter, dead_letter_topics, find_dead_letter_topic
-from headwater.log.port import Topic
 from headwater.log.redrive import Outcome, park, redrive
+from headwater.log.topic import Topic
 from headwater.services.callers import Action
 from headwater.services.dead_letter_index import DeadLetterIndex, Reason, Timeline
 from headwater.services.route import Service, route

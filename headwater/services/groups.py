@@ -13,10 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.log.client_config import Start
 from headwater.log.clients import groups as log_groups
 from headwater.log.clients.groups import GroupInfo, Membership, SeekStep, by_topic
 from headwater.log.errors import MemberFenced
-from headwater.log.port import Lag, Place, Start
+from headwater.log.port import Lag, Place
 from headwater.log.remote.wire import start_from_text
 from headwater.services.callers import EVERY
 from headwater.services.host import ExpiringCache, ServerFull

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headwater.log.client_config import Start
 from headwater.log.errors import OffsetExpired, partition_not_found
-from headwater.log.port import Batch, Cursor, Log, Offsets, Start
+from headwater.log.port import Batch, Cursor, Log, Offsets
 from headwater.schema import conform
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import Log, Topic
+from headwater.log.port import Log
+from headwater.log.topic import Topic
 from headwater.services.row_pages import joined
 from headwater.services.row_text import PARTS, Part, Row, headers_of, keys_of, lines_of, rows_of
 from headwater.services.statements import StatementRequest, Statements

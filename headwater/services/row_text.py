@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import EncodingInvalid
-from headwater.log.port import Batch, Topic
+from headwater.log.port import Batch
+from headwater.log.topic import Topic
 from headwater.schema.cast import is_bytes, is_text
 from headwater.schema.encodings import json as json_lines
 from headwater.services.row_pages import joined

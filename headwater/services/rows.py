@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.log.client_config import Start
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import OFFSETS_TOPIC, Appended, EventTimes, Offsets, Start, Topic
+from headwater.log.port import OFFSETS_TOPIC, Appended, EventTimes, Offsets
 from headwater.log.remote.wire import offsets_from_text, schema_to_text, start_from_text
+from headwater.log.topic import Topic
 from headwater.services.host import ExpiringCache
 from headwater.services.positions import Position, parse_position, resolve
 from headwater.services.route import Service, route

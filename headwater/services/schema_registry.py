@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.log.errors import OffsetConflict
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.schema.compatibility import DEFAULT_LEVEL
 
 if TYPE_CHECKING:

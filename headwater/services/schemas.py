@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, Conflict, HeadwaterError, NotFound, SchemaInvalid
 from headwater.log.errors import NameInvalid
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.log.topic_rules import check_columns, check_key_types
 from headwater.schema import Change, diff, encodings, format_schema, parse_schema, schema_from_json
 from headwater.schema.compatibility import conflicts, parse_avro, rows_of

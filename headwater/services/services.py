@@ -19,6 +19,7 @@ from headwater.services.route import Service
 from headwater.services.rows import Rows
 from headwater.services.schemas import Schemas
 from headwater.services.sql import Sql
+from headwater.services.syncs import Syncs
 from headwater.services.tokens import TokenService
 from headwater.services.topics import Topics
 from headwater.services.views import Views
@@ -45,6 +46,7 @@ class Services:
     rows: Rows
     schemas: Schemas
     sql: Sql
+    syncs: Syncs
     tokens: TokenService
     topics: Topics
     views: Views

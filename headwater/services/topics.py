@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from headwater.config import Codec, Durability
 from headwater.errors import ArgumentInvalid
-from headwater.log.port import OFFSETS_TOPIC, Description, Expiry, Retention, Topic, parsed_settings
+from headwater.log.port import OFFSETS_TOPIC, Description, Expiry
 from headwater.log.remote.wire import time_from_text
+from headwater.log.topic import Retention, Topic, parsed_settings
 from headwater.log.topic_rules import check_columns
 from headwater.schema import EventTime, diff, evolve, parse_schema
 from headwater.services.route import Service, route

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import RowInvalid
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 OPERATION = "_op"
 OPERATIONS = pa.array(["+I", "-U", "+U", "-D"])

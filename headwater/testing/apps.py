@@ -21,8 +21,8 @@ from headwater.engine.side_outputs import public_rows, read_side_output
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log import Log
 from headwater.log import open as open_log
+from headwater.log.client_config import Rows
 from headwater.log.dead_letters import SUFFIX, dead_letter_topic
-from headwater.log.port import Rows
 from headwater.optional import require_extras
 from headwater.testing.recorded_sink import RecordedSink
 from headwater.units import Duration, parse_seconds
@@ -47,7 +47,9 @@ class AppTest:
     `app` may also be the path of the app's file, which is then run for each test.
 
     Nothing leaves the test: a sink of the app is replaced by one that records its rows (`sent`), and views are kept in
-    the temporary folder. `sinks="real"` runs the sinks and the view store as they are declared.
+    the temporary folder. `sinks="real"` runs the sinks and the view store as they are declared. Nothing is read from
+    outside either: a capture has the tables that `capture.table(…)` declares, and the test feeds their rows.
+    `captures="real"` reads the databases.
     """
 
     def __init__(
@@ -57,14 +59,18 @@ class AppTest:
         start: datetime | None = None,
         spark: SparkSession | None = None,
         sinks: Literal["recorded", "real"] = "recorded",
+        captures: Literal["fed", "real"] = "fed",
     ) -> None:
         require_extras("spark", "views")
         if sinks not in ("recorded", "real"):
             raise ArgumentInvalid(name="sinks", value=sinks, expected="'recorded' or 'real'")
+        if captures not in ("fed", "real"):
+            raise ArgumentInvalid(name="captures", value=captures, expected="'fed' or 'real'")
         moment = start or datetime(2026, 1, 1, tzinfo=UTC)
         self._app = app if isinstance(app, App) else load_app(str(app))
         self._spark = spark
         self._records = sinks == "recorded"
+        self._captures = captures
         self.clock = ManualClock(start_us=round(moment.timestamp() * 1e6))
         self._stack = contextlib.ExitStack()
         self._drained = False
@@ -81,6 +87,7 @@ class AppTest:
             serve=False,
             spark=self._spark,
             clock=str(self._clock_file),
+            captures="real" if self._captures == "real" else "declared",
         )
         self._runner = self._stack.enter_context(runner.ready())
         return self
@@ -113,9 +120,17 @@ class AppTest:
         return datetime.fromtimestamp(self.clock.now_us() / 1e6, tz=UTC)
 
     def feed(self, topic: str, rows: Rows) -> None:
-        """Append rows to a topic that the app reads."""
-        self.log.append(topic, rows)
+        """Append rows to a topic that the app reads, or to a captured table: `_tombstone` deletes the row of a key."""
+        self.log.append(self._topic_of(topic), rows)
         self._drained = False
+
+    def _topic_of(self, name: str) -> str:
+        """The topic of this name, or that of the captured table of this name."""
+        if name not in self.log.topics():
+            for one in self._app.captures:
+                if one[name] in self.log.topics():
+                    return one[name]
+        return name
 
     def advance(self, period: Duration) -> None:
         """Let time pass. What was fed before is processed at its own time; timers that are due then fire."""
@@ -125,8 +140,11 @@ class AppTest:
         self._drained = False
 
     def drain(self) -> None:
-        """Process all rows that were fed, until no query changes anything any more; reading a result calls this."""
-        if not self._drained:
+        """Process all rows that were fed, until no query changes anything any more; reading a result calls this.
+
+        Captures with `captures="real"` are read first.
+        """
+        if not self._drained or self._captures == "real":
             self._runner.drain()
             self._drained = True
 
@@ -149,7 +167,7 @@ class AppTest:
     def rows(self, topic: str, *, system: bool = False) -> list[dict[str, Any]]:
         """The rows of a topic, with the system columns if `system`."""
         self.drain()
-        found = self.log.read(topic).rows()
+        found = self.log.read(self._topic_of(topic)).rows()
         return [row if system else {name: value for name, value in row.items() if name[0] != "_"} for row in found]
 
     # Any: values of rows.

@@ -146,6 +146,18 @@ def test_a_new_column_is_followed_with_its_values(tmp_path: Path) -> None:
         }
 
 
+def test_a_new_column_is_followed_in_the_debezium_envelope(tmp_path: Path) -> None:
+    shop = shop_at(tmp_path)
+    with log_at(tmp_path) as log:
+        CaptureStore(log).create(config_of(tmp_path, tables=["orders"], envelope="debezium"))
+        with Capture.open(log, "shop") as capture:
+            capture.catch_up()
+            shop.execute("ALTER TABLE orders ADD COLUMN note TEXT")
+            shop.execute("INSERT INTO orders VALUES (1, 'milk', 1.0, 1, 'cold')")
+            capture.catch_up()
+        assert log.read("shop.orders").rows()[-1]["after"]["note"] == "cold"
+
+
 def test_a_value_of_another_type_is_a_dead_letter(tmp_path: Path) -> None:
     shop = shop_at(tmp_path)
     shop.execute("INSERT INTO orders VALUES (1, 'tea', 'dear', 0), (2, 'milk', 1.0, 1)")

@@ -19,7 +19,7 @@ from typing import Any
 
 from headwater.faults import install
 
-FOLDER = "HEADWATER_CHAOS"
+FOLDER = "CHAOS_OF_HEADWATER"
 VICTIMS = ("driver", "jvm", "worker")
 """`driver`: the driver's Python process, its JVM and the process at the point, all at once. `jvm`: the JVM alone; the
 process at the point continues until it notices. `worker`: the process at the point alone; outside of tasks, that is the

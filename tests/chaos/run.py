@@ -2,9 +2,9 @@
 
     python -m tests.chaos.run --what all --kills 50 --seed 1
 
-A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks, `all`
-both after each other, each with its own kills. In the end DuckDB computes from the input topic what every output must
-hold.
+A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
+DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
+writers change; in the end its topics must hold what its tables hold. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Protocol
 
 from tests.chaos import single
 from tests.chaos.app import series as whole
-from tests.chaos.kills import Order
+from tests.chaos.capture import series as captured
+from tests.chaos.capture.databases import KINDS
+from tests.chaos.kills import VICTIMS, Order
 from tests.chaos.process import Stuck
 from tests.chaos.tally import Tally, missed, report
 
@@ -42,16 +44,18 @@ class Series:
     points: tuple[str, ...]
     plan: Callable[..., list[Order]]
     run: Callable[..., Found]
+    victims: tuple[str, ...] = VICTIMS
 
 
 SERIES = {
     "query": Series(points=single.POINTS, plan=single.plan, run=single.run),
     "app": Series(points=whole.POINTS, plan=whole.plan, run=whole.run),
+    "capture": Series(points=captured.POINTS, plan=captured.plan, run=captured.run, victims=("worker",)),
 }
 
 
-def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say) -> list[str]:
-    """Carry out one series, print its report, and return what is wrong."""
+def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say, **settings: str) -> list[str]:
+    """Carry out one series, print its report, and return what is wrong. `settings` are those of the series."""
     series = SERIES[what]
     orders = series.plan(kills=kills, seed=seed)
     memory = Path("/dev/shm")
@@ -60,11 +64,11 @@ def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say) -> list[str]
     problems: list[str] = []
     verdict: Found | None = None
     try:
-        verdict = series.run(orders, home, tally, seed=seed, say=say)
+        verdict = series.run(orders, home, tally, seed=seed, say=say, **settings)
     except Stuck as stuck:
         problems.append(str(stuck))
     struck = [point for point in series.points if any(order.point == point for order in orders)]
-    print(report(tally, struck, title=f"{what} killed at"))
+    print(report(tally, struck, title=f"{what} killed at", victims=series.victims))
     if verdict is not None:
         print(verdict)
         problems += [] if verdict.good else ["the output is not what it should be"]
@@ -82,7 +86,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.run", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--what", choices=[*SERIES, "all"], default="all", help="one query, a whole App, or both")
+    parser.add_argument(
+        "--what", choices=[*SERIES, "all"], default="all", help="one query, a whole App, a capture, or all"
+    )
+    parser.add_argument("--database", choices=KINDS, default="sqlite", help="what is captured")
     parser.add_argument("--kills", type=int, default=50, help="in each series")
     parser.add_argument("--seed", type=int, default=1, help="which series of kills, and which orders")
     parser.add_argument("--keep", action="store_true", help="keep the folder; one where something is wrong is kept")
@@ -94,8 +101,11 @@ def main(arguments: list[str] | None = None) -> int:
             print(line, flush=True)
 
     wanted = list(SERIES) if chosen.what == "all" else [chosen.what]
-    found = [kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say) for what in wanted]
-    return 1 if any(found) else 0
+    found = []
+    for what in wanted:
+        settings = {"kind": chosen.database} if what == "capture" else {}
+        found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

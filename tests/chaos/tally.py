@@ -25,17 +25,22 @@ class Tally:
         return sum(self.kills[point, victim] for victim in VICTIMS)
 
 
-def report(tally: Tally, points: Sequence[str], *, title: str) -> str:
-    """The kills by point and victim as a table."""
-    lines = ["", f"{title:24}" + "".join(f"{victim:>8}" for victim in VICTIMS) + f"{'kills':>8}"]
+def report(tally: Tally, points: Sequence[str], *, title: str, victims: Sequence[str] = VICTIMS) -> str:
+    """The kills by point and victim as a table; without the victims where there is one kind of them."""
+    shown = victims if len(victims) > 1 else ()
+    lines = ["", f"{title:24}" + "".join(f"{victim:>8}" for victim in shown) + f"{'kills':>8}"]
     lines += [
-        f"{point:24}" + "".join(f"{tally.kills[point, victim]:>8}" for victim in VICTIMS) + f"{tally.at(point):>8}"
+        f"{point:24}" + "".join(f"{tally.kills[point, victim]:>8}" for victim in shown) + f"{tally.at(point):>8}"
         for point in points
     ]
-    sums = [sum(tally.kills[point, victim] for point in points) for victim in VICTIMS]
-    lines += [f"{'all':24}" + "".join(f"{one:>8}" for one in sums) + f"{sum(sums):>8}"]
-    lines += ["driver: Python and its JVM at once; jvm: the JVM alone; worker: the Python process at the point alone"]
-    lines += ["", f"{sum(sums)} kills, {tally.lives} drivers started, {tally.seconds:.0f} s", *tally.events]
+    sums = [sum(tally.kills[point, victim] for point in points) for victim in shown]
+    kills = sum(tally.at(point) for point in points)
+    lines += [f"{'all':24}" + "".join(f"{one:>8}" for one in sums) + f"{kills:>8}"]
+    if shown:
+        lines += [
+            "driver: Python and its JVM at once; jvm: the JVM alone; worker: the Python process at the point alone"
+        ]
+    lines += ["", f"{kills} kills, {tally.lives} processes started, {tally.seconds:.0f} s", *tally.events]
     if tally.orphans:
         lines += ["processes left behind:", *(f"  {one}" for one in tally.orphans)]
     return "\n".join(lines)

@@ -103,12 +103,12 @@ def test_lines_of_what_is_gone_make_room_for_others(log: Log, monkeypatch: pytes
         log.create(name, SCHEMA)
         log.commit_offsets(f"readers.{number}", name, {0: 0})
         history.measure()
-        assert len(history.series("topic", name, "rate")) == 1
+        assert len(history.series("topic", name, "rows")) == 1
         assert len(history.series("group", f"readers.{number}", "lag")) == 1
         log.groups.delete(f"readers.{number}")
         log.delete(name)
     history.measure()
-    assert history.series("topic", "brief.9", "rate") == []
+    assert history.series("topic", "brief.9", "rows") == []
     assert history.series("group", "readers.9", "lag") == []
 
 
@@ -134,7 +134,7 @@ def test_the_rates_of_all_topics_are_added_up_once_a_look(log: Log, many: list[s
     for name in (many[3], many[4]):
         log.append(name, [{"customer": "ada", "amount": 1}] * 5)
     history.measure()
-    assert [rate for _, rate in history.rates] == [0.0, history.topics[many[3]].rate + history.topics[many[4]].rate]
+    assert [rate for _, rate in history.rates] == [history.topics[many[3]].rate + history.topics[many[4]].rate]
 
 
 def test_an_app_that_hangs_delays_no_other_and_is_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
 from headwater.log.errors import NameInvalid
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.services.audit import AUDIT_SCHEMA, AUDIT_TOPIC, RETENTION, Audit
 from headwater.services.callers import LOCAL
 from headwater.services.tokens import TokenInvalid

@@ -9,11 +9,8 @@ import pytest
 
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
-from headwater.log.port import (
-    ConsumerConfig,
-    ConsumerSettings,
-    ProducerConfig,
-    ProducerSettings,
+from headwater.log.client_config import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
+from headwater.log.topic import (
     Retention,
     TopicChanges,
     TopicConfig,

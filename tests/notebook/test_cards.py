@@ -18,7 +18,8 @@ from headwater import console
 from headwater.apps import App
 from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.log.cards import description_html, topic_html
-from headwater.log.port import Description, PartitionInfo, Retention, Topic
+from headwater.log.port import Description, PartitionInfo
+from headwater.log.topic import Retention, Topic
 from headwater.notebook import card, grid, picture
 from headwater.schema import parse_schema
 

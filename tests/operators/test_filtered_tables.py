@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import headwater as hw
 from headwater.errors import ArgumentInvalid, NotPossible
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.operators import AggregateTable, Enrich, TableJoin, TopN, agg
 from headwater.spark.changelog import applied as upserts
 from headwater.views.changelog import collapsed

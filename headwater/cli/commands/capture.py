@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -13,7 +14,7 @@ from headwater.cli.arguments import Yes
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, counted
-from headwater.units import format_seconds
+from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from headwater.capture.envelope import EnvelopeName
@@ -28,7 +29,12 @@ Name = Annotated[str, typer.Argument(help="Name of the capture.", metavar="NAME"
 def create(
     session: Session,
     name: Name,
-    url: Annotated[str, typer.Argument(help="The database: sqlite:///path/to/file.db", metavar="URL")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="The database: sqlite:///path/to/file.db, or postgresql://user@host/database", metavar="URL"
+        ),
+    ],
     tables: Annotated[
         str, typer.Option("--tables", help="Names or patterns of tables, with commas between.", metavar="NAMES")
     ] = "*",
@@ -40,8 +46,15 @@ def create(
         str, typer.Option("--envelope", help="flat: the table's columns. debezium: before, after, op, source.")
     ] = "flat",
     partitions: Annotated[int, typer.Option("--partitions", help="Partitions of each topic.", min=1)] = 1,
+    password_env: Annotated[
+        str | None,
+        typer.Option("--password-env", help="The environment variable that has the password.", metavar="NAME"),
+    ] = None,
+    password_file: Annotated[
+        str | None, typer.Option("--password-file", help="The file that has the password.", metavar="PATH")
+    ] = None,
 ) -> None:
-    """Create a capture, and what it needs in the database: for SQLite triggers and a changelog table.
+    """Create a capture, and what it needs in the database: for SQLite triggers and a changelog table, for PostgreSQL a publication.
 
     From now on the database records its changes. `headwater capture run` brings them into the log.
     """
@@ -53,6 +66,8 @@ def create(
             prefix=prefix,
             envelope=cast("EnvelopeName", envelope),  # the service checks it
             partitions=partitions,
+            password_env=password_env,
+            password_file=None if password_file is None else str(Path(password_file).absolute()),
         )
     session.show(status, [f"Capture {name!r} is created. Run it with `headwater capture run {name}`."])
 
@@ -62,7 +77,7 @@ def list_captures(session: Session) -> None:
     """List the captures and how far they have come."""
     with session.services() as services:
         found = services.captures.list_captures()
-    rows = [[one.name, one.state, f"{one.rows:,}", _count(one.pending), _delay(one), one.url] for one in found]
+    rows = [[one.name, one.state, f"{one.rows:,}", _pending(one), _delay(one), one.url] for one in found]
     session.show_all(found, columns("NAME…", "STATE", ">ROWS", ">PENDING", ">DELAY", "DATABASE…"), rows)
     if not found:
         session.say("There are no captures yet: `headwater capture create shop sqlite:///shop.db`.")
@@ -87,7 +102,9 @@ def status(session: Session, name: Name) -> None:
         f"  database  {found.url}",
         f"  state     {found.state}",
         f"  rows      {found.rows:,} captured",
-        f"  pending   {'?' if found.pending is None else counted(found.pending, 'change')}, {_delay(found)} old",
+        f"  pending   {_pending(found)}{' changes' if found.pending_unit == 'change' else ''}, {_delay(found)} old",
+        *(f"  {name:<9} {value}" for name, value in found.details.items()),
+        *(f"  warning   {warning}" for warning in found.warnings),
         *([f"  error     {found.error}"] if found.error else []),
         "",
         *session.table(columns("TABLE…", "TOPIC…", ">SNAPSHOT ROWS", "SNAPSHOT"), tables),
@@ -185,8 +202,10 @@ def drop(session: Session, name: Name, yes: Yes = False) -> None:
     session.say(f"Capture {name!r} is removed; its topics stay.")
 
 
-def _count(pending: int | None) -> str:
-    return "?" if pending is None else f"{pending:,}"
+def _pending(status: CaptureStatus) -> str:
+    if status.pending is None:
+        return "?"
+    return format_bytes(status.pending) if status.pending_unit == "byte" else f"{status.pending:,}"
 
 
 def _delay(status: CaptureStatus) -> str:

@@ -135,6 +135,8 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
         else:
             runner.supervise()
     if until_caught_up:
+        for name, rows in runner.captured_rows.items():
+            session.say(f"capture {name}: {counted(rows, 'row')}, caught up")
         for status in runner.statuses():
             read = status.rows_total - before.get(status.name, 0)
             behind = f", {status.lag_rows:,} rows behind" if status.lag_rows else ""
@@ -194,9 +196,11 @@ def displayed(session: Session, runner: Runner) -> Iterator[None]:
     def show() -> None:
         with Display(session, title=f"{runner.app.name} on {runner.log.address}") as display:
             told: dict[str, Trouble] = {}
+            errors: dict[str, str] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())
                 _report_failures(session, runner, told)
+                _report_captures(session, runner, errors)
             display.show(runner.statuses())
 
     thread = threading.Thread(target=show, name="headwater-display", daemon=True)
@@ -218,6 +222,14 @@ def _report_failures(session: Session, runner: Runner, told: dict[str, Trouble])
             session.warn(f"{name}: {told_of(trouble)}")
             if session.flags.verbose:
                 session.say(trouble.trace)
+
+
+def _report_captures(session: Session, runner: Runner, told: dict[str, str]) -> None:
+    """Report each new error of a capture once."""
+    for one in runner.captures:
+        if one.error and told.get(one.name) != one.error:
+            session.warn(f"capture {one.name}: {one.error}")
+        told[one.name] = one.error
 
 
 @contextlib.contextmanager

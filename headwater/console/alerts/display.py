@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 
 from headwater.alerts import AlertState, Change, Rule, Summary
 from headwater.alerts.measurements import amount
@@ -35,10 +36,15 @@ STATES = {
 }
 #: The states of a subject, from the worst to the best.
 WORST_FIRST = ("firing", "unknown", "pending", "resolved", "ok")
+#: The state of a rule while no process evaluated it.
+UNMEASURED = "not evaluated"
 #: The states on the line of time, from the worst to the best, with their colours.
-LINE_STATES = {"firing": "bad", "unknown": "info", "pending": "warn", "ok": "good", "paused": "off"}
+LINE_STATES = {"firing": "bad", "unknown": "info", "pending": "warn", "ok": "good", "paused": "off", UNMEASURED: "off"}
 #: The state on the line after each record of the history; after all others it is ok.
 _STATE_AFTER = {"firing": "firing", "reminder": "firing", "pending": "pending", "unknown": "unknown"}
+
+#: The end of a current period of evaluation is written once a minute; it is known for a little longer.
+CURRENT_SECONDS = 90.0
 
 #: From when to when, in microseconds since 1970, and the state.
 Interval = tuple[int, int, str]
@@ -135,9 +141,11 @@ def history_row(entry: HistoryEntry, *, with_rule: bool = True) -> Row:
 # -- the line of time -------------------------------------------------------------------------------------------------
 
 
-def line_of(summary: Summary, changes: Iterable[Change], *, seconds: float, step: float) -> list[Interval]:
+def line_of(
+    summary: Summary, changes: Iterable[Change], *, seconds: float, step: float, now_us: int | None = None
+) -> list[Interval]:
     """The states of a rule in the last seconds; time advances in steps, so that an unchanged line is not sent again."""
-    end_us = round(time.time() * 1e6)
+    end_us = round(time.time() * 1e6) if now_us is None else now_us
     end_us -= end_us % round(step * 1e6)
     start_us = end_us - round(seconds * 1e6)
     states = list(summary.subjects)
@@ -145,16 +153,42 @@ def line_of(summary: Summary, changes: Iterable[Change], *, seconds: float, step
         whole = AlertState(rule=summary.name, subject=WHOLE_RULE, state="unknown", since_us=summary.since_us)
         states.insert(0, whole)
     recent = [change for change in changes if change.at_us >= start_us]
-    return intervals(recent, states, start_us=start_us, end_us=end_us, paused=summary.state == "paused")
+    line = intervals(recent, states, start_us=start_us, end_us=end_us)
+    return evaluated_parts(line, summary.evaluated, paused=summary.state == "paused")
 
 
-def intervals(
-    changes: Iterable[Change], states: Iterable[AlertState], *, start_us: int, end_us: int, paused: bool = False
+def evaluated_parts(
+    line: Sequence[Interval], evaluated: Sequence[tuple[int, int]], *, paused: bool = False
 ) -> list[Interval]:
+    """The line with states only in the periods in which the rule was evaluated; the current period goes up to its end.
+
+    A rule that is `paused` has no current period.
+
+    >>> evaluated_parts([(0, 60, "ok"), (60, 100, "firing")], [(40, 70)])
+    [(0, 40, 'not evaluated'), (40, 60, 'ok'), (60, 100, 'firing')]
+    """
+    if not line:
+        return []
+    end_us = line[-1][1]
+    is_current = not paused and bool(evaluated) and end_us - evaluated[-1][1] <= CURRENT_SECONDS * 1e6
+    periods = [*evaluated[:-1], (evaluated[-1][0], end_us)] if is_current else list(evaluated)
+    cuts = sorted(time for period in periods for time in period)
+    parts: list[Interval] = []
+    for begin, end, state in line:
+        inside = [begin, *(cut for cut in cuts if begin < cut < end), end]
+        for first, last in pairwise(inside):
+            is_known = any(since <= first and last <= until for since, until in periods)
+            parts.append((first, last, state if is_known else UNMEASURED))
+    joined = _joined(parts)
+    if paused and joined[-1][2] == UNMEASURED:
+        joined[-1] = (*joined[-1][:2], "paused")
+    return joined
+
+
+def intervals(changes: Iterable[Change], states: Iterable[AlertState], *, start_us: int, end_us: int) -> list[Interval]:
     """From when to when a rule was in which state: that of its worst subject.
 
-    `changes` are those since `start_us` in any order, `states` those of its subjects now. Of a `paused` rule nothing is
-    known after its last change.
+    `changes` are those since `start_us` in any order, `states` those of its subjects now.
     """
     ordered = sorted((change for change in changes if change.state != "test"), key=lambda c: (c.at_us, c.offset))
     current = {
@@ -168,7 +202,12 @@ def intervals(
         line.append((at_us, change.at_us, _worst(current.values())))
         current[change.subject] = _STATE_AFTER.get(change.state, "ok")
         at_us = change.at_us
-    line.append((at_us, end_us, "paused" if paused else _worst(current.values())))
+    line.append((at_us, end_us, _worst(current.values())))
+    return _joined(line)
+
+
+def _joined(line: Iterable[Interval]) -> list[Interval]:
+    """The line without empty intervals, and with one interval where neighbours have the same state."""
     joined: list[Interval] = []
     for begin, end, state in line:
         if joined and joined[-1][2] == state:
@@ -205,6 +244,8 @@ def state_line(line: Sequence[Interval], *, label: str, tall: bool = False) -> s
             f'<i class="{LINE_STATES[state]}" style="left:min({left:.2f}%,100% - 2px);width:{width:.2f}%" title="{escape(title)}"></i>'
         )
     fired = sum((end - start) / 1e6 for start, end, state in line if state == "firing")
+    known = sum((end - start) / 1e6 for start, end, state in line if state != UNMEASURED)
     text = f"{label}: fired for {span(fired)}" if fired else f"{label}: did not fire"
+    text += "" if known * 1e6 >= whole else f", evaluated for {span(known)}" if known else ", not evaluated"
     size = " tall" if tall else ""
     return f'<span class="state-line{size}" role="img" aria-label="{escape(text)}">{"".join(parts)}</span>'

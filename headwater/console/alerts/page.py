@@ -37,7 +37,7 @@ SUBJECT_COLUMNS = (
 SUBJECT_ORDER = ("firing", "pending", *display.STATES)
 SPANS = {"1 hour": HOUR, "24 hours": DAY, "7 days": 7 * DAY}
 SNOOZES = {"15 minutes": 900.0, "1 hour": HOUR, "8 hours": 8 * HOUR, "3 days": 3 * DAY}
-LEGEND = {"ok": "good", "pending": "warn", "firing": "bad", "unknown": "info", "paused": "off"}
+LEGEND = {"ok": "good", "pending": "warn", "firing": "bad", "unknown": "info", "paused or not evaluated": "off"}
 
 
 @screen("/alerts/{name}", under="/alerts")

@@ -19,8 +19,9 @@ from headwater.console.topics.frame import topic_head, topic_path
 from headwater.console.topics.row_list import RowBrowser
 from headwater.errors import ArgumentInvalid
 from headwater.log.errors import partition_not_found
-from headwater.log.port import Offsets, Topic
+from headwater.log.port import Offsets
 from headwater.log.remote.wire import offsets_to_text
+from headwater.log.topic import Topic
 from headwater.services.rows import RowPage
 
 ROWS = 50

@@ -12,7 +12,7 @@ from headwater.console.kit.words import counted
 from headwater.console.pages import path_to
 from headwater.console.topics.use import kind_of, writers_of, written_topics
 from headwater.log.dead_letters import SUFFIX
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 PAGES = {"Overview": "", "Browse": "browse", "Live tail": "tail", "Search": "search", "Produce": "produce"}
 

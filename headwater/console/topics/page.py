@@ -19,7 +19,8 @@ from headwater.console.pages import path_to, screen
 from headwater.console.queries.status import TONES, badness, query_path
 from headwater.console.topics.frame import topic_head, topic_path
 from headwater.console.topics.use import readers_of, writers_of
-from headwater.log.port import Description, Lag, PartitionInfo, Topic
+from headwater.log.port import Description, Lag, PartitionInfo
+from headwater.log.topic import Topic
 from headwater.schema import format_schema
 
 #: From this lag on, a number is marked.

@@ -21,7 +21,7 @@ from headwater.console.pages import screen
 from headwater.console.topics.frame import row_path, topic_head
 from headwater.console.topics.row_list import place_of
 from headwater.errors import ArgumentInvalid, HeadwaterError
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.schema import format_schema
 from headwater.services.rows import Draft
 

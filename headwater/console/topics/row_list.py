@@ -17,7 +17,7 @@ from headwater.console.kit.values import is_number
 from headwater.console.kit.words import clipped, moment
 from headwater.console.topics.frame import row_path
 from headwater.console.topics.row_page import RowView
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.services.row_text import Row
 
 #: A line shows so much of a value; the row's own page shows all of it.

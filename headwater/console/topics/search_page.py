@@ -17,7 +17,7 @@ from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head, topic_path
 from headwater.console.topics.row_list import RowBrowser
 from headwater.errors import HeadwaterError
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.services.row_text import PARTS, Row
 from headwater.services.rows import SearchQuery, SearchStep
 

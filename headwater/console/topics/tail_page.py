@@ -17,8 +17,8 @@ from headwater.console.pages import screen
 from headwater.console.topics.frame import topic_head
 from headwater.console.topics.row_list import RowBrowser
 from headwater.errors import HeadwaterError
-from headwater.log.port import Topic
 from headwater.log.remote.wire import offsets_to_text
+from headwater.log.topic import Topic
 from headwater.services.rows import RowTail
 
 #: Rows shown when the tail begins, so that the page of an idle topic is not empty.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
+from headwater.log.client_config import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
 from headwater.log.clients.consumer import Consumer
 from headwater.log.clients.producer import Producer
-from headwater.log.port import ConsumerConfig, ConsumerSettings, Log, ProducerConfig, ProducerSettings
+from headwater.log.port import Log
 
 
 class ClientSet:

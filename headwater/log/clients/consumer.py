@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, NotFound
+from headwater.log.client_config import ConsumerConfig, Start
 from headwater.log.clients.groups import Membership, Sign, by_topic, lag_of, resolve
 from headwater.log.errors import MemberFenced, OffsetExpired, ReadOnly
-from headwater.log.port import Batch, ConsumerConfig, Cursor, Lag, Log, Offsets, Place, Start
+from headwater.log.port import Batch, Cursor, Lag, Log, Offsets, Place
 from headwater.log.topic_rules import check_name
 
 #: The longest wait between two checks: a killed writer sends no signal.

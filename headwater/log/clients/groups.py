@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from headwater.errors import ArgumentInvalid
-from headwater.log.port import Cursor, Lag, Log, Offsets, Place, Start
+from headwater.log.client_config import Start
+from headwater.log.port import Cursor, Lag, Log, Offsets, Place
 
 #: What a watch reports: new rows, topics created or deleted, a change of the group's state, or a member that ended.
 Sign = Literal["rows", "topics", "state", "members"]

@@ -22,9 +22,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from headwater.errors import ArgumentInvalid, Closed, HeadwaterError, RowInvalid, UsageError
+from headwater.log.client_config import ProducerConfig, Rows
 from headwater.log.clients.producer_buffer import Chunk, GroupDistance, Lane, fits, pieces, row_size, without
 from headwater.log.errors import ProducerOverloaded
-from headwater.log.port import Log, ProducerConfig, Rows
+from headwater.log.port import Log
 
 Lack = Literal["group", "disk"]
 

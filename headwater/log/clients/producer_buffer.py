@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
-from headwater.log.port import OFFSETS_TOPIC, Appended, Log, Offsets, Rows
+from headwater.log.client_config import Rows
+from headwater.log.port import OFFSETS_TOPIC, Appended, Log, Offsets
 
 
 @dataclass(kw_only=True, eq=False)

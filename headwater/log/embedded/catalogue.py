@@ -30,7 +30,7 @@ from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.embedded.topic import Recent, TopicHandle, dump_topic, load_topic
 from headwater.log.errors import FileCorrupt, ReadOnly, TopicExists
-from headwater.log.port import Topic, TopicChanges, TopicConfig, TopicSettings, parsed_settings
+from headwater.log.topic import Topic, TopicChanges, TopicConfig, TopicSettings, parsed_settings
 from headwater.log.topic_rules import INTERNAL, check_alter, check_columns, check_key_types, check_name
 from headwater.schema import evolve, parse_schema
 

@@ -34,11 +34,10 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from headwater.errors import HeadwaterError, Locked, NotFound
@@ -52,23 +51,20 @@ from headwater.log.embedded.commit_log import (
     Rebuilt,
     Record,
     Recorded,
-    framed,
-    unframed,
 )
 from headwater.log.embedded.commit_state import FINISHED, INTENT, STARTED
-from headwater.log.embedded.files import OpenFile, make_folder, make_folders, replace_file, sync_folder
-from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, payload_is_whole
+from headwater.log.embedded.files import OpenFile, make_folder, make_folders, sync_folder
 from headwater.log.embedded.partition import LogContext, Partition
+from headwater.log.embedded.prepared_file import load_prepared, write_prepared
 from headwater.log.embedded.producers import Registry
-from headwater.log.embedded.segment import walk
 from headwater.log.embedded.state import Tail
-from headwater.log.errors import FrameCorrupt, ProducerFenced, TransactionFinished
+from headwater.log.embedded.transaction_parts import Part, sync_parts, truncate_parts, write_parts
+from headwater.log.errors import ProducerFenced, TransactionFinished
 from headwater.log.port import Appended, Offsets
 
 #: The longest pause between two checks of a commit of another process.
 PAUSE_SECONDS_MAX = 0.01
 COMMITS_BYTES_MAX = 8 * 1024 * 1024
-SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024
 
 
 T = TypeVar("T")
@@ -80,14 +76,6 @@ class _Doubt(Exception):
     def __init__(self, log: CommitLog) -> None:
         super().__init__(log.path)
         self.log = log
-
-
-class Part(NamedTuple):
-    """The frames that a transaction adds to one partition."""
-
-    topic: str
-    partition: int
-    drafts: list[Draft]
 
 
 class Commits:
@@ -278,9 +266,9 @@ class Commits:
                 number = ((self._logs.serial + 1) << SERIAL_SHIFT) | secrets.randbits(SERIAL_SHIFT)
                 places = [self._partition(part.topic, part.partition) for part in parts]
                 begun = [(place, place.tail(), part.drafts) for place, part in zip(places, parts, strict=True)]
-                _write(begun, number, tails)
+                write_parts(begun, number, tails)
                 reach("commit.written")
-                _sync([(partition, end) for partition, _, end in tails if partition.synced])
+                sync_parts([(partition, end) for partition, _, end in tails if partition.synced])
                 reach("commit.synced")
                 # Before the commit log: a process that was stopped while it syncs one of these partitions must not
                 # block commits to other partitions.
@@ -296,10 +284,10 @@ class Commits:
                     decided = self._record(log, number, parts, tails, record)
             except BaseException:
                 if self._logs.log_of(number) is None:
-                    _truncate(tails)
+                    truncate_parts(tails)
                 raise
             if number not in log.numbers:
-                _truncate(tails)
+                truncate_parts(tails)
                 return decided
             reach("commit.recorded")
             self._flip(log, [(partition, end) for partition, _, end in tails])
@@ -550,14 +538,7 @@ class Commits:
         self._check_epoch(about["producer"], about["epoch"])
         folder = self._folder / "prepared"
         make_folder(folder, levels=1)
-        places = [[part.topic, part.partition, len(part.drafts)] for part in parts]
-        frames = b"".join(
-            bytes(piece)
-            for part in parts
-            for draft in part.drafts
-            for piece in (draft.header(offset=0, appended_at_us=0), draft.payload, bytes(-draft.payload_size % 8))
-        )
-        replace_file(folder / name, framed({**about, "parts": places}) + frames, durable=True, point="prepare.written")
+        write_prepared(folder / name, parts, about)
         reach("prepare.published")
 
     def prepared(self) -> list[str]:
@@ -578,7 +559,7 @@ class Commits:
             else:
                 if not path.exists():
                     raise NotFound(kind="prepared transaction", name=name)
-                about, parts = _load_prepared(path)
+                about, parts = load_prepared(path)
                 result = self.commit(
                     parts,
                     name=name,
@@ -626,66 +607,3 @@ def _appended(record: dict[str, Any], *, duplicate: bool) -> dict[str, Appended]
     for topic, partition, start, end in record["parts"]:
         ranges.setdefault(topic, {})[partition] = (start, end)
     return {topic: Appended(topic=topic, ranges=places, duplicate=duplicate) for topic, places in ranges.items()}
-
-
-def _load_prepared(path: Path) -> tuple[dict[str, Any], list[Part]]:
-    data = path.read_bytes()
-    framed = unframed(data, 0)
-    if framed is None:
-        raise FrameCorrupt(
-            path=str(path), position=0, offset=-1, why="the prepared transaction does not match its checksum"
-        )
-    about, start = framed
-    drafts = []
-    for position, header in walk(data, position=start):
-        payload = data[position + HEADER_BYTES : position + HEADER_BYTES + header.payload_size]
-        if not payload_is_whole(header, payload):
-            raise FrameCorrupt(
-                path=str(path), position=position, offset=-1, why="a prepared frame does not match its checksum"
-            )
-        drafts.append(draft_of(header, payload))
-    if sum(count for *_, count in about["parts"]) != len(drafts):
-        raise FrameCorrupt(path=str(path), position=len(data), offset=-1, why="prepared frames are missing")
-    parts = []
-    for topic, partition, count in about["parts"]:
-        parts.append(Part(topic, partition, drafts[:count]))
-        drafts = drafts[count:]
-    return about, parts
-
-
-def _write(
-    begun: Sequence[tuple[Partition, Tail, list[Draft]]], number: int, tails: list[tuple[Partition, Tail, Tail]]
-) -> None:
-    """Write the frames of several partitions. Add the tails before and after them to `tails`, even if one fails."""
-
-    def write(place: tuple[Partition, Tail, list[Draft]]) -> tuple[Partition, Tail, Tail]:
-        partition, tail, drafts = place
-        return partition, *partition.write(tail, drafts, transaction=number)
-
-    size = sum(draft.size for *_, drafts in begun for draft in drafts)
-    if len(begun) == 1 or size < SIDE_BY_SIDE_BYTES_MIN:
-        for place in begun:
-            tails.append(write(place))
-        return
-    # Most of the time is spent by the kernel on allocating pages, which runs in parallel.
-    with ThreadPoolExecutor(max_workers=min(4, len(begun))) as pool:
-        writes = [pool.submit(write, place) for place in begun]
-    tails.extend(one.result() for one in writes if one.exception() is None)
-    for one in writes:
-        one.result()
-
-
-def _truncate(tails: Sequence[tuple[Partition, Tail, Tail]]) -> None:
-    """Cut frames that were written but not committed. The caller holds the append locks."""
-    for partition, start, _ in tails:
-        partition.truncate(start)
-
-
-def _sync(ends: Sequence[tuple[Partition, Tail]]) -> None:
-    """Sync several partitions in parallel, so that the disk can order the writes."""
-    if len(ends) <= 1:
-        for partition, end in ends:
-            partition.sync_segment(end.segment)
-        return
-    with ThreadPoolExecutor(max_workers=min(8, len(ends))) as pool:
-        list(pool.map(lambda place: place[0].sync_segment(place[1].segment), ends))

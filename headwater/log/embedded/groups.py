@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import NotFound, did_you_mean
 from headwater.faults import reach
+from headwater.log.client_config import Start
 from headwater.log.clients.groups import GroupInfo, MemberInfo, SeekStep, by_topic, lag_of, resolve
 from headwater.log.embedded.membership import GroupFolder, GroupState
 from headwater.log.errors import GroupActive, OffsetAhead, OffsetExpired
-from headwater.log.port import OFFSETS_TOPIC, Lag, Offsets, Start, Topic
+from headwater.log.port import OFFSETS_TOPIC, Lag, Offsets
+from headwater.log.topic import Topic
 from headwater.log.topic_rules import check_name
 from headwater.schema import parse_schema
 

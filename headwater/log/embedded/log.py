@@ -21,6 +21,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, Closed, NotFound, NotPossible
 from headwater.home import home_of
+from headwater.log.client_config import ConsumerSettings, ProducerSettings, Rows, Start
 from headwater.log.clients import ClientSet, Consumer, Producer
 from headwater.log.embedded import maintenance
 from headwater.log.embedded.catalogue import Catalogue
@@ -38,23 +39,8 @@ from headwater.log.embedded.transactions import EmbeddedTransaction, Transaction
 from headwater.log.embedded.watch import LogWatch
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import CommitLogCorrupt, FileCorrupt, NameInvalid, ReadOnly
-from headwater.log.port import (
-    Appended,
-    Batch,
-    ConsumerSettings,
-    Description,
-    EventTimes,
-    Expiry,
-    Log,
-    Offsets,
-    ProducerSettings,
-    Rows,
-    Staged,
-    Start,
-    Topic,
-    TopicChanges,
-    TopicSettings,
-)
+from headwater.log.port import Appended, Batch, Description, EventTimes, Expiry, Log, Offsets, Staged
+from headwater.log.topic import Topic, TopicChanges, TopicSettings
 from headwater.log.topic_rules import INTERNAL, check_name
 
 FORMAT = 1

@@ -50,7 +50,7 @@ from headwater.log.embedded.segment import (
 )
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
 from headwater.log.errors import FileCorrupt, ProducerFenced, ReadOnly, SyncFailed
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
     from headwater.log.embedded.writer import KeyOffsets

@@ -38,7 +38,8 @@ from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, Segment, SegmentMap, chain_of, list_segments
 from headwater.log.embedded.state import Tail
 from headwater.log.errors import FrameCorrupt, OffsetAhead, OffsetExpired, SegmentMissing
-from headwater.log.port import SYSTEM_COLUMNS, Batch, Topic
+from headwater.log.port import SYSTEM_COLUMNS, Batch
+from headwater.log.topic import Topic
 from headwater.schema import conform, stored_schema
 
 #: So many bytes at the tail are read by one call instead of a new mapping.

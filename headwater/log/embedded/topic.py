@@ -19,7 +19,8 @@ from headwater.log.embedded.memory_folder import check_memory_folder, link_to_to
 from headwater.log.embedded.partition import LogContext, Partition
 from headwater.log.embedded.state import DELETED, StateFile
 from headwater.log.errors import FileCorrupt, partition_not_found
-from headwater.log.port import Description, PartitionInfo, Topic
+from headwater.log.port import Description, PartitionInfo
+from headwater.log.topic import Topic
 from headwater.schema import schema_from_json, schema_to_json
 
 FORMAT = 1

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headwater.clock import Clock, time_us
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, StorageError
+from headwater.log.client_config import Rows
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
@@ -25,7 +26,8 @@ from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge, partition_not_found
-from headwater.log.port import Appended, Rows, Topic
+from headwater.log.port import Appended
+from headwater.log.topic import Topic
 from headwater.log.topic_rules import check_name
 from headwater.schema import RowBatch, partition_of, to_batches
 from headwater.schema.rows import with_headers

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headwater.errors import NotFound
+from headwater.log.client_config import Start
 from headwater.log.clients.groups import GroupInfo, MemberInfo, SeekStep, Sign, by_topic
 from headwater.log.errors import MemberFenced
-from headwater.log.port import Cursor, Lag, Place, Start
+from headwater.log.port import Cursor, Lag, Place
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import lag_from_json, start_to_text
 

@@ -16,27 +16,20 @@ from headwater.clock import Clock, SystemClock, time_us
 from headwater.config import Config
 from headwater.errors import Closed, NotFound, RowInvalid
 from headwater.home import home_of
+from headwater.log.client_config import ConsumerSettings, ProducerSettings, Rows, Start
 from headwater.log.clients import ClientSet, Consumer, Producer
 from headwater.log.errors import TransactionFinished, partition_not_found
 from headwater.log.port import (
     Appended,
     Batch,
-    ConsumerSettings,
     Description,
     EventTimes,
     Expiry,
     Log,
     Offsets,
-    ProducerSettings,
-    Rows,
     RowWatch,
     Staged,
-    Start,
-    Topic,
-    TopicChanges,
-    TopicSettings,
     Transaction,
-    settings_to_json,
 )
 from headwater.log.remote.connection import Connection, quoted
 from headwater.log.remote.groups import RemoteGroups, RemoteMembership, RemoteWatch
@@ -51,6 +44,7 @@ from headwater.log.remote.wire import (
     table_to_bytes,
     text_to_schema,
 )
+from headwater.log.topic import Topic, TopicChanges, TopicSettings, settings_to_json
 from headwater.log.topic_rules import check_name
 from headwater.schema import RowBatch, parse_schema, schema_from_json, schema_to_json, stored_schema, to_batches
 from headwater.schema.rows import HEADERS_TYPE, with_headers

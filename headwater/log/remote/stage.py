@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from headwater.log.port import Rows, Stage, Staged
+from headwater.log.client_config import Rows
+from headwater.log.port import Stage, Staged
 from headwater.log.remote.connection import Connection
 from headwater.log.remote.wire import table_to_bytes
 from headwater.units import MIB

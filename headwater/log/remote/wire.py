@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, EncodingInvalid, HeadwaterError, error_of
+from headwater.log.client_config import Start
 from headwater.log.errors import ServerUnreachable
-from headwater.log.port import Appended, Batch, Description, Lag, Offsets, PartitionInfo, Start, Topic
+from headwater.log.port import Appended, Batch, Description, Lag, Offsets, PartitionInfo
+from headwater.log.topic import Topic
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: Header of an answer with rows: the offsets to continue from.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from headwater.engine.event_time import EVER, NEVER, WatermarkStrategy
 from headwater.log import Log
-from headwater.log.port import EventTimes, Topic
+from headwater.log.port import EventTimes
+from headwater.log.topic import Topic
 from headwater.spark.source import offsets
 from headwater.spark.source.offsets import Offsets, Progress
 from headwater.spark.source.options import Options

@@ -32,7 +32,7 @@ from headwater.errors import NotFound
 from headwater.faults import reach
 from headwater.log import Log
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source.columns import arrow_schema
 from headwater.spark.source.event_times import EventTimeProgress

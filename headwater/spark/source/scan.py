@@ -19,7 +19,8 @@ from headwater.engine.watermark_origin import SourceRecord
 from headwater.errors import EncodingInvalid, NotFound
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, Headers, append_dead_letters, attempt_of
-from headwater.log.port import SYSTEM_COLUMNS, Topic
+from headwater.log.port import SYSTEM_COLUMNS
+from headwater.log.topic import Topic
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source.columns import KEY, PUNCTUATION, TIME, TOMBSTONE, TOPIC, carried
 from headwater.spark.source.decoder import Decoder, decode, decoder_of

@@ -12,7 +12,7 @@ from headwater.engine.time_metadata import marked
 from headwater.engine.watermark_origin import Origin, source_name
 from headwater.errors import ArgumentInvalid, ColumnUnknown, NotFound, SchemaConflict
 from headwater.log import Log
-from headwater.log.port import Topic
+from headwater.log.topic import Topic
 from headwater.schema.event_time import EventTime
 from headwater.spark.source.columns import carried_type, is_system, spark_schema
 from headwater.spark.source.decoder import decoder_of

@@ -17,8 +17,8 @@ from headwater.config import Config
 from headwater.errors import NotFound
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
-from headwater.log.embedded.commits import SIDE_BY_SIDE_BYTES_MIN
 from headwater.log.embedded.stage import LITTER_SECONDS_MAX, StagedFile
+from headwater.log.embedded.transaction_parts import SIDE_BY_SIDE_BYTES_MIN
 from headwater.log.errors import DiskFull, FrameCorrupt, ProducerFenced
 from headwater.log.port import Staged
 

@@ -1,0 +1,1 @@
+"""The series that kills a capture: a database under load, cut and restarted, and its topics compared with its tables."""
