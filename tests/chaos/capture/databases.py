@@ -13,7 +13,7 @@ from typing import Any
 from tests.capture.proxy import Proxy, proxy_to
 from tests.servers import postgres_server
 
-KINDS = ("sqlite",)
+KINDS = ("sqlite", "postgres")
 PASSWORD_ENV = "CHAOS_PASSWORD"
 #: So small that transactions of a few hundred rows are streamed before their commit.
 POSTGRES_SETTINGS = {
@@ -21,7 +21,7 @@ POSTGRES_SETTINGS = {
     "logical_decoding_work_mem": "64kB",
     "max_replication_slots": "8",
     "max_wal_senders": "8",
-    "wal_sender_timeout": "5s",
+    "wal_sender_timeout": "12s",
 }
 _TABLES = """
 CREATE TABLE items (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT);
@@ -42,7 +42,10 @@ class Session:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
-        cursor.execute(statement.replace("?", self._mark), tuple(values))
+        if values:
+            cursor.execute(statement.replace("?", self._mark), tuple(values))
+        else:  # a driver that is given no values takes a % as it is
+            cursor.execute(statement)
         rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
         cursor.close()
         return rows

@@ -1,0 +1,3 @@
+"""The servers whose databases are captured."""
+
+from tests.servers import mariadb as mariadb
