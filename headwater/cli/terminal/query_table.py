@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headwater.cli.session import Session
 from headwater.cli.terminal.streams import is_terminal
 from headwater.cli.terminal.tables import Column, columns, counted, cut, line, short_time, widths
-from headwater.units import format_bytes, format_seconds
+from headwater.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -83,7 +83,7 @@ def _cells(one: QueryStatus, now_us: int) -> list[str]:
         short(one.rows_per_second),
         lag_of(one),
         _watermark(one.watermark_us, now_us),
-        format_bytes(one.state_bytes) if one.state_bytes else "-",
+        f"{short(one.state_bytes)}B" if one.state_bytes else "-",
         short(one.late) if one.late else "-",
         errors_of(one),
     ]
