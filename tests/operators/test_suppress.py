@@ -189,7 +189,7 @@ def test_windows_follow_what_a_table_emits_and_the_end_of_the_input_lets_everyth
         compute = {"changes": agg.count(), "most": agg.max("total")}
         return changes.transform(Tumbling(size="1 minute", by="shelf", compute=compute))
 
-    topics = {"stock": {"schema": STOCK, "key": "item", "time": "at", "compact": True}}
+    topics = {"stock": {"schema": STOCK, "key": "item", "time": "at", "compact": True, "partitions": 1}}
     stream = Stream(spark, tmp_path, build, topics, metadata="all")
     start = 1_700_000_040 * SECOND
     for second in (0, 10, 20, 70, 200):
