@@ -198,7 +198,7 @@ def test_renamed_dropped_and_new_tables(shop: Shop) -> None:
         shop.in_step("stock")
         shop.sql("ALTER TABLE stock RENAME TO goods")
         shop.sql("INSERT INTO goods VALUES (11, 'lost?')")
-        with pytest.raises(SourceInvalid, match="renamed to 'public.goods'"):
+        with pytest.raises(SourceInvalid, match=r"renamed to 'public\.goods'"):
             capture.catch_up()
     shop.sql("ALTER TABLE goods RENAME TO stock")
     shop.catch_up()
