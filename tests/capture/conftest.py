@@ -1,5 +1,4 @@
-from __future__ import annotations
+"""The servers whose databases are captured, and small disks."""
 
-from tests.disks import disk_of
-
-__all__ = ["disk_of"]
+from tests.disks import disk_of as disk_of
+from tests.servers import mariadb as mariadb

@@ -112,7 +112,7 @@ def config_of(source: Database) -> CaptureConfig:
         tables=source.tables,
         envelope="debezium",
         partitions=2,
-        password_env=None if source.kind == "sqlite" else PASSWORD_ENV,
+        password_env=PASSWORD_ENV if source.kind == "postgres" else None,
     )
 
 
