@@ -48,7 +48,7 @@ EXTRAS = {
     "postgres": Extra(
         purpose="capture, sinks and views in PostgreSQL", packages=("adbc_driver_postgresql", "psycopg", "psycopg2")
     ),
-    "mysql": Extra(purpose="capture and sync of MariaDB and MySQL", packages=("pymysqlreplication", "pymysql")),
+    "mysql": Extra(purpose="capture and sync of MariaDB", packages=("pymysql",)),
     "redis": Extra(purpose="sinks to Redis", packages=("redis",)),
     "lake": Extra(purpose="sinks to Delta tables and Parquet files", packages=("deltalake",)),
     "webhook": Extra(purpose="sinks and alerts over HTTP", packages=("httpx",)),
