@@ -90,6 +90,28 @@ class Capture:
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
             self.progress = replace(self.progress, position=self._source.first_position())
+        self._begin_snapshots(self._store.config(self.config.name))
+
+    def _begin_snapshots(self, config: CaptureConfig) -> None:
+        """Begin the snapshots that were asked for. A crash behind the append begins them once more, which changes no row."""
+        tables = {name: where for name, where in config.requests.items() if name in self.progress.snapshot}
+        if not config.requests:
+            return
+        begun = {
+            name: replace(
+                self.progress.snapshot[name],
+                rows=0,
+                cursor=None if where is None else {"where": where},
+                complete=False,
+            )
+            for name, where in tables.items()
+        }
+        progress = replace(self.progress, snapshot={**self.progress.snapshot, **begun})
+        with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
+            row = position_row(self.config.name, progress, self._log.clock.now_us())
+            transaction.append(POSITIONS_TOPIC, [row])
+        self.progress = progress
+        self._store.finish_requests(self.config.name)
 
     def step(self) -> Piece:
         """Read one piece, append it, and acknowledge it."""
@@ -157,9 +179,11 @@ class Capture:
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:
         """Capture until a stop is requested, and not while the capture is paused."""
         while not stop.is_set():
-            if self._store.config(self.config.name).paused:
+            config = self._store.config(self.config.name)
+            if config.paused:
                 stop.wait(WAIT_SECONDS)
                 continue
+            self._begin_snapshots(config)
             piece = self.step()
             on_piece(piece)
             if not piece.more:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit, urlunsplit
@@ -38,6 +39,8 @@ class CaptureConfig:
     password_file: str | None = None
     id: str = ""
     """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
+    requests: Mapping[str, str | None] = field(default_factory=dict)
+    """Tables that are to be read by a new snapshot, each with a condition in SQL or None."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)

@@ -21,7 +21,7 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import connector, open_source
 from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
-from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
+from headwater.errors import ArgumentInvalid, NotFound, NotPossible, did_you_mean
 from headwater.log.port import Log
 from headwater.log.topic import Topic
 from headwater.schema import parse_schema
@@ -115,15 +115,23 @@ class CaptureStore:
                 )
         return CaptureProgress()
 
-    def restart_snapshot(self, name: str, table: str) -> None:
-        """Read a table by a new snapshot, beside the changes that go on."""
-        progress = self.progress(name)
+    def restart_snapshot(self, name: str, table: str, *, where: str | None = None) -> None:
+        """Ask for a new snapshot of a table, or of its rows that meet a condition, beside the changes that go on."""
+        config, progress = self.config(name), self.progress(name)
         if table not in progress.snapshot:
             raise NotFound(kind="captured table", name=table, near=did_you_mean(table, progress.snapshot))
-        kept = {other: one for other, one in progress.snapshot.items() if other != table}
-        self._log.append(
-            POSITIONS_TOPIC, [position_row(name, replace(progress, snapshot=kept), self._log.clock.now_us())]
-        )
+        if where is not None and config.kind not in ("postgresql", "postgres"):
+            raise NotPossible(
+                why=f"A snapshot of {config.kind} takes no condition",
+                instead="Leave out `where`: the whole table is read",
+            )
+        self._put(replace(config, requests={**config.requests, table: where}))
+
+    def finish_requests(self, name: str) -> None:
+        """Forget the snapshots that were asked for: the capture has begun them."""
+        config = self.config(name)
+        if config.requests:
+            self._put(replace(config, requests={}))
 
     def make_topics(self) -> None:
         for number, name, schema in ((1, DEFINITIONS_TOPIC, _DEFINITIONS), (2, POSITIONS_TOPIC, _POSITIONS)):
