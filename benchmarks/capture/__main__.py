@@ -11,6 +11,7 @@ from benchmarks.capture.backlog import postgres_insert, postgres_small, postgres
 from benchmarks.capture.delay import postgres_delay
 from benchmarks.capture.large import postgres_memory, postgres_snapshot
 from benchmarks.capture.sqlite import sqlite_cost
+from benchmarks.capture.sync import sync_postgres
 from benchmarks.harness import main
 
 PARTS = {
@@ -21,6 +22,7 @@ PARTS = {
     "postgres.snapshot": postgres_snapshot,
     "postgres.delay": postgres_delay,
     "sqlite.cost": sqlite_cost,
+    "sync.postgres": sync_postgres,
 }
 
 if __name__ == "__main__":
