@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import headwater as hw
 from benchmarks.capture.shop import SETTINGS
-from benchmarks.harness import Bench, Result, Sample, Stopwatch, median_rate
+from benchmarks.harness import Bench, Result, Sample, Stopwatch, median_cpu_rate, median_rate
 from headwater.postgres.copy import binary_of, encoders
 from headwater.sync import Sync, SyncConfig
 from headwater.sync.postgres import PostgresTarget
@@ -58,7 +58,7 @@ def sync_postgres(bench: Bench) -> list[Result]:
             unit="rows/s",
             peer="COPY of the same rows, with nothing else",
             peer_value=median_rate(samples["COPY"]),
-            more={"updates_per_second": median_rate(updates)},
+            more={"updates_per_second": median_rate(updates), "rows_per_cpu_second": median_cpu_rate(samples["sync"])},
         )
     ]
 
