@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headwater.capture.config import CaptureConfig
@@ -90,28 +90,7 @@ class Capture:
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
             self.progress = replace(self.progress, position=self._source.first_position())
-        self._begin_snapshots(self._store.config(self.config.name))
-
-    def _begin_snapshots(self, config: CaptureConfig) -> None:
-        """Begin the snapshots that were asked for. A crash behind the append begins them once more, which changes no row."""
-        tables = {name: where for name, where in config.requests.items() if name in self.progress.snapshot}
-        if not config.requests:
-            return
-        begun = {
-            name: replace(
-                self.progress.snapshot[name],
-                rows=0,
-                cursor=None if where is None else {"where": where},
-                complete=False,
-            )
-            for name, where in tables.items()
-        }
-        progress = replace(self.progress, snapshot={**self.progress.snapshot, **begun})
-        with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
-            row = position_row(self.config.name, progress, self._log.clock.now_us())
-            transaction.append(POSITIONS_TOPIC, [row])
-        self.progress = progress
-        self._store.finish_requests(self.config.name)
+        self._begin_snapshots(self.config.snapshot_requests)
 
     def step(self) -> Piece:
         """Read one piece, append it, and acknowledge it."""
@@ -183,11 +162,26 @@ class Capture:
             if config.paused:
                 stop.wait(WAIT_SECONDS)
                 continue
-            self._begin_snapshots(config)
+            self._begin_snapshots(config.snapshot_requests)
             piece = self.step()
             on_piece(piece)
             if not piece.more:
                 self._source.wait(WAIT_SECONDS)
+
+    def _begin_snapshots(self, requests: Mapping[str, str | None]) -> None:
+        """Begin requested snapshots. A crash in between begins them again: rows are appended once more, by their keys."""
+        if not requests:
+            return
+        begun = {
+            table: replace(one, rows=0, cursor=None if where is None else {"where": where}, complete=False)
+            for table, where in requests.items()
+            if (one := self.progress.snapshot.get(table)) is not None
+        }
+        self.progress = replace(self.progress, snapshot={**self.progress.snapshot, **begun})
+        with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
+            row = position_row(self.config.name, self.progress, self._log.clock.now_us())
+            transaction.append(POSITIONS_TOPIC, [row])
+        self._store.take_requests(self.config.name, list(requests))
 
     def health(self) -> SourceHealth:
         assert self.progress.position is not None

@@ -39,8 +39,8 @@ class CaptureConfig:
     password_file: str | None = None
     id: str = ""
     """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
-    requests: Mapping[str, str | None] = field(default_factory=dict)
-    """Tables that are to be read by a new snapshot, each with a condition in SQL or None."""
+    snapshot_requests: Mapping[str, str | None] = field(default_factory=dict)
+    """Tables to read by a new snapshot, each with a condition in SQL or None; the process that runs the capture takes them up."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)

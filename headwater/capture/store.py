@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,7 +72,13 @@ class CaptureStore:
         if known is None:
             self.create(config)
             return self.config(config.name)
-        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused, id=known.id)
+        config = replace(
+            config,
+            url=connector(config.url).address(config.url),
+            paused=known.paused,
+            id=known.id,
+            snapshot_requests=known.snapshot_requests,
+        )
         for setting in FIXED_SETTINGS:
             before, now = getattr(known, setting), getattr(config, setting)
             if before != now:
@@ -116,7 +122,10 @@ class CaptureStore:
         return CaptureProgress()
 
     def restart_snapshot(self, name: str, table: str, *, where: str | None = None) -> None:
-        """Ask for a new snapshot of a table, or of its rows that meet a condition, beside the changes that go on."""
+        """Request a new snapshot of a table, or of its rows that meet a condition, beside the changes that go on.
+
+        A capture that runs begins with it at once.
+        """
         config, progress = self.config(name), self.progress(name)
         if table not in progress.snapshot:
             raise NotFound(kind="captured table", name=table, near=did_you_mean(table, progress.snapshot))
@@ -125,13 +134,14 @@ class CaptureStore:
                 why=f"A snapshot of {config.kind} takes no condition",
                 instead="Leave out `where`: the whole table is read",
             )
-        self._put(replace(config, requests={**config.requests, table: where}))
+        self._put(replace(config, snapshot_requests={**config.snapshot_requests, table: where}))
 
-    def finish_requests(self, name: str) -> None:
-        """Forget the snapshots that were asked for: the capture has begun them."""
+    def take_requests(self, name: str, taken: Collection[str]) -> None:
+        """Forget requests for snapshots that have begun."""
         config = self.config(name)
-        if config.requests:
-            self._put(replace(config, requests={}))
+        left = {table: where for table, where in config.snapshot_requests.items() if table not in taken}
+        if left != config.snapshot_requests:
+            self._put(replace(config, snapshot_requests=left))
 
     def make_topics(self) -> None:
         for number, name, schema in ((1, DEFINITIONS_TOPIC, _DEFINITIONS), (2, POSITIONS_TOPIC, _POSITIONS)):

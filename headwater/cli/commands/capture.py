@@ -226,7 +226,9 @@ def snapshot(
     """Read a table by a new snapshot, beside the changes that go on; a capture that runs begins it at once."""
     with session.services() as services:
         found = services.captures.snapshot(name, table, where=where)
-    session.show(found, [f"Table {table!r} is read by a new snapshot when capture {name!r} runs."])
+    session.show(
+        found, [f"Table {table!r} is read by a new snapshot: at once if capture {name!r} runs, or when it runs next."]
+    )
 
 
 @COMMANDS.command("drop")

@@ -105,7 +105,7 @@ def test_a_table_is_read_again_on_demand_whole_or_in_part(shop: Shop) -> None:
         capture.run(stop, on_piece=lambda piece: stop.set() if "public.visits" in piece.snapshot else None)
         capture.catch_up()
     shop.in_step()
-    assert store.config("shop").requests == {}
+    assert store.config("shop").snapshot_requests == {}
     rows = [row["n"] for row in shop.rows("public.visits")]
     assert rows in ([1, 2, 3, None, 1, 2, 3], [1, 2, None, 1, 2, 3])
 
