@@ -412,3 +412,30 @@ def test_a_killed_capture_loses_and_doubles_nothing(point: str, shop: Shop, tmp_
         in_step(shop, log)
         visits = [row["who"] for row in log.read("shop.visits").rows()]
     assert sorted(visits) == sorted(who for (who,) in shop.run("SELECT who FROM visits"))
+
+
+@pytest.mark.parametrize("envelope", ["flat", "debezium"])
+def test_transaction_markers_tell_how_many_changes_there_are(shop: Shop, envelope: str, tmp_path: Path) -> None:
+    with log_at(tmp_path) as log:
+        CaptureStore(log).create(shop.config(transactions=True, envelope=envelope))
+        with Capture.open(log, "shop") as capture:
+            capture.catch_up()
+            shop.run("BEGIN")
+            shop.run("INSERT INTO orders VALUES (1, 'tea', 1), (2, 'milk', 1)")
+            shop.run("INSERT INTO visits VALUES ('ada')")
+            shop.run("UPDATE orders SET price = 2 WHERE id = 1")
+            shop.run("COMMIT")
+            shop.run("INSERT INTO visits VALUES ('bob')")
+            capture.catch_up()
+        markers = log.read("shop.transactions").rows()
+        orders = log.read("shop.orders").rows()
+    assert [row["status"] for row in markers] == ["BEGIN", "END", "BEGIN", "END"]
+    counts = {one["data_collection"]: one["event_count"] for one in markers[1]["data_collections"]}
+    assert (markers[1]["event_count"], counts) == (4, {"orders": 3, "visits": 1})
+    if envelope == "flat":
+        assert {row["_headers"]["_transaction"].decode() for row in orders} == {markers[0]["id"]}
+    else:
+        assert [row["transaction"] for row in orders] == [
+            {"id": markers[0]["id"], "total_order": total, "data_collection_order": place}
+            for place, total in ((1, 1), (2, 2), (3, 4))
+        ]
