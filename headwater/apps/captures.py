@@ -115,6 +115,16 @@ def database_of(url: str) -> str:
     return name
 
 
+def named_tables(captures: Iterable[AppCapture]) -> dict[str, str]:
+    """The tables that captures name or declare, by topic, without a look at the databases; patterns are left out."""
+    return {
+        one[table]: table
+        for one in captures
+        for table in (*one.config.tables, *one.declared)
+        if set(table).isdisjoint("*?[")
+    }
+
+
 def with_captured_inputs(
     queries: Sequence[Query], captured: Mapping[str, str], *, inputs: Sequence[str]
 ) -> list[Query]:

@@ -85,6 +85,14 @@ class DatabaseTarget(ABC):
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
+    def _table(self, name: str) -> str:
+        """The name of a table as SQL takes it."""
+        return self.quoted(name)
+
+    def _restored(self, rows: pa.Table, columns: pa.Schema) -> pa.Table:  # noqa: ARG002
+        """Rows that were selected, with the values that `stored` has."""
+        return rows
+
     def _selected(self, column: pa.Field) -> str:
         """How a column is selected so that its value is the one that `stored` has."""
         return self.quoted(column.name)
@@ -107,13 +115,13 @@ class DatabaseTarget(ABC):
             for column in table.columns:
                 if column.name not in existing:
                     kind = self._checked_type(table, column)
-                    self._execute(f"ALTER TABLE {self.quoted(table.name)} ADD COLUMN {self.quoted(column.name)} {kind}")
+                    self._execute(f"ALTER TABLE {self._table(table.name)} ADD COLUMN {self.quoted(column.name)} {kind}")
 
     def _create(self, table: TargetTable) -> None:
         columns = [f"{self.quoted(one.name)} {self._checked_type(table, one)}" for one in table.columns]
         key = ", ".join(map(self.quoted, table.key))
         self._execute(
-            f"CREATE TABLE IF NOT EXISTS {self.quoted(table.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+            f"CREATE TABLE IF NOT EXISTS {self._table(table.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
         )
 
     def _checked_type(self, table: TargetTable, column: pa.Field) -> str:
@@ -182,7 +190,7 @@ class DatabaseTarget(ABC):
         shape = self.stored(table.columns.empty_table()).schema
         columns = ", ".join(self._selected(one) for one in table.columns)
         with self._session(), self._transaction(write=False):
-            for rows in self._stream(f"SELECT {columns} FROM {self.quoted(table.name)}"):
+            for rows in self._stream(f"SELECT {columns} FROM {self._table(table.name)}"):
                 values = zip(*rows, strict=True)
                 try:
                     arrays = [pa.array(some, one.type) for some, one in zip(values, shape, strict=True)]
@@ -192,7 +200,7 @@ class DatabaseTarget(ABC):
                         why=f"table {table.name!r} has a value that its topic could not have: {error}",
                         instead="Correct the value, or run `headwater sync rebuild`",
                     ) from error
-                yield pa.Table.from_arrays(arrays, schema=shape)
+                yield self._restored(pa.Table.from_arrays(arrays, schema=shape), table.columns)
 
     def switch(self, table: TargetTable, new: TargetTable) -> None:
         # The rows are copied, not the table renamed: its indexes, constraints, views and grants stay.
@@ -201,9 +209,9 @@ class DatabaseTarget(ABC):
         with self._session():
             position = self._stored_position(new.topic)
             with self._transaction(write=True):
-                self._execute(f"DELETE FROM {self.quoted(table.name)}")
+                self._execute(f"DELETE FROM {self._table(table.name)}")
                 self._execute(
-                    f"INSERT INTO {self.quoted(table.name)} ({names}) SELECT {names} FROM {self.quoted(new.name)}"
+                    f"INSERT INTO {self._table(table.name)} ({names}) SELECT {names} FROM {self._table(new.name)}"
                 )
                 if position is not None:
                     self._put_position(table.topic, position)
@@ -214,7 +222,7 @@ class DatabaseTarget(ABC):
         mark = self.placeholder
         with self._session():
             self._stored_position(table.topic)
-            self._execute(f"DROP TABLE IF EXISTS {self.quoted(table.name)}")
+            self._execute(f"DROP TABLE IF EXISTS {self._table(table.name)}")
             self._execute(f"DELETE FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}", (self._sync, table.topic))
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headwater.errors import NotFound
 from headwater.log.dead_letters import SUFFIX, DeadLetter, append_dead_letters
 from headwater.log.errors import OffsetAhead, OffsetExpired
 from headwater.log.port import Log, Offsets
@@ -20,6 +21,7 @@ from headwater.log.topic import Topic
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.retry import Retry
 from headwater.sync.changes import TopicChanges, collapsed, in_order, null_keys, read_changes, table_columns
+from headwater.sync.comparison import TableComparison, compare_table
 from headwater.sync.config import SyncConfig
 from headwater.sync.errors import ChangeRefused, SyncInvalid, TopicGap
 from headwater.sync.port import Position, PositionMoved, TableChanges, Target, TargetTable
@@ -68,6 +70,7 @@ class Sync:
         self._retry = Retry()
         self._positions: dict[str, Position | None] = {}
         self._prepared: dict[str, TargetTable] = {}
+        self._checked: set[str] = set()
         self.rows = 0
         """Rows that this process has applied."""
 
@@ -90,7 +93,7 @@ class Sync:
             if room <= 0:
                 more = True
                 break
-            found = self._changes(table, rows_max=room)
+            found = self._changes(table, self.position(table), rows_max=room)
             if found is not None:
                 some, is_cut = found
                 changes.append(some)
@@ -119,6 +122,7 @@ class Sync:
         """Apply changes until a stop is requested, and not while the sync is paused."""
         while not stop.is_set():
             if self._store.config(self.config.name).paused:
+                self._checked.clear()  # it may be long
                 stop.wait(WAIT_SECONDS)
                 continue
             applied = self.step()
@@ -151,9 +155,48 @@ class Sync:
             self._positions[table.topic] = self._retry.run(self.target.name, lambda: self.target.position(table))
         return self._positions[table.topic]
 
-    def _changes(self, table: TargetTable, *, rows_max: int) -> tuple[TableChanges, bool] | None:
-        """What follows the position of a table; None if nothing does."""
-        before = self.position(table)
+    # -- comparison and rebuild ---------------------------------------------------------------------------------------
+
+    def compare(self, *, repair: bool = False) -> list[TableComparison]:
+        """Compare the target with its topics; with `repair`, correct the rows that differ."""
+        return [
+            self._retry.run(
+                self.target.name,
+                lambda table=table: compare_table(self._log, self.target, table, repair=repair),  # type: ignore[misc]
+            )
+            for table in self.tables()
+        ]
+
+    def rebuild(self, topic: str | None = None) -> int:
+        """Make the tables again from the whole topics, beside the old ones, and then replace these; return the rows.
+
+        Until then readers of the target see the old rows.
+        """
+        chosen = [table for table in topic_tables(self._log, self.config) if topic in (None, table.topic)]
+        if topic is not None and not chosen:
+            raise NotFound(kind="topic of the sync", name=topic)
+        return sum(map(self._rebuild, chosen))
+
+    def _rebuild(self, table: TargetTable) -> int:
+        beside = replace(table, topic=table.topic + REBUILD, name=table.name + REBUILD)
+        self._retry.run(self.target.name, lambda: self.target.discard(beside))
+        self._retry.run(self.target.name, lambda: self.target.prepare(beside))
+        position: Position | None = None
+        rows = 0
+        while (found := self._changes(table, position, rows_max=ROWS_MAX)) is not None:
+            self._apply([replace(found[0], table=beside)])
+            position = found[0].after
+            rows += found[0].versions.num_rows
+        self._retry.run(self.target.name, lambda: self.target.switch(table, beside))
+        self._positions.pop(table.topic, None)
+        return rows
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _changes(
+        self, table: TargetTable, before: Position | None, *, rows_max: int
+    ) -> tuple[TableChanges, bool] | None:
+        """What follows a position of a table; None if nothing does."""
         ends = self._log.end_offsets(table.topic)
         if before is not None and before.offsets == ends and before.topic_id == table.topic_id:
             return None
@@ -161,11 +204,37 @@ class Sync:
             why = "the topic was deleted and created again"
             raise TopicGap(sync=self.config.name, topic=table.topic, why=why)
         starts = {} if before is None else before.offsets
+        if before is not None:
+            self._check_tombstones(table, before)
         found = self._read(self._log.topic(table.topic), starts, ends, rows_max=rows_max)
         after = Position(topic_id=table.topic_id, offsets=found.offsets, epoch=self._epoch)
         rows = self._with_keys(table, found.rows)
         changes = TableChanges(table=table, before=before, after=after, versions=rows, steps=collapsed(rows, table))
         return changes, found.more
+
+    def _check_tombstones(self, table: TargetTable, before: Position) -> None:
+        """Raise if compaction may have removed deletions that the target has not applied.
+
+        Compaction keeps a tombstone for a time. Behind a position that is older than that, a gap in the offsets may have
+        been one.
+        """
+        topic = self._log.topic(table.topic)
+        if not topic.compact or table.topic in self._checked:
+            return
+        since_us = self._log.clock.now_us() - round(topic.tombstone_seconds_max * 1e6)
+        safe = self._log.offset_at(table.topic, since_us)
+        for number, start in before.offsets.items():
+            stop = min(safe.get(number, start), self._log.end_offsets(table.topic).get(number, start))
+            if start >= stop:
+                continue
+            batches = self._log.read_range(table.topic, number, start=start, stop=stop, columns=["_offset"])
+            if sum(batch.data.num_rows for batch in batches if batch.punctuation_us is None) < stop - start:
+                why = (
+                    f"compaction has removed rows behind offset {start} of partition {number}, and tombstones are kept for only "
+                    f"{topic.tombstone_seconds_max:.0f} s: a deletion may be missing"
+                )
+                raise TopicGap(sync=self.config.name, topic=table.topic, why=why)
+        self._checked.add(table.topic)  # while this process runs, it is not so far behind
 
     def _read(self, topic: Topic, starts: Mapping[int, int], ends: Offsets, *, rows_max: int) -> TopicChanges:
         oldest = self._log.start_offsets(topic.name)
@@ -253,10 +322,11 @@ class Sync:
         key = ", ".join(f"{name}={row.column(name)[0].as_py()!r}" for name in table.key)
         if not self.config.dead_letters:
             raise ChangeRefused(target=self.target.name, table=table.name, key=key, why=why)
+        topic = table.topic.removesuffix(REBUILD)
         partition, offset = row.column("_partition")[0].as_py(), row.column("_offset")[0].as_py()
         mine = row.select([*table.columns.names]).combine_chunks().to_batches()[0]
         letter = DeadLetter(
-            topic=table.topic,
+            topic=topic,
             partition=partition,
             offset=offset,
             row=next(json_lines.encode_rows(mine)).decode(),
@@ -267,7 +337,7 @@ class Sync:
         )
         # One append for each row, in the order of offsets: a step that is repeated finds its dead letters there.
         producer = f"sync.{self.config.name}.{partition}"
-        append_dead_letters(self._log, table.topic, [letter], producer=producer, sequence=offset)
+        append_dead_letters(self._log, topic, [letter], producer=producer, sequence=offset)
 
 
 def _without(changes: TableChanges, place: int) -> TableChanges:

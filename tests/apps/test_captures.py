@@ -124,11 +124,11 @@ def test_a_capture_is_restarted_when_its_database_comes_back(tmp_path: Path) -> 
     shop = database(tmp_path)
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log:
-        first = SupervisedCapture(log=log, declared=declared, app="revenue")
+        first = SupervisedCapture(log, declared, app="revenue")
         assert first.prepare() == ["orders", "customers"]
         assert first.catch_up() == 5
         (tmp_path / "shop.db").rename(tmp_path / "away.db")
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         assert one.prepare() == ["orders", "customers"]  # known from before
         one.start()
         try:
@@ -149,12 +149,12 @@ def test_a_capture_that_another_process_takes_over_goes_on_when_that_one_stops(t
     shop = database(tmp_path)
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log, log_at(tmp_path) as other:
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         one.prepare()
         one.start()
         try:
             until(lambda: CaptureStore(log).progress("shop").rows == 5)
-            taken = SupervisedCapture(log=other, declared=declared, app="")
+            taken = SupervisedCapture(other, declared, app="")
             assert taken.catch_up() == 0
             shop.execute("INSERT INTO orders VALUES (4, 2, 1.0)")
             until(lambda: log.read("shop.orders").count() == 4)
@@ -165,7 +165,7 @@ def test_a_capture_that_another_process_takes_over_goes_on_when_that_one_stops(t
 def test_the_first_start_needs_the_database(tmp_path: Path) -> None:
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log:
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         with pytest.raises(SourceInvalid, match="there is no such file"):
             one.prepare()
         database(tmp_path)

@@ -120,7 +120,7 @@ def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int
     return [ordered_rows[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=0),
     how=st.sampled_from(["left", "inner"]),
@@ -138,7 +138,7 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
             assert {row[1] for row in seen([output])} == {row[4] for row in flat([batch]) if row[0] == 0}
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),
@@ -156,7 +156,7 @@ def test_with_grace_a_table_that_arrives_late_still_counts(
     assert seen([bounded(make(operator), table(flat(rows)))[0]]) == seen(outputs)
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=3),
     how=st.sampled_from(["left", "inner"]),

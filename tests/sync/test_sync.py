@@ -20,6 +20,7 @@ from headwater.log.dead_letters import dead_letter_topic
 from headwater.sync import ChangeRefused, Sync, SyncFenced, SyncInvalid, SyncStore, TargetRefused, TopicGap
 from headwater.sync import sync as sync_module
 from tests.laws import costly
+from tests.sync.places import Place
 from tests.sync.rows import CHANGES, TOPIC, append, define, log_at, make_topic, model
 
 
@@ -48,13 +49,15 @@ STEPS = st.one_of(
 )
 
 
-@costly(10)
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@costly(40)
 @given(steps=st.lists(STEPS, max_size=12), rows_max=st.integers(1, 7), partitions=st.integers(1, 3))
-def test_the_target_holds_what_the_topic_holds(steps: list[Any], rows_max: int, partitions: int) -> None:
+def test_the_target_holds_what_the_topic_holds(kind: str, steps: list[Any], rows_max: int, partitions: int) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch, log_at(Path(name)) as log:
         patch.setattr(sync_module, "ROWS_MAX", rows_max)
         make_topic(log, partitions=partitions)
-        define(log, f"sqlite:///{name}/copy.db")
+        place = Place(url=f"{kind}:///{name}/copy.db", settings={})
+        config = place.define(log)
         changes: list[Any] = []
         for step in [*steps, "sync"]:
             if isinstance(step, list):
@@ -72,7 +75,7 @@ def test_the_target_holds_what_the_topic_holds(steps: list[Any], rows_max: int, 
                         install(None)
                 elif step == "sync":
                     sync.catch_up()
-        assert orders(Path(name)) == model(changes)
+        assert place.holds(config, log, model(changes))
 
 
 @pytest.fixture

@@ -97,6 +97,9 @@ class MariadbSource:
 
     # -- set-up -------------------------------------------------------------------------------------------------------
 
+    def tables(self) -> list[Table]:
+        return [one.table for one in describe(self._session, self._wanted)]
+
     def prepare(self) -> list[Table]:
         """Check the server's settings and the user's privileges, and describe the tables."""
         variables = self._session.variables()
