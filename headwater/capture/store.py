@@ -22,7 +22,7 @@ from headwater.capture.connectors import connector, open_source
 from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
 from headwater.capture.transform import check_tables, transform_of
-from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound, did_you_mean
+from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log.port import Log
 from headwater.log.topic import Topic
 from headwater.schema import parse_schema
@@ -62,12 +62,8 @@ class CaptureStore:
         config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
         transform_of(config)  # the salt of hashes must be there
         with contextlib.closing(open_source(config)) as source:
-            tables = source.prepare()
-            try:
-                check_tables(config, tables)
-            except HeadwaterError:
-                source.drop()
-                raise
+            check_tables(config, source.tables())
+            source.prepare()
         self._put(config)
 
     def declare(self, config: CaptureConfig) -> CaptureConfig:

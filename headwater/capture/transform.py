@@ -1,7 +1,7 @@
 """What a capture leaves out or hides of a table: rows by a condition, columns by name, values by masks.
 
-All of it happens on Arrow batches before anything is appended: what is left out is never in the log, not even in dead
-letters. Conditions see the rows as they are in the database; masks are applied last.
+All of it happens on Arrow batches before anything is appended: what is left out is never in the log, also not in its
+dead letters. Conditions see the rows as they are in the database; masks are applied last.
 
 A row that leaves the condition is a deletion, and one that enters it an insertion. Where the database does not tell what
 a row was before, each row that does not meet the condition is a deletion of its key.
