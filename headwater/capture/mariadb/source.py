@@ -94,6 +94,7 @@ class MariadbSource:
         self._maps: dict[int, TableMap | None] = {}
         self._described: dict[bytes, TableMap | None] = {}
         self._part: SnapshotPart | None = None
+        self._spool = Spool()
 
     # -- set-up -------------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,9 @@ class MariadbSource:
         if self._part is None and incomplete is not None:
             progress = snapshot.get(incomplete.table.name)
             self._part = read_part(self._session, incomplete, progress, rows_max=rows_max)
+        self._spool.close()  # what was read before is appended
         reading = _Reading(place=place)
+        self._spool = reading.changes
         more = self._read_events(reading, snapshot, rows_max=rows_max)
         progress_after: dict[str, SnapshotProgress] = {}
         if self._part is not None and self._is_reached(reading.place, self._part.gtid):
@@ -362,6 +365,7 @@ class MariadbSource:
             self._binlog.close()
         self._binlog = self._place = self._transaction = self._part = None
         self._maps.clear()
+        self._spool.close()
         self._session.close()
 
     # -- the rest of the port -----------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ class Spool:
                 self._write(self._file, one)
             self._held.clear()
 
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def __iter__(self) -> Iterator[Changes]:
         yield from self._held
         if self._file is not None:
