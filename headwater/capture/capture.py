@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -101,6 +101,7 @@ class Capture:
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
             self.progress = replace(self.progress, position=self._source.first_position())
+        self._begin_snapshots(self.config.snapshot_requests)
 
     def step(self) -> Piece:
         """Read one piece, append it, and acknowledge it."""
@@ -200,13 +201,26 @@ class Capture:
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:
         """Capture until a stop is requested, and not while the capture is paused."""
         while not stop.is_set():
-            if self._store.config(self.config.name).paused:
+            config = self._store.config(self.config.name)
+            if config.paused:
                 stop.wait(WAIT_SECONDS)
                 continue
+            self._begin_snapshots(config.snapshot_requests)
             piece = self.step()
             on_piece(piece)
             if not piece.more:
                 self._source.wait(WAIT_SECONDS)
+
+    def _begin_snapshots(self, tables: Collection[str]) -> None:
+        """Begin requested snapshots. A crash in between begins them again: rows are appended once more, by their keys."""
+        if not tables:
+            return
+        kept = {table: one for table, one in self.progress.snapshot.items() if table not in tables}
+        self.progress = replace(self.progress, snapshot=kept)
+        with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
+            row = position_row(self.config.name, self.progress, self._log.clock.now_us())
+            transaction.append(POSITIONS_TOPIC, [row])
+        self._store.take_requests(self.config.name, tables)
 
     def health(self) -> SourceHealth:
         assert self.progress.position is not None
