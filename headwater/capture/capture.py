@@ -10,12 +10,13 @@ import contextlib
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import open_source
 from headwater.capture.envelope import Debezium, Envelope, Flat
+from headwater.capture.errors import ColumnRetyped, SourceInvalid
 from headwater.capture.port import Misfit, Piece, Source, SourceHealth, Table
 from headwater.capture.store import POSITIONS_TOPIC, CaptureProgress, CaptureStore, position_row
 from headwater.capture.topic_schema import followed
@@ -25,6 +26,8 @@ from headwater.faults import reach
 from headwater.log.client_config import Rows
 from headwater.log.dead_letters import DEAD_LETTER_SCHEMA, DeadLetter, dead_letter_topic
 from headwater.log.port import Log
+from headwater.schema.evolution import widens
+from headwater.schema.notation import format_type
 
 #: The most changes of one piece: they are one transaction of the log.
 ROWS_MAX = 16_384
@@ -87,6 +90,7 @@ class Capture:
         self.progress = self._store.progress(self.config.name)
         if self.progress.position is None:
             self.progress = replace(self.progress, position=self._source.first_position())
+        self._begin_snapshots(self.config.snapshot_requests)
 
     def step(self) -> Piece:
         """Read one piece, append it, and acknowledge it."""
@@ -154,13 +158,26 @@ class Capture:
     def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:
         """Capture until a stop is requested, and not while the capture is paused."""
         while not stop.is_set():
-            if self._store.config(self.config.name).paused:
+            config = self._store.config(self.config.name)
+            if config.paused:
                 stop.wait(WAIT_SECONDS)
                 continue
+            self._begin_snapshots(config.snapshot_requests)
             piece = self.step()
             on_piece(piece)
             if not piece.more:
                 self._source.wait(WAIT_SECONDS)
+
+    def _begin_snapshots(self, tables: Collection[str]) -> None:
+        """Begin requested snapshots. A crash in between begins them again: rows are appended once more, by their keys."""
+        if not tables:
+            return
+        kept = {table: one for table, one in self.progress.snapshot.items() if table not in tables}
+        self.progress = replace(self.progress, snapshot=kept)
+        with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
+            row = position_row(self.config.name, self.progress, self._log.clock.now_us())
+            transaction.append(POSITIONS_TOPIC, [row])
+        self._store.take_requests(self.config.name, tables)
 
     def health(self) -> SourceHealth:
         assert self.progress.position is not None
@@ -170,14 +187,30 @@ class Capture:
         """Create the topic of a table, or follow its new columns."""
         name, schema = self.config.topic_of(table.name), self._envelope.schema(table)
         try:
-            known = self._log.topic(name).schema
+            topic = self._log.topic(name)
         except NotFound:
             self._log.create(
                 name, schema, key=table.key or None, compact=bool(table.key), partitions=self.config.partitions
             )
             return
-        wanted = followed(known, schema)
-        if wanted != known:
+        if tuple(topic.key or ()) != table.key:
+            raise SourceInvalid(
+                source=f"Table {table.name!r}",
+                why=f"its key is now ({', '.join(table.key)}), and that of topic {name!r} is ({', '.join(topic.key or ())})",
+                instead="Give the table its old key again; or drop the capture, delete the topic, and create the capture again",
+            )
+        wanted = followed(topic.schema, schema)
+        for field in schema:
+            kept = wanted.field(field.name)
+            if not widens(field.type, kept.type):
+                raise ColumnRetyped(
+                    table=table.name,
+                    column=field.name,
+                    before=format_type(kept.type),
+                    now=format_type(field.type),
+                    topic=name,
+                )
+        if wanted != topic.schema:
             self._log.alter(name, schema=wanted)
 
     def _dead_letters(self, misfits: Sequence[Misfit], now_us: int) -> dict[str, list[DeadLetter]]:

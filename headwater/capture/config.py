@@ -38,6 +38,8 @@ class CaptureConfig:
     password_file: str | None = None
     id: str = ""
     """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
+    snapshot_requests: tuple[str, ...] = ()
+    """Tables to read by a new snapshot; the process that runs the capture takes them up."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)
@@ -73,7 +75,9 @@ class CaptureConfig:
     @classmethod
     def from_json(cls, text: str) -> CaptureConfig:
         body = orjson.loads(text)
-        return cls(**body | {"tables": tuple(body["tables"])})
+        return cls(
+            **body | {"tables": tuple(body["tables"]), "snapshot_requests": tuple(body.get("snapshot_requests", ()))}
+        )
 
 
 def without_password(url: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,7 +72,13 @@ class CaptureStore:
         if known is None:
             self.create(config)
             return self.config(config.name)
-        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused, id=known.id)
+        config = replace(
+            config,
+            url=connector(config.url).address(config.url),
+            paused=known.paused,
+            id=known.id,
+            snapshot_requests=known.snapshot_requests,
+        )
         for setting in FIXED_SETTINGS:
             before, now = getattr(known, setting), getattr(config, setting)
             if before != now:
@@ -116,14 +122,20 @@ class CaptureStore:
         return CaptureProgress()
 
     def restart_snapshot(self, name: str, table: str) -> None:
-        """Read a table by a new snapshot, beside the changes that go on."""
+        """Request a new snapshot of a table, beside the changes that go on; a capture that runs begins with it at once."""
         progress = self.progress(name)
         if table not in progress.snapshot:
             raise NotFound(kind="captured table", name=table, near=did_you_mean(table, progress.snapshot))
-        kept = {other: one for other, one in progress.snapshot.items() if other != table}
-        self._log.append(
-            POSITIONS_TOPIC, [position_row(name, replace(progress, snapshot=kept), self._log.clock.now_us())]
-        )
+        config = self.config(name)
+        if table not in config.snapshot_requests:
+            self._put(replace(config, snapshot_requests=(*config.snapshot_requests, table)))
+
+    def take_requests(self, name: str, taken: Collection[str]) -> None:
+        """Forget requests for snapshots that have begun."""
+        config = self.config(name)
+        left = tuple(table for table in config.snapshot_requests if table not in taken)
+        if left != config.snapshot_requests:
+            self._put(replace(config, snapshot_requests=left))
 
     def make_topics(self) -> None:
         for number, name, schema in ((1, DEFINITIONS_TOPIC, _DEFINITIONS), (2, POSITIONS_TOPIC, _POSITIONS)):

@@ -222,7 +222,9 @@ def snapshot(
     """Read a table by a new snapshot, beside the changes that go on."""
     with session.services() as services:
         found = services.captures.snapshot(name, table)
-    session.show(found, [f"Table {table!r} is read by a new snapshot when capture {name!r} runs next."])
+    session.show(
+        found, [f"Table {table!r} is read by a new snapshot: at once if capture {name!r} runs, or when it runs next."]
+    )
 
 
 @COMMANDS.command("drop")
