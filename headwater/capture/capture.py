@@ -142,7 +142,7 @@ class Capture:
     def _rows(self, piece: Piece, after: CaptureProgress, now_us: int) -> Iterator[tuple[str, Rows]]:
         """The rows of a piece by topic, in order; the last one is the position behind it."""
         keys, counts = TopicKeys(self._log), TransactionCounts()
-        misfits = [self._transform.misfit(misfit) for misfit in piece.misfits]
+        misfits: list[Misfit] = []
         if piece.rows is None:  # the changes of each table may come one after the other: find where transactions begin
             for original in piece.changes:
                 counts.first(original)
@@ -162,6 +162,8 @@ class Capture:
             yield topic, self._envelope.rows(changes, self._facts(counts, changes))
             self.captured[changes.table.name] += changes.count
             keys.add(topic, changes)
+        # Only now: a piece that makes its changes while they are appended finds misfits on the way.
+        misfits += [self._transform.misfit(misfit) for misfit in piece.misfits]
         if self.config.transactions and (markers := counts.markers()):
             yield self.config.topic_of(TRANSACTIONS_TOPIC), markers
         for topic, some in self._dead_letters(misfits, now_us).items():
