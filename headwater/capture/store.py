@@ -21,6 +21,7 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import connector, open_source
 from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
+from headwater.capture.transform import check_tables, transform_of
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log.port import Log
 from headwater.log.topic import Topic
@@ -59,7 +60,9 @@ class CaptureStore:
         if config.name in self.configs():
             raise ArgumentInvalid(name="name", value=config.name, expected="a name that no other capture has")
         config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
+        transform_of(config)  # the salt of hashes must be there
         with contextlib.closing(open_source(config)) as source:
+            check_tables(config, source.tables())
             source.prepare()
         self._put(config)
 
