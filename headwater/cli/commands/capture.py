@@ -178,7 +178,7 @@ def run(
     A capture that another process runs is taken over: that process stops with an error. A capture that fails, because its
     database is away, is restarted with pauses that grow to a minute.
     """
-    from headwater.capture import CaptureStore
+    from headwater.capture import CaptureStore, SourceUnreachable
     from headwater.capture.runner import CaptureRunner
     from headwater.cli.terminal.capture_progress import capture_progress
 
@@ -191,7 +191,12 @@ def run(
         with capture_progress(session) as show:
             runners = [CaptureRunner(log, name, on_piece=show, on_failure=_teller(session, name)) for name in chosen]
             for runner in runners:
-                session.say(f"{runner.name}: {counted(runner.catch_up(), 'row')}, caught up")
+                try:
+                    session.say(f"{runner.name}: {counted(runner.catch_up(), 'row')}, caught up")
+                except SourceUnreachable as error:
+                    if until_caught_up:
+                        raise
+                    session.warn(f"{runner.name}: {error}")
             failures = [] if until_caught_up else _follow(runners)
         if not until_caught_up:
             for runner in runners:
