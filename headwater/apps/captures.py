@@ -89,7 +89,7 @@ def _listed(key: Sequence[str]) -> str:
 # Any: the settings of a capture.
 def capture_of(url: str, *, name: str | None, tables: Sequence[str], options: Mapping[str, Any]) -> AppCapture:
     """The capture that an app declares by these settings; without a name it has that of its database."""
-    known = {one.name for one in fields(CaptureConfig)} - {"paused", "id"}
+    known = {one.name for one in fields(CaptureConfig)} - {"paused", "id", "snapshot_requests"}
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)

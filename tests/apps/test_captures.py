@@ -12,10 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.apps.capture_supervision import SupervisedCapture
-from headwater.apps.captures import AppCapture, with_captured_inputs
+from headwater.apps.captures import AppCapture, named_tables, with_captured_inputs
 from headwater.apps.check import problems
 from headwater.apps.declaration import Query
+from headwater.apps.diagram import as_svg, as_text
+from headwater.apps.diagram.text import summary
 from headwater.apps.errors import DeclarationInvalid
+from headwater.apps.graph import picture
+from headwater.apps.home import DeclaredQuery
 from headwater.capture import Capture, CaptureChanged, CaptureStore, SourceInvalid
 from headwater.capture.report import report_of
 from headwater.errors import ArgumentInvalid
@@ -226,3 +230,15 @@ def test_a_view_follows_the_database(tmp_path: Path, spark: SparkSession) -> Non
         shop.execute("DELETE FROM orders WHERE id = 3")
         assert totals(test) == {"Ann": 1.0, "Bo": 2.5}
         assert len(test.rows("orders")) == 5
+
+
+def test_a_capture_is_drawn_before_the_topics_that_queries_read(tmp_path: Path) -> None:
+    app, _ = app_of(tmp_path)
+    queries = with_captured_inputs(app.queries, named_tables(app.captures), inputs=[])
+    captures = {"shop": ["shop.orders", "shop.customers"], "other": ["other.rows"]}
+    drawn = picture("revenue", [DeclaredQuery.of(query) for query in queries], labels={}, captures=captures)
+    assert ("capture shop", "shop.orders") in drawn.edges
+    assert "capture other" not in {node.name for node in drawn.nodes}
+    assert "1 capture" in summary(drawn)
+    assert "capture shop" in as_text(drawn)
+    assert "capture shop" in as_svg(drawn)

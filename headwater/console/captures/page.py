@@ -111,7 +111,9 @@ class CapturePage(LivePage[CaptureStatus]):
         unit = "changes" if status.pending_unit == "change" and status.pending is not None else ""
         self._pending.set(pending_of(status), unit=unit, foot="in the database, not in the log")
         self._rate.set(short(status.rows_per_second) if status.running else "–", foot=runs(status))
-        self._rows.set(count(status.rows), foot=f"last {ago(status.captured_us)}")
+        self._rows.set(
+            count(status.rows), foot="none yet" if status.captured_us is None else f"last {ago(status.captured_us)}"
+        )
         self._retained.set(
             "–" if status.retained_bytes is None else size(status.retained_bytes),
             foot="this kind of database does not tell"

@@ -208,7 +208,7 @@ class TopologyPage(LivePage[TopologyContent]):
             if centre is not None:
                 self._note_part(centre, total)
             elif has_no_app:
-                note("No app has run on this log, so only topics and the groups that read them are drawn.")
+                note("No app has run on this log, so only topics, captures and the groups that read are drawn.")
 
     def _note_part(self, centre: Station, total: int) -> None:
         with block("note info"), block("row-flex grow"):
