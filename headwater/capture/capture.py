@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -143,7 +143,7 @@ class Capture:
     def _rows(self, piece: Piece, after: CaptureProgress, now_us: int) -> Iterator[tuple[str, Rows]]:
         """The rows of a piece by topic, in order; the last one is the position behind it."""
         keys, counts = TopicKeys(self._log), TransactionCounts()
-        misfits = [self._transform.misfit(misfit) for misfit in piece.misfits]
+        misfits: list[Misfit] = []
         if piece.rows is None:  # the changes of each table may come one after the other: find where transactions begin
             for original in piece.changes:
                 counts.first(original)
@@ -163,6 +163,8 @@ class Capture:
             yield topic, self._envelope.rows(changes, self._facts(counts, changes))
             self.captured[changes.table.name] += changes.count
             keys.add(topic, changes)
+        # Only now: a piece that makes its changes while they are appended finds misfits on the way.
+        misfits += [self._transform.misfit(misfit) for misfit in piece.misfits]
         if self.config.transactions and (markers := counts.markers()):
             yield self.config.topic_of(TRANSACTIONS_TOPIC), markers
         for topic, some in self._dead_letters(misfits, now_us).items():
@@ -212,16 +214,20 @@ class Capture:
             if not piece.more:
                 self._source.wait(WAIT_SECONDS)
 
-    def _begin_snapshots(self, tables: Collection[str]) -> None:
+    def _begin_snapshots(self, requests: Mapping[str, str | None]) -> None:
         """Begin requested snapshots. A crash in between begins them again: rows are appended once more, by their keys."""
-        if not tables:
+        if not requests:
             return
-        kept = {table: one for table, one in self.progress.snapshot.items() if table not in tables}
-        self.progress = replace(self.progress, snapshot=kept)
+        begun = {
+            table: replace(one, rows=0, cursor=None if where is None else {"where": where}, complete=False)
+            for table, where in requests.items()
+            if (one := self.progress.snapshot.get(table)) is not None
+        }
+        self.progress = replace(self.progress, snapshot={**self.progress.snapshot, **begun})
         with self._log.transaction(self._producer, epoch=self._epoch) as transaction:
             row = position_row(self.config.name, self.progress, self._log.clock.now_us())
             transaction.append(POSITIONS_TOPIC, [row])
-        self._store.take_requests(self.config.name, tables)
+        self._store.take_requests(self.config.name, list(requests))
 
     def health(self) -> SourceHealth:
         assert self.progress.position is not None

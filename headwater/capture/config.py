@@ -52,8 +52,8 @@ class CaptureConfig:
     """The environment variable with the secret of hashes."""
     id: str = ""
     """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
-    snapshot_requests: tuple[str, ...] = ()
-    """Tables to read by a new snapshot; the process that runs the capture takes them up."""
+    snapshot_requests: Mapping[str, str | None] = field(default_factory=dict)
+    """Tables to read by a new snapshot, each with a condition in SQL or None; the process that runs the capture takes them up."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)
@@ -95,9 +95,7 @@ class CaptureConfig:
     @classmethod
     def from_json(cls, text: str) -> CaptureConfig:
         body = orjson.loads(text)
-        return cls(
-            **body | {"tables": tuple(body["tables"]), "snapshot_requests": tuple(body.get("snapshot_requests", ()))}
-        )
+        return cls(**body | {"tables": tuple(body["tables"])})
 
 
 def without_password(url: str) -> str:

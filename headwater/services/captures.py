@@ -145,9 +145,9 @@ class Captures(Service):
         return self._status(self._store.set_paused(name, False))
 
     @route("POST", "/captures/{name}/snapshot", scope="admin:*")
-    def snapshot(self, name: str, table: str) -> CaptureStatus:
-        """Read a table by a new snapshot, beside the changes that go on."""
-        self._store.restart_snapshot(name, table)
+    def snapshot(self, name: str, table: str, *, where: str | None = None) -> CaptureStatus:
+        """Read a table, or its rows that meet a condition in SQL, by a new snapshot beside the changes that go on."""
+        self._store.restart_snapshot(name, table, where=where)
         return self.status(name)
 
     @route("DELETE", "/captures/{name}", scope="admin:*")

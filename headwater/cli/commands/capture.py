@@ -256,10 +256,14 @@ def snapshot(
     session: Session,
     name: Name,
     table: Annotated[str, typer.Argument(help="The table to read again.", metavar="TABLE")],
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only rows that meet this condition in SQL (PostgreSQL).", metavar="CONDITION"),
+    ] = None,
 ) -> None:
-    """Read a table by a new snapshot, beside the changes that go on."""
+    """Read a table by a new snapshot, beside the changes that go on; a capture that runs begins it at once."""
     with session.services() as services:
-        found = services.captures.snapshot(name, table)
+        found = services.captures.snapshot(name, table, where=where)
     session.show(
         found, [f"Table {table!r} is read by a new snapshot: at once if capture {name!r} runs, or when it runs next."]
     )
