@@ -127,6 +127,9 @@ def explained(place: str) -> Iterator[None]:
                 raise SourceInvalid(source=place, why=f"PostgreSQL says: {text}", instead=instead) from error
         raise SourceUnreachable(source=place, why=text) from error
     except psycopg2.Error as error:
+        if type(error) is psycopg2.DatabaseError and error.pgcode is None:
+            # libpq alone speaks: the connection broke in the middle of a stream.
+            raise SourceUnreachable(source=place, why=" ".join(str(error).split())) from error
         raise _refusal(place, error) from error
 
 

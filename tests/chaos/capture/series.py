@@ -45,19 +45,17 @@ Say = Callable[[str], None]
 
 
 def plan(*, kills: int, seed: int) -> list[Order]:
-    """Choose the kills: all points in turn, and every third at any moment."""
+    """Choose the kills: a third at any moment, the others at all points in turn, and at each if there are enough."""
     chance = random.Random(seed)
     named = [point for point in POINTS if point != ANY_MOMENT]
-    places: list[str] = []
-    orders: list[Order] = []
-    for number in range(kills):
-        if number % 3 == 2:
-            orders.append(Order(point=ANY_MOMENT, victim="worker", number=number))
-            continue
-        if not places:
-            places = chance.sample(named, len(named))
-        orders.append(Order(point=places.pop(), victim="worker", visit=chance.randrange(1, 6), number=number))
-    return orders
+    moments = min(kills // 3, kills - len(named)) if kills > len(named) else kills // 3
+    points = [point for _ in range(-(-kills // len(named))) for point in chance.sample(named, len(named))]
+    chosen = [*points[: kills - moments], *[ANY_MOMENT] * moments]
+    chance.shuffle(chosen)
+    return [
+        Order(point=point, victim="worker", visit=1 if point == ANY_MOMENT else chance.randrange(1, 6), number=number)
+        for number, point in enumerate(chosen)
+    ]
 
 
 def run(
@@ -83,8 +81,8 @@ def run(
             with load(source, home, seed=seed) as writers:
                 first_streamed = 0
                 for order in orders:
-                    if order.number and order.number % 7 == 0 and source.proxy is not None:
-                        disturb(DISTURBANCES[(order.number // 7) % len(DISTURBANCES)], source, capture, disturbances)
+                    if order.number and order.number % 5 == 0 and source.proxy is not None:
+                        disturb(DISTURBANCES[(order.number // 5) % len(DISTURBANCES)], source, capture, disturbances)
                     strike = capture.carry_out(order, chance)
                     tally.kills[order.point, order.victim] += 1
                     say(f"{time.monotonic() - began:5.0f} s  kill {tally.kills.total()}/{len(orders)}: {strike}")
@@ -114,7 +112,7 @@ def config_of(source: Database) -> CaptureConfig:
         tables=source.tables,
         envelope="debezium",
         partitions=2,
-        password_env=None if source.kind == "sqlite" else PASSWORD_ENV,
+        password_env=PASSWORD_ENV if source.kind == "postgres" else None,
     )
 
 
