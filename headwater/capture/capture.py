@@ -16,6 +16,7 @@ from dataclasses import replace
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import open_source
 from headwater.capture.envelope import Debezium, Envelope, Flat
+from headwater.capture.errors import ColumnRetyped, SourceInvalid
 from headwater.capture.port import Misfit, Piece, Source, SourceHealth, Table
 from headwater.capture.store import POSITIONS_TOPIC, CaptureProgress, CaptureStore, position_row
 from headwater.capture.topic_schema import followed
@@ -25,6 +26,8 @@ from headwater.faults import reach
 from headwater.log.client_config import Rows
 from headwater.log.dead_letters import DEAD_LETTER_SCHEMA, DeadLetter, dead_letter_topic
 from headwater.log.port import Log
+from headwater.schema.evolution import widens
+from headwater.schema.notation import format_type
 
 #: The most changes of one piece: they are one transaction of the log.
 ROWS_MAX = 16_384
@@ -184,14 +187,30 @@ class Capture:
         """Create the topic of a table, or follow its new columns."""
         name, schema = self.config.topic_of(table.name), self._envelope.schema(table)
         try:
-            known = self._log.topic(name).schema
+            topic = self._log.topic(name)
         except NotFound:
             self._log.create(
                 name, schema, key=table.key or None, compact=bool(table.key), partitions=self.config.partitions
             )
             return
-        wanted = followed(known, schema)
-        if wanted != known:
+        if tuple(topic.key or ()) != table.key:
+            raise SourceInvalid(
+                source=f"Table {table.name!r}",
+                why=f"its key is now ({', '.join(table.key)}), and that of topic {name!r} is ({', '.join(topic.key or ())})",
+                instead="Give the table its old key again; or drop the capture, delete the topic, and create the capture again",
+            )
+        wanted = followed(topic.schema, schema)
+        for field in schema:
+            kept = wanted.field(field.name)
+            if not widens(field.type, kept.type):
+                raise ColumnRetyped(
+                    table=table.name,
+                    column=field.name,
+                    before=format_type(kept.type),
+                    now=format_type(field.type),
+                    topic=name,
+                )
+        if wanted != topic.schema:
             self._log.alter(name, schema=wanted)
 
     def _dead_letters(self, misfits: Sequence[Misfit], now_us: int) -> dict[str, list[DeadLetter]]:

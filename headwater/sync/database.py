@@ -138,7 +138,7 @@ class DatabaseTarget(ABC):
         with self._session():
             return self._stored_position(table.topic)
 
-    def _stored_position(self, topic: str) -> Position | None:
+    def _stored_position(self, topic: str, *, lock: bool = False) -> Position | None:
         if not self._has_positions:
             self._execute(
                 f"CREATE TABLE IF NOT EXISTS {POSITIONS} (sync {self.key_text} NOT NULL, topic {self.key_text} NOT NULL, position TEXT NOT NULL, PRIMARY KEY (sync, topic))"
@@ -146,7 +146,7 @@ class DatabaseTarget(ABC):
             self._has_positions = True
         mark = self.placeholder
         rows = self._execute(
-            f"SELECT position FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}{self._for_update}",
+            f"SELECT position FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}{self._for_update if lock else ''}",
             (self._sync, topic),
         )
         return Position.from_json(rows[0][0]) if rows else None
@@ -157,7 +157,7 @@ class DatabaseTarget(ABC):
                 self._stored_position(one.table.topic)  # outside of the transaction: it may create the table
             with contextlib.suppress(_TrialOver), self._transaction(write=True):
                 for one in changes:
-                    if is_pending(self._sync, self._stored_position(one.table.topic), one):
+                    if is_pending(self._sync, self._stored_position(one.table.topic, lock=True), one):
                         for step in one.steps:
                             self._apply_step(one.table, step)
                         self._put_position(one.table.topic, one.after)
@@ -184,12 +184,16 @@ class DatabaseTarget(ABC):
         )
 
     def scan(self, table: TargetTable) -> tuple[Position | None, Iterator[pa.Table]]:
-        return self.position(table), self._scanned(table)
+        self.position(table)  # outside of the transaction: it may create the table of positions
+        found = self._scanned(table)
+        return next(found), found  # the position comes first
 
-    def _scanned(self, table: TargetTable) -> Iterator[pa.Table]:
+    def _scanned(self, table: TargetTable) -> Iterator[Position | pa.Table | None]:
+        """The position of a table, and then its rows, in one transaction."""
         shape = self.stored(table.columns.empty_table()).schema
         columns = ", ".join(self._selected(one) for one in table.columns)
         with self._session(), self._transaction(write=False):
+            yield self._stored_position(table.topic)
             for rows in self._stream(f"SELECT {columns} FROM {self._table(table.name)}"):
                 values = zip(*rows, strict=True)
                 try:

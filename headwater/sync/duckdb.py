@@ -19,7 +19,7 @@ from headwater.sinks.retry import RetryLater
 from headwater.sync.config import SyncConfig
 from headwater.sync.database import SCAN_ROWS, DatabaseTarget, Row
 from headwater.sync.errors import ChangeRefused, TargetRefused
-from headwater.sync.port import TargetTable
+from headwater.sync.port import Position, TargetTable
 from headwater.views.duckdb_types import ingestible, sql_type
 
 if TYPE_CHECKING:
@@ -102,10 +102,11 @@ class DuckdbTarget(DatabaseTarget):
         while rows := cursor.fetchmany(SCAN_ROWS):
             yield rows
 
-    def _scanned(self, table: TargetTable) -> Iterator[pa.Table]:
+    def _scanned(self, table: TargetTable) -> Iterator[Position | pa.Table | None]:
         shape = self.stored(table.columns.empty_table()).schema
         columns = ", ".join(self.quoted(one.name) for one in table.columns)
-        with self._session():
+        with self._session(), self._transaction(write=False):
+            yield self._stored_position(table.topic)
             found = self._connected.sql(f"SELECT {columns} FROM {self._table(table.name)}")
             for batch in found.to_arrow_reader(SCAN_ROWS):
                 yield pa.Table.from_batches([batch]).cast(shape)

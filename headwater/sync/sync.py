@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headwater.errors import NotFound
+from headwater.errors import NotFound, NotPossible
 from headwater.log.dead_letters import SUFFIX, DeadLetter, append_dead_letters
 from headwater.log.errors import OffsetAhead, OffsetExpired
 from headwater.log.port import Log, Offsets
@@ -32,6 +32,8 @@ from headwater.sync.targets import open_target
 ROWS_MAX = 65_536
 #: How long a sync waits for a row before it looks at its definition again.
 WAIT_SECONDS = 1.0
+#: How often a table is compared again that has changed before it could be repaired.
+COMPARISONS_MAX = 5
 #: What the table and the position of a rebuild are called.
 REBUILD = "__rebuild"
 
@@ -159,13 +161,18 @@ class Sync:
 
     def compare(self, *, repair: bool = False) -> list[TableComparison]:
         """Compare the target with its topics; with `repair`, correct the rows that differ."""
-        return [
-            self._retry.run(
-                self.target.name,
-                lambda table=table: compare_table(self._log, self.target, table, repair=repair),  # type: ignore[misc]
-            )
-            for table in self.tables()
-        ]
+        return [self._compare(table, repair=repair) for table in self.tables()]
+
+    def _compare(self, table: TargetTable, *, repair: bool) -> TableComparison:
+        for _ in range(COMPARISONS_MAX):
+            with contextlib.suppress(PositionMoved):
+                return self._retry.run(
+                    self.target.name, lambda: compare_table(self._log, self.target, table, repair=repair)
+                )
+        raise NotPossible(
+            why=f"Table {table.name!r} changes while it is compared, so that nothing was repaired",
+            instead=f"Run `headwater sync pause {self.config.name}`, compare again, and resume the sync",
+        )
 
     def rebuild(self, topic: str | None = None) -> int:
         """Make the tables again from the whole topics, beside the old ones, and then replace these; return the rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -19,6 +20,8 @@ from headwater.log import Log
 from headwater.log.dead_letters import dead_letter_topic
 from headwater.sync import ChangeRefused, Sync, SyncFenced, SyncInvalid, SyncStore, TargetRefused, TopicGap
 from headwater.sync import sync as sync_module
+from headwater.sync.comparison import compare_table
+from headwater.sync.targets import open_target
 from tests.laws import costly
 from tests.sync.places import Place
 from tests.sync.rows import CHANGES, TOPIC, append, define, log_at, make_topic, model
@@ -262,3 +265,40 @@ def _table_with_check(folder: Path) -> None:
             "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, price REAL CHECK (price >= 0), paid BOOLEAN)"
         )
     copy.close()
+
+
+def test_a_repair_does_not_undo_what_another_process_applies_meanwhile(
+    log: Log, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(log)
+    define(log, f"sqlite:///{folder}/copy.db")
+    append(log, [(1, ("tea", 1.0, True)), (2, ("milk", 1.0, True))])
+    synced(log)
+    with sqlite3.connect(folder / "copy.db") as copy:
+        copy.execute("DELETE FROM orders WHERE id = 1")
+    copy.close()
+    prices = iter((2.0, 3.0))
+
+    def meanwhile(*given: Any, **settings: Any) -> Any:
+        """Compare, but let another process apply a change between the look and the repair."""
+        apply = given[1].apply
+
+        def late(changes: Any) -> None:
+            if (price := next(prices, None)) is not None:
+                append(log, [(1, ("tea", price, True))])
+                synced(log)
+            apply(changes)
+
+        monkeypatch.setattr(given[1], "apply", late)
+        try:
+            return compare_table(*given, **settings)
+        finally:
+            monkeypatch.setattr(given[1], "apply", apply)
+
+    monkeypatch.setattr(sync_module, "compare_table", meanwhile)
+    config = SyncStore(log).config("copy")
+    with contextlib.closing(open_target(config)) as target:
+        # Its epoch is 0, as that of `headwater sync compare`: it takes nothing over.
+        [found] = Sync(log, config, target).compare(repair=True)
+    assert found.is_equal
+    assert orders(folder) == {1: ("tea", 2.0, True), 2: ("milk", 1.0, True)}
