@@ -119,7 +119,7 @@ def test_large_values_that_do_not_change_are_kept(shop: Shop) -> None:
         shop.in_step()
         shop.sql("ALTER TABLE orders REPLICA IDENTITY DEFAULT")
         shop.sql("UPDATE orders SET item = 'gone' WHERE id = 5")
-        shop.sql("DELETE FROM orders WHERE id = 5")  # nobody knows the value of the update any more
+        shop.sql("DELETE FROM orders WHERE id = 5")  # the value of the update is not known any more
         capture.catch_up()
         shop.in_step()
     assert "REPLICA IDENTITY FULL" in shop.log.read("shop.public.orders.dlq").rows()[0]["message"]
