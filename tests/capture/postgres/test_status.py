@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import headwater as hw
@@ -13,6 +14,7 @@ from headwater.capture.report import report_of
 from headwater.services import Settings, local
 from headwater.services.host import Host
 from headwater.services.metrics import Metrics
+from tests.apps.test_metrics import documented
 from tests.capture.postgres.shop import PASSWORD_ENV, Shop
 from tests.conditions import until
 
@@ -47,7 +49,8 @@ def test_delay_and_slot_of_a_capture_are_seen_while_it_runs_and_after(shop: Shop
         assert "slot" in status.details
         lines = Metrics(host).scrape()
         assert 'headwater_capture_running{capture="shop"} 1' in lines
-        assert 'headwater_capture_retained_bytes{capture="shop"}' in lines
+        told = set(re.findall(r"^# TYPE (headwater_capture_\S+ \S+)$", lines, flags=re.MULTILINE))
+        assert told == {pair for pair in documented() if pair.startswith("headwater_capture_")}
     finally:
         one.stop()
     shop.sql("UPDATE orders SET item = 'tea' WHERE id = 7")
