@@ -66,6 +66,12 @@ class SqliteConnector:
 
     @classmethod
     def open(cls, config: CaptureConfig) -> SqliteSource:
+        if config.transactions:
+            raise ArgumentInvalid(
+                name="transactions",
+                value=True,
+                expected="False for SQLite, whose triggers do not know the transaction that they run in",
+            )
         return SqliteSource(config.url.removeprefix(_SCHEME), capture=config.name, tables=config.tables)
 
 

@@ -102,10 +102,18 @@ class Captures(Service):
         partitions: int = 1,
         password_env: str | None = None,
         password_file: str | None = None,
+        transactions: bool = False,
+        outbox: str | None = None,
+        where: dict[str, str] | None = None,
+        columns: dict[str, list[str]] | None = None,
+        mask: dict[str, str] | None = None,
+        salt_env: str = "HEADWATER_CAPTURE_SALT",
     ) -> CaptureStatus:
         """Create a capture, and what it needs in its database. `headwater capture run` runs it.
 
-        The password comes from an environment variable or a file of the process that serves or runs the capture.
+        The password comes from an environment variable or a file of the process that serves or runs the capture, and so
+        does the salt of hashes. `where` has conditions by table, `columns` the captured columns by table, and `mask` how values of
+        `table.column` are hidden: `hash`, `null`, or a text.
         """
         config = CaptureConfig(
             name=name,
@@ -116,6 +124,12 @@ class Captures(Service):
             partitions=partitions,
             password_env=password_env,
             password_file=password_file,
+            transactions=transactions,
+            outbox=outbox,
+            where=where or {},
+            columns=columns or {},
+            mask=mask or {},
+            salt_env=salt_env,
         )
         self._store.create(config)
         return self.status(name)
@@ -131,9 +145,9 @@ class Captures(Service):
         return self._status(self._store.set_paused(name, False))
 
     @route("POST", "/captures/{name}/snapshot", scope="admin:*")
-    def snapshot(self, name: str, table: str) -> CaptureStatus:
-        """Read a table by a new snapshot, beside the changes that go on."""
-        self._store.restart_snapshot(name, table)
+    def snapshot(self, name: str, table: str, *, where: str | None = None) -> CaptureStatus:
+        """Read a table, or its rows that meet a condition in SQL, by a new snapshot beside the changes that go on."""
+        self._store.restart_snapshot(name, table, where=where)
         return self.status(name)
 
     @route("DELETE", "/captures/{name}", scope="admin:*")

@@ -11,7 +11,7 @@ from headwater.services.route import Service, route
 from headwater.sinks.retry import RetryLater
 from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison, TargetTable
 from headwater.sync.config import Mode
-from headwater.sync.sync import topic_tables
+from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 
 State = Literal["new", "in sync", "behind", "paused", "unreachable"]
@@ -64,6 +64,7 @@ class Syncs(Service):
         table: str = "{table}",
         mode: Mode = "current",
         dead_letters: bool = False,
+        transactions: bool = False,
         options: dict[str, str] | None = None,
         password_env: str | None = None,
         password_file: str | None = None,
@@ -76,6 +77,7 @@ class Syncs(Service):
             table=table,
             mode=mode,
             dead_letters=dead_letters,
+            transactions=transactions,
             options=options or {},
             password_env=password_env,
             password_file=password_file,

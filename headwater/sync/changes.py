@@ -50,13 +50,19 @@ class TopicChanges:
 
 
 def read_changes(
-    log: Log, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int], *, rows_max: int
+    log: Log,
+    topic: Topic,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    rows_max: int,
+    transactions: bool = False,
 ) -> TopicChanges:
-    """Read what follows a position, at most `rows_max` rows."""
+    """Read what follows a position, at most `rows_max` rows; with `transactions`, with the id of each row's transaction."""
     oldest = log.start_offsets(topic.name)
     offsets = {number: max(starts.get(number, 0), oldest.get(number, 0)) for number in ends}
     behind = [number for number, end in ends.items() if offsets[number] < end]
-    names = [*topic.schema.names, TOMBSTONE, *_PLACE]
+    names = [*topic.schema.names, TOMBSTONE, *_PLACE, *(["_headers"] if transactions else [])]
     streams = [
         log.read_range(topic.name, number, start=offsets[number], stop=ends[number], columns=names) for number in behind
     ]
@@ -74,7 +80,21 @@ def read_changes(
     else:
         offsets |= {number: ends[number] for number in behind}  # compaction may have removed the last rows
     more = any(offsets[number] < ends[number] for number in behind)
-    return TopicChanges(rows=_plain(topic, parts), offsets=offsets, more=more)
+    rows = _plain(topic, parts)
+    if transactions:
+        rows = rows.append_column("_transaction", _transactions(topic, parts))
+    return TopicChanges(rows=rows, offsets=offsets, more=more)
+
+
+def _transactions(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Array:
+    """The id of the transaction of each row: in the envelope, or in a header; null where there is none."""
+    if not batches:
+        return pa.array([], pa.string())
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if is_enveloped(topic.schema) and "transaction" in topic.schema.names:
+        return pc.struct_field(table.column("transaction").combine_chunks(), "id")
+    headers = table.column("_headers").combine_chunks()
+    return pc.map_lookup(headers, pa.scalar("_transaction"), "last").cast(pa.string())
 
 
 def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -36,6 +36,7 @@ class SyncConfig:
     table: str = "{table}"
     mode: Mode = "current"
     dead_letters: bool = False
+    transactions: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
     password_env: str | None = None
@@ -80,6 +81,12 @@ class SyncConfig:
         if self.mode != "current":
             expected = "'current'; delta:// and parquet:// targets keep the history"
             raise ArgumentInvalid(name="mode", value=self.mode, expected=expected)
+
+    def check_no_transactions(self) -> None:
+        """Raise if the sync asks for whole transactions, which this target cannot apply: its tables change one by one."""
+        if self.transactions:
+            expected = "a database or Redis as the target; this one has no transactions over several tables"
+            raise ArgumentInvalid(name="transactions", value=True, expected=expected)
 
     def to_json(self) -> str:
         return orjson.dumps(asdict(self)).decode()

@@ -36,6 +36,7 @@ class DeltaTarget:
     def __init__(self, config: SyncConfig) -> None:
         require("deltalake", extra="lake")
         config.check_options({})
+        config.check_no_transactions()
         self._root = Path(config.url.removeprefix(_SCHEME))
         self._sync = config.name
         self._mode = config.mode

@@ -32,6 +32,7 @@ class ParquetTarget:
 
     def __init__(self, config: SyncConfig) -> None:
         config.check_options({})
+        config.check_no_transactions()
         self._root = Path(config.url.removeprefix(_SCHEME))
         self._sync = config.name
         self._mode = config.mode

@@ -35,6 +35,7 @@ class SearchTarget:
 
     def __init__(self, config: SyncConfig) -> None:
         require("tantivy", extra="search")
+        config.check_no_transactions()
         config.check_current()
         options = config.check_options(OPTIONS)
         self._texts = tuple(one.strip() for one in options["text"].split(",") if one.strip())

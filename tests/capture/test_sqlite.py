@@ -203,7 +203,7 @@ def test_a_capture_that_runs_takes_up_a_requested_snapshot(tmp_path: Path) -> No
             until(lambda: store.progress("shop").rows == 1)
             store.restart_snapshot("shop", "stock")
             until(lambda: store.progress("shop").rows == 2)
-            assert store.config("shop").snapshot_requests == ()
+            assert store.config("shop").snapshot_requests == {}
         finally:
             runner.request_stop()
             thread.join()

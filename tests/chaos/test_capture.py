@@ -26,7 +26,7 @@ def captured(*steps: Step, notes: int = 2, version: int = 4) -> Captured:
     return Captured(steps={1: steps}, items={1: {"id": 1, "version": version}}, notes=Counter({("tea",): notes}))
 
 
-@pytest.mark.parametrize("kills", [len(POINTS), 12, 30, 100])
+@pytest.mark.parametrize("kills", [len(POINTS), 20, 100])
 def test_as_many_kills_as_points_leave_out_no_point(kills: int) -> None:
     orders = plan(kills=kills, seed=1)
     assert {order.point for order in orders} == set(POINTS)

@@ -12,7 +12,7 @@ import redis
 
 from headwater.log import Log
 from headwater.sync import SyncConfig
-from headwater.sync.sync import topic_tables
+from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 from tests.sync.rows import SCHEMA, Values, define
 

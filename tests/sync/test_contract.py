@@ -16,7 +16,7 @@ from headwater.log import Log
 from headwater.sync import Sync, SyncFenced, TableChanges
 from headwater.sync import sync as sync_module
 from headwater.sync.port import Step
-from headwater.sync.sync import topic_tables
+from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 from tests.sync.places import Place, params, place_of
 from tests.sync.rows import TOPIC, append, log_at, make_topic, model

@@ -261,5 +261,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def emit_mark(connection: Connection, prefix: str, mark: str) -> None:
-    """Write a mark into the database's log: when it arrives, everything before it has arrived."""
-    connection.query("SELECT pg_logical_emit_message(false, %s::text, %s::text)", (prefix, mark))
+    """Write a mark into the database's log: when it arrives, everything before it has arrived.
+
+    It has a transaction, because its commit flushes the log; otherwise the mark would wait for the next one.
+    """
+    connection.query("SELECT pg_logical_emit_message(true, %s::text, %s::text)", (prefix, mark))

@@ -275,7 +275,7 @@ class PostgresSource:
         if unread and chunks.waiting is None:
             shape = unread[0]
             if not shape.table.key:
-                piece = self._keyless(session, shape, position)
+                piece = self._keyless(session, shape, position, is_again=shape.table.name in snapshot)
                 if piece is not None:
                     return piece
             else:
@@ -361,7 +361,7 @@ class PostgresSource:
 
     # -- tables without a key -----------------------------------------------------------------------------------------
 
-    def _keyless(self, session: _Session, shape: Shape, position: Position) -> Piece | None:
+    def _keyless(self, session: _Session, shape: Shape, position: Position, *, is_again: bool) -> Piece | None:
         """Read a whole table without a key. Its changes were left out until now; those that the snapshot sees stay left out."""
         assert self._chunks is not None
         name = shape.table.name
@@ -386,7 +386,9 @@ class PostgresSource:
         return Piece(
             position={**position, "order": position["order"] + rows},
             changes=[
-                read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows
+                # Rows that the topic has already cannot be told apart from those that follow.
+                *([truncation(shape.table, position["order"])] if is_again else []),
+                *(read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows),
             ],
             misfits=[misfit for found in batches for misfit in found.misfits],
             snapshot={name: replace(_complete(shape, rows), cursor=seen)},

@@ -15,6 +15,7 @@ from headwater.cli.arguments import Yes
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, counted
+from headwater.errors import ArgumentInvalid
 from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def create(
     url: Annotated[
         str,
         typer.Argument(
-            help="The database: sqlite:///path/to/file.db, or postgresql://user@host/database", metavar="URL"
+            help="The database: sqlite:///path/to/file.db, postgresql://user@host/database or mariadb://user@host/database",
+            metavar="URL",
         ),
     ],
     tables: Annotated[
@@ -55,6 +57,28 @@ def create(
     password_file: Annotated[
         str | None, typer.Option("--password-file", help="The file that has the password.", metavar="PATH")
     ] = None,
+    transactions: Annotated[
+        bool, typer.Option("--transactions", help="Write a topic with the beginning and the end of each transaction.")
+    ] = False,
+    outbox: Annotated[
+        str | None,
+        typer.Option("--outbox", help="A table whose insertions are events, by aggregate type.", metavar="TABLE"),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="Capture only rows that meet a condition.", metavar="TABLE=CONDITION"),
+    ] = None,
+    only_columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", help="Capture only these columns of a table.", metavar="TABLE=NAMES"),
+    ] = None,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option("--mask", help="Hide a column: hash, null, or a text instead.", metavar="TABLE.COLUMN=HOW"),
+    ] = None,
+    salt_env: Annotated[
+        str, typer.Option("--salt-env", help="The environment variable that has the secret of hashes.", metavar="NAME")
+    ] = "HEADWATER_CAPTURE_SALT",
 ) -> None:
     """Create a capture, and what it needs in the database: for SQLite triggers and a changelog table, for PostgreSQL a publication.
 
@@ -70,6 +94,15 @@ def create(
             partitions=partitions,
             password_env=password_env,
             password_file=None if password_file is None else str(Path(password_file).absolute()),
+            transactions=transactions,
+            outbox=outbox,
+            where=_pairs("--where", where),
+            columns={
+                table: [one.strip() for one in names.split(",")]
+                for table, names in _pairs("--columns", only_columns).items()
+            },
+            mask=_pairs("--mask", mask),
+            salt_env=salt_env,
         )
     session.show(status, [f"Capture {name!r} is created. Run it with `headwater capture run {name}`."])
 
@@ -145,7 +178,7 @@ def run(
     A capture that another process runs is taken over: that process stops with an error. A capture that fails, because its
     database is away, is restarted with pauses that grow to a minute.
     """
-    from headwater.capture import CaptureStore
+    from headwater.capture import CaptureStore, SourceUnreachable
     from headwater.capture.runner import CaptureRunner
     from headwater.cli.terminal.capture_progress import capture_progress
 
@@ -158,7 +191,12 @@ def run(
         with capture_progress(session) as show:
             runners = [CaptureRunner(log, name, on_piece=show, on_failure=_teller(session, name)) for name in chosen]
             for runner in runners:
-                session.say(f"{runner.name}: {counted(runner.catch_up(), 'row')}, caught up")
+                try:
+                    session.say(f"{runner.name}: {counted(runner.catch_up(), 'row')}, caught up")
+                except SourceUnreachable as error:
+                    if until_caught_up:
+                        raise
+                    session.warn(f"{runner.name}: {error}")
             failures = [] if until_caught_up else _follow(runners)
         if not until_caught_up:
             for runner in runners:
@@ -218,10 +256,14 @@ def snapshot(
     session: Session,
     name: Name,
     table: Annotated[str, typer.Argument(help="The table to read again.", metavar="TABLE")],
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only rows that meet this condition in SQL (PostgreSQL).", metavar="CONDITION"),
+    ] = None,
 ) -> None:
-    """Read a table by a new snapshot, beside the changes that go on."""
+    """Read a table by a new snapshot, beside the changes that go on; a capture that runs begins it at once."""
     with session.services() as services:
-        found = services.captures.snapshot(name, table)
+        found = services.captures.snapshot(name, table, where=where)
     session.show(
         found, [f"Table {table!r} is read by a new snapshot: at once if capture {name!r} runs, or when it runs next."]
     )
@@ -259,3 +301,14 @@ def _snapshot(table: CapturedTable) -> str:
     share, left = table.snapshot_share, table.snapshot_seconds_left
     done = "begun" if share is None else f"{share:.0%}"
     return done if left is None else f"{done}, {format_seconds(round(left))} left"
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """Options of the form NAME=VALUE; the value may have further equals signs."""
+    pairs = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip() or not value.strip():
+            raise ArgumentInvalid(name=option, value=text, expected="a name, an equals sign and a value")
+        pairs[name.strip()] = value.strip()
+    return pairs

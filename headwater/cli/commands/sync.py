@@ -46,6 +46,10 @@ def create(
         bool,
         typer.Option("--dead-letters", help="Set rows aside that the target refuses, instead of stopping."),
     ] = False,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Apply whole transactions of a database that is captured with markers."),
+    ] = False,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="A setting of the target, NAME=VALUE; may be repeated.")
     ] = None,
@@ -71,6 +75,7 @@ def create(
             table=table,
             mode=cast("Mode", mode),  # the service checks it
             dead_letters=dead_letters,
+            transactions=transactions,
             options=options,
             password_env=password_env,
             password_file=password_file,

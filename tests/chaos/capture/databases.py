@@ -102,6 +102,8 @@ class Database:
     writers: int
     restart: Callable[[], None] | None = None
     proxy: Proxy | None = None
+    copy: Database | None = None
+    """An empty database of the same kind, for a target."""
 
     def session(self) -> Session:
         return connect(self.kind, self.address)
@@ -154,6 +156,7 @@ def _postgres(_home: Path) -> Iterator[Database]:
             writers=3,
             restart=restart,
             proxy=proxy,
+            copy=_empty("postgres", server.new_database(), server.user, server.port),
         )
 
 
@@ -174,4 +177,22 @@ def _mariadb(_home: Path) -> Iterator[Database]:
             writers=3,
             restart=restart,
             proxy=proxy,
+            copy=_empty(
+                "mariadb",
+                f"127.0.0.1,{server.port},{server.user},{server.new_database()}",
+                server.user,
+                server.port,
+            ),
         )
+
+
+def _empty(kind: str, address: str, user: str, port: int) -> Database:
+    scheme = {"postgres": "postgresql"}.get(kind, kind)
+    name = address.replace(",", "/").rpartition("/")[2]
+    return Database(
+        kind=kind,
+        address=address,
+        url=f"{scheme}://{user}@127.0.0.1:{port}/{name}",
+        tables=("items", "notes"),
+        writers=0,
+    )
