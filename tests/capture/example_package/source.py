@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -71,7 +72,8 @@ class JsonLinesSource:
         if size < position["byte"]:
             why = f"it has {size} bytes, and the capture has read {position['byte']}"
             raise SourceReplaced(source=str(self._path), capture=self._capture, why=why)
-        end, lines = position["byte"], []
+        end = position["byte"]
+        lines: list[dict[str, Any]] = []  # Any: values of rows
         with self._path.open("rb") as file:
             file.seek(end)
             while len(lines) < rows_max and (line := file.readline()).endswith(b"\n"):
