@@ -71,7 +71,7 @@ class JsonLinesSource:
         if size < position["byte"]:
             why = f"it has {size} bytes, and the capture has read {position['byte']}"
             raise SourceReplaced(source=str(self._path), capture=self._capture, why=why)
-        end, lines = position["byte"], []
+        end, lines = position["byte"], list[dict[str, object]]()
         with self._path.open("rb") as file:
             file.seek(end)
             while len(lines) < rows_max and (line := file.readline()).endswith(b"\n"):
