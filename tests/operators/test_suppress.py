@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headwater import EventTime
 from headwater.engine.columns import HASH, SLOT
@@ -19,8 +19,9 @@ from headwater.engine.state_folder import LocalFolder
 from headwater.engine.step import PartitionEngine
 from headwater.engine.suppress import HeldChanges, Suppress
 from headwater.errors import ArgumentInvalid
-from headwater.operators import AggregateTable, TopN, agg
+from headwater.operators import AggregateTable, TopN, Tumbling, agg
 from tests.operators.batches import bounded, streamed, table_of
+from tests.operators.stream_runs import Stream
 
 SECOND = 1_000_000
 ROWS = pa.schema([("page", pa.string()), ("_op", pa.string()), ("n", pa.int64())])
@@ -200,6 +201,34 @@ def test_an_aggregate_holds_its_changes_back(spark: SparkSession) -> None:
         operator = AggregateTable(by=by, compute={"total": agg.sum("n")}, emit=Suppress(every="1 minute"))
         found = operator(visits).drop("_op").collect()
         assert sorted(map(tuple, found)) == wanted
+
+
+STOCK = {"item": "string", "shelf": "string", "n": "int64", "at": "timestamp"}
+
+
+def test_windows_follow_what_a_table_emits_and_the_end_of_the_input_lets_everything_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def build(stock: DataFrame) -> DataFrame:
+        suppress = Suppress(every="30 seconds", clock="event")
+        totals = AggregateTable(by="shelf", key="item", compute={"total": agg.sum("n")}, time="at", emit=suppress)
+        changes = stock.transform(totals).where("_op IN ('+I', '+U')").drop("_op")
+        compute = {"changes": agg.count(), "most": agg.max("total")}
+        return changes.transform(Tumbling(size="1 minute", by="shelf", compute=compute))
+
+    topics = {"stock": {"schema": STOCK, "key": "item", "time": "at", "compact": True, "partitions": 1}}
+    stream = Stream(spark, tmp_path, build, topics, metadata="all")
+    start = 1_700_000_040 * SECOND
+    for second in (0, 10, 20, 70, 200):
+        rows = [{"item": f"i{second % 3}", "shelf": "s", "n": second + 1, "at": start + second * SECOND}]
+        stream.run({"stock": rows})
+    stream.run({"stock": [{"item": "i0", "_tombstone": True}]})
+    stream.stop()
+    stream.options["end_of_input"] = "true"
+    stream.run()
+    found = [(row["window_start"].timestamp() - start / SECOND, row["changes"], row["most"]) for row in stream.rows()]
+    # The batch of second 70 lets all changes before it go as one; that of second 200 waits, and leaves at the end.
+    assert found == [(60.0, 1, 93), (180.0, 1, 272)]
 
 
 def test_a_ranking_is_held_back_by_an_operator_of_its_own(spark: SparkSession) -> None:
