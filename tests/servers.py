@@ -34,6 +34,13 @@ __all__ = ["PeerUnavailable", "free_port", "redis_server"]
 
 PASSWORD = "a test's password"
 T = TypeVar("T")
+#: Settings of PostgreSQL that captures need: large transactions are streamed early, so that tests need few rows for one.
+LOGICAL = {
+    "wal_level": "logical",
+    "max_replication_slots": "40",
+    "max_wal_senders": "40",
+    "logical_decoding_work_mem": "64kB",
+}
 
 
 # -- PostgreSQL -------------------------------------------------------------------------------------------------------
@@ -75,7 +82,7 @@ class Postgres:
             return cursor.fetchall() if cursor.description else []
 
     def start(self, *, settings: Mapping[str, str] | None = None) -> None:
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"} | dict(
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", **LOGICAL} | dict(
             settings or {}
         )
         words = [str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port)]

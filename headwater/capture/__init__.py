@@ -3,7 +3,7 @@
 from headwater.capture.capture import Capture
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import Connector
-from headwater.capture.errors import CaptureChanged, SourceInvalid, SourceReplaced
+from headwater.capture.errors import CaptureChanged, SourceInvalid, SourceReplaced, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, SnapshotProgress, Source, SourceHealth, Table
 from headwater.capture.store import CaptureProgress, CaptureStore
 
@@ -22,5 +22,6 @@ __all__ = [
     "SourceHealth",
     "SourceInvalid",
     "SourceReplaced",
+    "SourceUnreachable",
     "Table",
 ]

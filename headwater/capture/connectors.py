@@ -20,6 +20,8 @@ GROUP = "headwater.sources"
 #: The connectors of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
     "sqlite": "headwater.capture.sqlite:SqliteConnector",
+    "postgresql": "headwater.capture.postgres:PostgresConnector",
+    "postgres": "headwater.capture.postgres:PostgresConnector",
 }
 
 
@@ -42,7 +44,7 @@ def connector(url: str) -> type[Connector]:
     'SqliteConnector'
     >>> connector("oracle://db.example")
     Traceback (most recent call last):
-    headwater.errors.ArgumentInvalid: `url` is 'oracle://db.example'. Give sqlite:///path/to/file.db.
+    headwater.errors.ArgumentInvalid: `url` is 'oracle://db.example'. Give sqlite:///path/to/file.db or postgresql://user@host/database.
     """
     scheme = url.partition(":")[0]
     if scheme in BUILT_IN:
@@ -50,7 +52,9 @@ def connector(url: str) -> type[Connector]:
         return getattr(import_module(module), name)  # type: ignore[no-any-return]
     for entry in entry_points(group=GROUP, name=scheme):
         return entry.load()  # type: ignore[no-any-return]
-    raise ArgumentInvalid(name="url", value=without_password(url), expected="sqlite:///path/to/file.db")
+    raise ArgumentInvalid(
+        name="url", value=without_password(url), expected="sqlite:///path/to/file.db or postgresql://user@host/database"
+    )
 
 
 def open_source(config: CaptureConfig) -> Source:

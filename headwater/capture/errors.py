@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import Conflict, UsageError
+from headwater.errors import Conflict, StorageError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,3 +42,13 @@ class SourceReplaced(Conflict):
         "If the database was restored, drop the capture and create it again: a new snapshot then brings its topics up to date. "
         "Nothing was changed."
     )
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceUnreachable(StorageError):
+    """A database cannot be reached: it is down, or the connection was cut."""
+
+    source: str
+    why: str
+    problem = "{source} cannot be reached: {why}."
+    remedy = "Check that the database runs and that its address is right; the capture goes on where it was."
