@@ -1,4 +1,4 @@
-"""Real servers for tests: PostgreSQL, Redis, SMTP and an HTTP receiver, each on 127.0.0.1 and a free port.
+"""Real servers for tests: PostgreSQL, MariaDB, Redis, SMTP and an HTTP receiver, each on 127.0.0.1 and a free port.
 
 Each is started in a folder of its own and is gone afterwards. Where one cannot be had on this machine, the context
 managers raise `PeerUnavailable` with the reason in one line, and the fixtures skip the test with it.
@@ -108,6 +108,24 @@ class Postgres:
             self._process.wait()
         self._process = None
 
+    def back_up(self) -> None:
+        """Copy the files of a server that is stopped; `restore` brings them back."""
+        subprocess.run(["cp", "-a", str(self._folder / "data"), str(self._folder / "backup")], check=True)
+
+    def restore(self) -> None:
+        shutil.rmtree(self._folder / "data")
+        (self._folder / "backup").rename(self._folder / "data")
+
+    def fail_over(self) -> None:
+        """Start as a standby and be promoted, as the standby of a primary that is lost."""
+        signal_file = self._folder / "data" / "standby.signal"
+        signal_file.touch()
+        shutil.copystat(self._folder / "data" / "PG_VERSION", signal_file)
+        if self._account is not None:
+            os.chown(signal_file, self._account.pw_uid, self._account.pw_gid)
+        self.start()
+        self.execute("SELECT pg_promote()")
+
     def make(self) -> None:
         """Make the cluster on disk."""
         secret = self._folder / "secret"
@@ -142,7 +160,7 @@ class Postgres:
 def postgres_server(*, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
     """A PostgreSQL that runs. It refuses to be root's, so that root lends it to an account without rights."""
     programs = _postgres_programs()
-    account = _account_without_rights() if os.geteuid() == 0 else None
+    account = _account_without_rights("postgres", "nobody") if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
     server = Postgres(folder, programs, account)
     try:
@@ -172,12 +190,120 @@ def _find_postgres() -> Path | None:
     return next((place for place in places if (place / "initdb").exists() and (place / "postgres").exists()), None)
 
 
-def _account_without_rights() -> pwd.struct_passwd:
-    names = ("postgres", "nobody")
+def _account_without_rights(*names: str) -> pwd.struct_passwd:
     for name in names:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise PeerUnavailable(f"PostgreSQL does not run as root, and this machine has no account {' or '.join(names)}")
+    raise PeerUnavailable(f"a database does not run as root, and this machine has no account {' or '.join(names)}")
+
+
+# -- MariaDB ----------------------------------------------------------------------------------------------------------
+
+
+class Mariadb:
+    """A MariaDB server of its own with a binary log, that can be stopped and started again on the same port."""
+
+    user = "root"
+    settings: Mapping[str, str] = {
+        "log-bin": "binlog",
+        "server-id": "7",
+        "binlog-format": "ROW",
+        "binlog-row-metadata": "FULL",
+        "innodb-flush-log-at-trx-commit": "0",
+        "innodb-buffer-pool-size": "32M",
+    }
+
+    def __init__(self, folder: Path, account: pwd.struct_passwd | None) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._account = account
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+
+    def url(self, database: str, *, user: str = user) -> str:
+        """How to connect, as a URL without a password."""
+        return f"mariadb://{user}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """Create an empty database; returns its name."""
+        self._databases += 1
+        name = f"test_{self._databases}"
+        with self.connect() as connection:
+            connection.cursor().execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        return name
+
+    # Any: PyMySQL has no types.
+    def connect(self, database: str | None = None, **settings: Any) -> Any:
+        """A connection as an administrator."""
+        import pymysql
+
+        return pymysql.connect(
+            **{"host": "127.0.0.1", "port": self.port, "user": self.user, "database": database, "autocommit": True}
+            | settings
+        )
+
+    def make(self) -> None:
+        """Make the database folder."""
+        if self._account is not None:
+            os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+        words = ["mariadb-install-db", "--no-defaults", f"--datadir={self._folder}/data"]
+        words += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        with (self._folder / "log").open("ab") as output:
+            if self._run(words, output).wait() != 0:
+                raise PeerUnavailable(f"mariadb-install-db failed: {(self._folder / 'log').read_text()[-300:]!r}")
+
+    def start(self, *, settings: Mapping[str, str] | None = None) -> None:
+        import pymysql
+
+        words = ["mariadbd", "--no-defaults", f"--datadir={self._folder}/data", f"--socket={self._folder}/socket"]
+        words += [f"--port={self.port}", "--bind-address=127.0.0.1"]
+        words += [f"--{name}={value}" for name, value in ({**self.settings, **(settings or {})}).items()]
+        with (self._folder / "log").open("ab") as output:
+            self._process = self._run(words, output)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            with contextlib.suppress(pymysql.err.OperationalError), self.connect(connect_timeout=2):
+                return
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise PeerUnavailable(f"mariadbd did not start: {(self._folder / 'log').read_text()[-300:]!r}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _run(self, words: list[str], output: Any) -> subprocess.Popen[bytes]:
+        account = self._account
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else [],
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def mariadb_server(*, settings: Mapping[str, str] | None = None) -> Iterator[Mariadb]:
+    """A MariaDB that runs. It refuses to be root's, so that root lends it to an account without rights."""
+    if shutil.which("mariadbd") is None or shutil.which("mariadb-install-db") is None:
+        raise PeerUnavailable("MariaDB is not installed: `apt-get install mariadb-server`")
+    account = _account_without_rights("mysql", "nobody") if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="headwater-mariadb-"))
+    server = Mariadb(folder, account)
+    try:
+        server.make()
+        server.start(settings=settings)
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- Redis ------------------------------------------------------------------------------------------------------------
@@ -381,6 +507,13 @@ def spark_cluster(folder: Path, *, hosts: tuple[str, ...] = ("127.0.0.2", "127.0
 def postgres() -> Iterator[Postgres]:
     """One PostgreSQL for all tests of the process; take a `new_database()` of it, and leave it running."""
     with _or_skip(postgres_server()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Mariadb]:
+    """One MariaDB for all tests of the process; take a `new_database()` of it, and leave it running."""
+    with _or_skip(mariadb_server()) as server:
         yield server
 
 

@@ -39,6 +39,7 @@ FIXTURES = {
     "browser": "browser",
     "running": "process",
     "postgres": "process",
+    "mariadb": "process",
     "redis_url": "process",
 }
 #: Examples in docstrings cannot carry a mark.
@@ -53,6 +54,7 @@ BUDGET_SECONDS = {"test": 300, "slow": 1080}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=list(TIERS), help="run one tier of the tests; without it, all but the long ones")
+    parser.addoption("--failed-to", type=Path, help="a file for the names of failed tests, for pytest's `@file`")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -68,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Times(config), "headwater-times")
+    if config.getoption("--failed-to") is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failed(config), "headwater-failed")
 
 
 # -- which tests run, and where ---------------------------------------------------------------------------------------
@@ -236,3 +240,29 @@ class _Times:
         terminalreporter.write_line(f"Slowest: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slowest)}")
         if budget and passed > budget:
             terminalreporter.write_line("Over the budget: see «The budget» in CONTRIBUTING.md", red=True)
+
+
+# -- which tests failed -----------------------------------------------------------------------------------------------
+
+
+class _Failed:
+    """Writes the names of the tests that failed to a file, if nothing else went wrong; otherwise there is no file."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._path: Path = config.getoption("--failed-to")
+        self._names: dict[str, None] = {}
+        self._has_unread_files = False
+        self._path.unlink(missing_ok=True)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._has_unread_files |= report.failed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            # xdist adds the group to the names of tests that it hands out.
+            is_handed_out = hasattr(report, "node")
+            self._names[report.nodeid.rpartition("@")[0] if is_handed_out else report.nodeid] = None
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.TESTS_FAILED and not self._has_unread_files:
+            self._path.write_text("".join(f"{name}\n" for name in self._names), encoding="utf-8")

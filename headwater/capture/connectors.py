@@ -19,6 +19,8 @@ from headwater.errors import ArgumentInvalid
 GROUP = "headwater.sources"
 #: The connectors of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
+    "mariadb": "headwater.capture.mariadb.connector:MariadbConnector",
+    "mysql": "headwater.capture.mariadb.connector:MariadbConnector",
     "sqlite": "headwater.capture.sqlite:SqliteConnector",
     "postgresql": "headwater.capture.postgres:PostgresConnector",
     "postgres": "headwater.capture.postgres:PostgresConnector",
@@ -44,7 +46,7 @@ def connector(url: str) -> type[Connector]:
     'SqliteConnector'
     >>> connector("oracle://db.example")
     Traceback (most recent call last):
-    headwater.errors.ArgumentInvalid: `url` is 'oracle://db.example'. Give sqlite:///path/to/file.db or postgresql://user@host/database.
+    headwater.errors.ArgumentInvalid: `url` is 'oracle://db.example'. Give sqlite:///path/to/file.db, postgresql://user@host/database or mariadb://user@host/database.
     """
     scheme = url.partition(":")[0]
     if scheme in BUILT_IN:
@@ -52,9 +54,8 @@ def connector(url: str) -> type[Connector]:
         return getattr(import_module(module), name)  # type: ignore[no-any-return]
     for entry in entry_points(group=GROUP, name=scheme):
         return entry.load()  # type: ignore[no-any-return]
-    raise ArgumentInvalid(
-        name="url", value=without_password(url), expected="sqlite:///path/to/file.db or postgresql://user@host/database"
-    )
+    expected = "sqlite:///path/to/file.db, postgresql://user@host/database or mariadb://user@host/database"
+    raise ArgumentInvalid(name="url", value=without_password(url), expected=expected)
 
 
 def open_source(config: CaptureConfig) -> Source:

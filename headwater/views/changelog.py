@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from headwater.log import Batch, Log, Offsets, Start, Topic
 from headwater.log.errors import OffsetAhead, OffsetExpired
 from headwater.schema.partitioner import key_hash
 from headwater.views.errors import ViewConflict, ViewRowInvalid
-from headwater.views.lookup import GONE, KEYS_MAX, Places, place_of
+from headwater.views.lookup import GONE, KEYS_MAX, Hashes, Places, place_of
 from headwater.views.spec import Sources, ViewPosition, ViewSpec, sources_of_metadata
 from headwater.views.store import PLACE, TOMBSTONE, Delta, ViewStore
 
@@ -73,10 +74,11 @@ def catch_up(
             begins = fresh and number == 0
             if begins:
                 maintained.places = None
-            store.apply(maintained.spec, delta, position, replace=begins)
-            if begins and keeps_places:
-                maintained.places = Places()
-            _note_places(maintained, maintained.places, delta)
+            doubt = partial(_doubt_places, maintained.places, delta)
+            store.apply(maintained.spec, delta, position, replace=begins, before_commit=doubt)
+            places = Places() if begins and keeps_places else maintained.places
+            _note_places(maintained, places, delta)
+            maintained.places = None if maintained.is_large else places
             maintained.position = position
             maintained.rows_applied += delta.keys.num_rows
             told()
@@ -100,9 +102,22 @@ def _find_places(log: Log, maintained: MaintainedView) -> None:
 
 def _note_places(maintained: MaintainedView, places: Places | None, delta: Delta) -> None:
     if places is not None and delta.places is not None and delta.keys.num_rows:
-        places.put(key_hash([column.combine_chunks() for column in delta.keys.columns]), delta.places)
+        places.put(_hashes(delta), delta.places)
         if len(places) > KEYS_MAX:
             maintained.places, maintained.is_large = None, True
+
+
+def _doubt_places(places: Places | None, delta: Delta) -> None:
+    """Let look-ups of the keys that change ask the store while it commits.
+
+    A reader that has seen the new rows in the store must not be sent to the places of the old ones.
+    """
+    if places is not None and delta.keys.num_rows:
+        places.put(_hashes(delta), np.full(delta.keys.num_rows, GONE))
+
+
+def _hashes(delta: Delta) -> Hashes:
+    return key_hash([column.combine_chunks() for column in delta.keys.columns])
 
 
 def _placed(batch: Batch) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -197,7 +197,15 @@ class DuckStore:
         if found.active:
             self._show(connection, spec)
 
-    def apply(self, spec: ViewSpec, delta: Delta, position: ViewPosition, *, replace: bool = False) -> None:
+    def apply(
+        self,
+        spec: ViewSpec,
+        delta: Delta,
+        position: ViewPosition,
+        *,
+        replace: bool = False,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         """Change rows and position in one transaction; with `replace`, the rows that were there go first."""
         table = quoted(spec.table)
         with self._writing() as connection:
@@ -214,6 +222,7 @@ class DuckStore:
                 raise ViewRowInvalid(view=spec.name, topic=spec.topic, column="?", why=why) from error
             where = [position.to_json(), spec.name, spec.version]
             connection.execute("UPDATE headwater.positions SET position = ? WHERE name = ? AND version = ?", where)
+            before_commit()
             come_to("before_commit")
         come_to("committed")
 

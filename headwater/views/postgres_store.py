@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString
 
@@ -144,7 +144,15 @@ class PostgresStore:
         if found.active:
             self._show(connection, spec)
 
-    def apply(self, spec: ViewSpec, delta: Delta, position: ViewPosition, *, replace: bool = False) -> None:
+    def apply(
+        self,
+        spec: ViewSpec,
+        delta: Delta,
+        position: ViewPosition,
+        *,
+        replace: bool = False,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         """Change rows and position in one transaction; with `replace`, the rows that were there go first."""
         from psycopg.sql import Identifier
 
@@ -166,6 +174,7 @@ class PostgresStore:
                 raise ViewRowInvalid(view=spec.name, topic=spec.topic, column="?", why=why) from error
             where = [position.to_json(), spec.name, spec.version]
             _run(connection, "UPDATE headwater_views SET position = %s WHERE name = %s AND version = %s", where)
+            before_commit()
             come_to("before_commit")
         come_to("committed")
 

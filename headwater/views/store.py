@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -65,8 +65,19 @@ class ViewStore(Protocol):
     def declare(self, spec: ViewSpec) -> StoredView:
         """Make room for a version of a view, or change its columns in place; the first version is the active one."""
 
-    def apply(self, spec: ViewSpec, delta: Delta, position: ViewPosition, *, replace: bool = False) -> None:
-        """Change rows and position in one transaction; with `replace`, the rows that were there go first."""
+    def apply(
+        self,
+        spec: ViewSpec,
+        delta: Delta,
+        position: ViewPosition,
+        *,
+        replace: bool = False,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Change rows and position in one transaction; with `replace`, the rows that were there go first.
+
+        `before_commit` is called when all is written, just before readers can see it.
+        """
 
     def stored(self) -> list[StoredView]:
         """All versions of all views."""

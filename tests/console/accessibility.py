@@ -5,6 +5,8 @@ from __future__ import annotations
 #: What a person with a keyboard, or with a screen reader, would stumble over; one line for each.
 TROUBLES = """
 () => {
+  // On its way to another page, which has tests of its own.
+  if (document.readyState === "loading" || !document.querySelector("main.hw-page")) return [];
   const found = [];
   const seen = (one) => one.getClientRects().length > 0 && getComputedStyle(one).visibility !== "hidden" && !one.closest("[aria-hidden=true]");
   const text = (one) => (one.innerText || one.textContent || "").trim();

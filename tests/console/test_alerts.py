@@ -22,6 +22,7 @@ from headwater.log import Lag, Log
 from headwater.services import app_services
 from tests.conditions import until
 from tests.console.conftest import PHONE, WANTS_PICTURES, Running, Served, Visit, Visitor, serving
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 
 #: Keeps what would be shown, and how often the page has asked for leave.
@@ -260,12 +261,12 @@ def test_a_page_that_is_open_notifies_once_of_what_fires_and_of_its_end(
     visitor = visit(shared.address)
     visitor.page.add_init_script(RECORDER.replace("PERMISSION", "granted"))
     page = visitor.open("/topics")
-    page.wait_for_function("performance.now() > 2500")  # it has looked once, so that what comes is new
+    expect(page.locator("[aria-label$=' firing']")).to_be_attached()  # it has looked once, so that what comes is new
     Watcher(log).put(Rule(name=name, kind="lag", group=couriers, threshold=0))
     log.append(parcels, [{"id": 2}])
-    page.wait_for_function("(name) => shown.some(([title]) => title === `Firing: ${name}`)", arg=name, timeout=30_000)
+    page.wait_for_function("(name) => shown.some(([title]) => title === `Firing: ${name}`)", arg=name)
     log.groups.seek(couriers, parcels, {0: 2})
-    page.wait_for_function("(name) => shown.some(([title]) => title === `Resolved: ${name}`)", arg=name, timeout=30_000)
+    page.wait_for_function("(name) => shown.some(([title]) => title === `Resolved: ${name}`)", arg=name)
     notifications = [notification for notification in page.evaluate("shown") if notification[0].endswith(name)]
     assert [notification[0] for notification in notifications] == [f"Firing: {name}", f"Resolved: {name}"]
     assert notifications[0][1] == f"Group '{couriers}' is 1 row behind in topic '{parcels}'"
@@ -394,7 +395,7 @@ def _on_a_phone(visitor: Visitor) -> None:
     visitor.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
     page = visitor.open("/alerts")
     expect(page.get_by_text("billing-is-slow").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
     page.get_by_role("button", name="New rule").click()
     expect(page.get_by_role("button", name="Save rule")).to_be_in_viewport()
     page.get_by_role("button", name="Cancel").click()

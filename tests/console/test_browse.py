@@ -13,6 +13,7 @@ from headwater.log import Log
 from headwater.log.embedded import local_log
 from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.shop import BIG, add_orders, make_orders
 from tests.console.simulation import SimulatedConsole, simulated
 
@@ -122,4 +123,4 @@ def test_rows_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit: V
     expect(page.get_by_role("complementary", name="Row")).to_contain_text("order_id")
     dark.picture("browse-dark")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)

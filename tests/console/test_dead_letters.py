@@ -27,6 +27,7 @@ from headwater.services.dead_letter_index import DeadLetterIndex
 from headwater.services.host import Host
 from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 from tests.log.dead_letters import all_dead_letters
@@ -171,7 +172,7 @@ def test_dead_letters_in_light_dark_and_on_a_phone(shared: Served, prefix: str, 
     dialog.get_by_role("button", name="Redrive 12, park 4").click()
     expect(page.get_by_role("progressbar", name="Dead letters redriven")).to_have_attribute("aria-valuenow", "100")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
 
 
 # -- the index and the work, without a browser ------------------------------------------------------------------------

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import headwater
 from headwater.alerts import Rule, Watcher
+from headwater.capture import CaptureConfig, CaptureStore
+from headwater.capture.runner import CaptureRunner
 from headwater.console.kit.values import coloured
 from headwater.console.pages import screens
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.accessibility import TROUBLES
 from tests.console.conftest import PHONE, Visit, serving
+from tests.console.page_state import FITS, expect_shown, expect_theme
 from tests.console.simulation import SimulatedConsole, simulated
 
 CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
@@ -34,6 +39,7 @@ FOUND = [
     "/schemas/orders",
     "/alerts/slow",
     "/dead-letters/orders",
+    "/captures/shop",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
@@ -49,6 +55,20 @@ def fill(log: Log) -> None:
     Watcher(log).put(Rule(name="slow", kind="lag", group="billing", threshold=100, note=HOSTILE))
     letter = DeadLetter(topic="orders", partition=0, offset=1, error="Bad", message=HOSTILE, row="{}", at_us=1)
     append_dead_letters(log, "orders", [letter])
+    capture_a_shop(log)
+
+
+def capture_a_shop(log: Log) -> None:
+    """A capture of two tables, of which one has a row that does not fit."""
+    path = Path(log.address).with_name("shop.db")
+    shop = sqlite3.connect(path, isolation_level=None)
+    shop.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)")
+    shop.execute("CREATE TABLE prices (item TEXT PRIMARY KEY, price REAL)")
+    shop.execute("INSERT INTO customers VALUES (1, ?)", (HOSTILE,))
+    CaptureStore(log).create(CaptureConfig(name="shop", url=f"sqlite:///{path}"))
+    CaptureRunner(log, "shop").catch_up()
+    shop.execute("INSERT INTO prices VALUES (?, 'much')", (HOSTILE,))
+    shop.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,24 +130,18 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def wait_until_shown(page: Page) -> None:
-    """Wait until the page is connected and has shown something of its own."""
-    page.wait_for_function("window.socket === undefined || window.socket.connected")
-    expect(page.locator("main h1, main [role=alert]").first).to_be_visible()
-
-
 @pytest.mark.parametrize("path", LISTED + FOUND)
 def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: str, address: str, visit: Visit) -> None:
     page = visit(address, dark=True).open(path)
-    wait_until_shown(page)
+    expect_shown(page)
     assert page.evaluate(TROUBLES) == []
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    expect_theme(page, "dark")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Skip to the page"
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
     page.reload()
-    wait_until_shown(page)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    expect_shown(page)
+    assert page.evaluate(FITS), "the page scrolls sideways"
     narrow = "[...document.querySelectorAll('.hw-table')].every((one) => one.scrollWidth <= one.clientWidth)"
     assert page.evaluate(narrow), "a table scrolls sideways"
 
@@ -137,31 +151,33 @@ def test_the_keys_go_to_the_screens(served: str, visit: Visit) -> None:
     keys = [screen.key for screen in screens() if screen.key]
     assert len(keys) == len(set(keys)), "two screens share a key"
     visitor = visit(served)
+    # Two keys belong together for about a second; on a slow machine more may pass between them.
+    visitor.page.clock.set_fixed_time(datetime(2026, 1, 1, tzinfo=UTC))
     page = visitor.open("/")
-    wait_until_shown(page)
+    expect_shown(page)
     for screen in screens():
         if screen.key and screen.title:
             page.keyboard.press("g")
             page.keyboard.press(screen.key)
             expect(page).to_have_url(f"{served}/console{screen.path}")
             page.wait_for_selector("main.hw-page")
-            page.wait_for_function("document.querySelector('.hw-nav a[data-key]') !== null")
-            wait_until_shown(page)
+            expect(page.locator(".hw-nav a[data-key]").first).to_be_attached()
+            expect_shown(page)
             visitor.look(screen.path)
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    expect_theme(page, "light")
 
 
 def test_the_first_visit_of_a_dark_browser_has_dark_charts(address: str, visit: Visit) -> None:
     visitor = visit(address)
     visitor.page.emulate_media(color_scheme="dark")
     page = visitor.open("/topics/orders")
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    expect_theme(page, "dark")
     page.wait_for_selector("main svg text[fill='#8ea19f']")  # the labels of an axis, as the server drew them
 
 
 def test_the_jump_box_goes_where_it_says(address: str, visit: Visit) -> None:
     page = visit(address).open("/")
-    wait_until_shown(page)
+    expect_shown(page)
     page.keyboard.press("Control+k")
     page.get_by_label("Jump to").last.fill("orders")
     expect(page.locator(".hw-palette a").first).to_contain_text("orders")

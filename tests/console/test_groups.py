@@ -13,6 +13,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.log import Log
 from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 
 SCHEMA = "customer string, amount long"
@@ -184,7 +185,7 @@ def test_the_history_of_a_group_is_drawn_and_fits_a_phone(shared: Served, prefix
     expect(page.get_by_role("group", name="Lag", exact=True)).to_contain_text("60")
     visitor.picture("groups-light")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
 
 
 # -- what is chosen, without a browser --------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.redrive import redrive
 from tests.console.conftest import LOOKS, WANTS_PICTURES, Running, Served, Visit
+from tests.console.page_state import expect_theme, expect_to_fit, loading_again
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.stage import APP, Stage, runner_of
 
@@ -154,9 +155,11 @@ def test_a_question_mark_explains_its_number(console: SimulatedConsole) -> None:
 def test_light_dark_phone_and_keys(shared: Served, prefix: str, visit: Visit) -> None:
     shared.log.create(f"{prefix}plums", SCHEMA)
     page = visit(shared.address).open("/topics")
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    page.get_by_label("Light or dark").click()
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    expect_theme(page, "light")
+    with loading_again(page):
+        page.get_by_label("Light or dark").click()
+    expect_theme(page, "dark")
+    expect(page.locator("[data-search] input, input[data-search]")).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type(f"{prefix}plu")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -165,7 +168,7 @@ def test_light_dark_phone_and_keys(shared: Served, prefix: str, visit: Visit) ->
     page.keyboard.press("Escape")
     expect(page.get_by_text("When it is red")).not_to_be_visible()
     phone = visit(shared.address, phone=True).open("/topics")
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(phone)
     expect(phone.get_by_role("link", name="Home")).not_to_be_in_viewport()
     phone.get_by_label("Open the navigation").click()
     expect(phone.get_by_role("link", name="Home")).to_be_in_viewport()

@@ -18,6 +18,7 @@ from headwater.apps.status import QueryStatus
 from headwater.console.queries.late_rows import CLASSES, SHOWN_MAX, histogram, samples_of
 from headwater.log import Log
 from tests.console.conftest import Running, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import simulated
 from tests.console.stage import APP, Stage, runner_of
 
@@ -80,7 +81,7 @@ def test_late_rows_of_a_real_query_are_counted_measured_and_shown(running: Runni
     dark.picture("late-dark")
     phone = visit(running.address, phone=True).open("/late")
     expect(phone.get_by_role("region", name="Late rows", exact=True)).to_be_visible()
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(phone)
 
 
 # -- what is read, without a browser ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.bank import CARD, STOLEN, make_bank, payments_of
 from tests.console.conftest import PHONE, Running, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 
@@ -105,7 +106,7 @@ def test_the_page_in_light_dark_and_on_a_phone(shared_bank: Served, visit: Visit
     expect(page.locator("tbody svg circle").first).to_be_visible()
     dark.picture("matches-dark")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
 
 
 def test_the_matches_of_a_real_app_have_their_events(running: Running, visit: Visit) -> None:

@@ -17,6 +17,7 @@ from headwater.log import Log
 from headwater.services.tokens import Tokens
 from tests.console.conftest import LOOKS, Running, Visit
 from tests.console.other_app import running_elsewhere
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.stage import APP, Stage, graph_of, runner_of
 
@@ -211,4 +212,4 @@ def test_a_real_query_has_phases_a_plan_and_a_watermark(running: Running, visit:
     page.get_by_role("button", name="Show the plan").click()
     expect(page.get_by_text("== Physical Plan ==")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)

@@ -22,6 +22,7 @@ from headwater.services.tokens import Tokens
 from tests.conditions import until
 from tests.console.bank import CARD, STOLEN, TRIED_OUT, make_bank
 from tests.console.conftest import PHONE, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.laws import costly
 
@@ -166,7 +167,7 @@ def test_a_rule_in_dark_and_on_a_phone(shared_bank: Served, visit: Visit) -> Non
     expect(page.get_by_role("heading", name=f"{STOLEN} matches")).to_be_visible(timeout=60_000)
     visitor.picture("rule-dark")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
 
 
 # -- what is decided --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from headwater.console.schemas.page import column_diffs
 from headwater.log import Log
 from headwater.services.schema_registry import SchemaRegistry
 from tests.console.conftest import Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 
 DRAFT = "Columns, as `name type [not null]`, or JSON"
@@ -120,7 +121,7 @@ def test_schemas_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visit
     dark.picture("schemas-dark", full=True)
     phone = visit(shared.address, phone=True).open(f"/schemas/{payments}")
     expect(phone.get_by_role("row", name=re.compile("^tags"))).to_be_visible()
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(phone)
 
 
 # -- what is decided, without a browser -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from headwater.views.errors import StatementInvalid
 from headwater.views.sql import Sql
 from tests.conditions import until
 from tests.console.conftest import PHONE, Served, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, SimulatedPage, simulated
 
 CARD = 73_314_510_714_175_488
@@ -142,9 +143,9 @@ def test_names_are_written_where_the_cursor_is_and_what_was_asked_stays_in_this_
     shared.log.create(f"{prefix}other")
     visitor = visit(shared.address)
     page = visitor.open("/sql")
-    expect(page.get_by_role("button", name=f"{prefix}other")).to_be_visible()
+    expect(page.get_by_role("button", name=f"{prefix}other", exact=True)).to_be_visible()
     page.get_by_label("Filter names").fill(name)
-    expect(page.get_by_role("button", name=f"{prefix}other")).to_have_count(0)
+    expect(page.get_by_role("button", name=f"{prefix}other", exact=True)).to_have_count(0)
     page.get_by_label(f"Columns of {name}").click(position={"x": 6, "y": 10})
     write(page, "SELECT ")
     page.get_by_role("button", name="merchant").click()
@@ -175,4 +176,4 @@ def test_the_page_in_light_dark_and_on_a_phone(shared: Served, prefix: str, visi
         expect(page.get_by_role("row", name="Jewels")).to_be_visible()
         visitor.picture(f"sql-{'dark' if dark else 'light'}")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)

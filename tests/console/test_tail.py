@@ -97,7 +97,7 @@ def test_more_than_can_be_shown_is_counted_and_said(shared: Served, prefix: str,
 
 #: Of the numbers that the page tells, every row is in one: `3,500 rows shown, …` and `996,510 skipped`.
 ALL_COUNTED = """(rows) => {
-    const told = document.querySelector(".toolbar").innerText.replaceAll(",", "");
+    const told = (document.querySelector(".toolbar")?.innerText ?? "").replaceAll(",", "");
     const number = (words) => Number(told.match(words)?.[1] || 0);
     return number(/(\\d+) rows? shown/) + number(/(\\d+) skipped/) === rows;
 }"""

@@ -16,6 +16,7 @@ from headwater.log import Log
 from tests.conditions import until
 from tests.console import company
 from tests.console.conftest import LOOKS, PHONE, Running, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.stage import APP, Stage, Theatre, graph_of, opened_theatre, runner_of
 
@@ -228,7 +229,7 @@ def test_the_mouse_moves_and_zooms_and_a_drag_picks_nothing(staged: str, visit: 
     expect(page.get_by_label("The node that was picked")).not_to_be_visible()
     page.mouse.wheel(0, -400)
     page.wait_for_function(
-        f"document.querySelector('[data-id=\"topic:cards\"]').getBoundingClientRect().width > {moved['width'] + 10}"
+        f"document.querySelector('[data-id=\"topic:cards\"]')?.getBoundingClientRect().width > {moved['width'] + 10}"
     )
 
 
@@ -249,7 +250,7 @@ def test_searching_and_hovering_let_others_step_back_on_a_phone_too(staged: str,
     page.keyboard.press("Enter")
     expect(page.get_by_label("The node that was picked")).to_be_visible()
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    expect_to_fit(page)
 
 
 @pytest.mark.parametrize("dark", LOOKS)

@@ -16,6 +16,7 @@ from headwater.services.tokens import Tokens
 from headwater.views import ViewKeeper
 from tests.conditions import until
 from tests.console.conftest import PHONE, Running, Visit
+from tests.console.page_state import expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 from tests.console.view_app import APP, keeping, kept, runner_of
 
@@ -185,7 +186,7 @@ def test_views_in_light_dark_and_on_a_phone(log: Log, visit: Visit) -> None:
         expect(dark.open("/views/spend").get_by_text("1 to 50 of 120")).to_be_visible()
         dark.picture("view-dark")
         dark.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-        dark.page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+        expect_to_fit(dark.page)
 
 
 def test_a_view_of_a_real_app_follows_its_topic(running: Running, visit: Visit) -> None:

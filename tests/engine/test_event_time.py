@@ -20,6 +20,7 @@ from headwater.engine.event_time import BatchTime, WatermarkStrategy
 from headwater.engine.key_watermark import REACHED
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Dedupe, Process, Tumbling, agg
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of, together, with_arguments
 from tests.operators.stream_runs import Stream
 
@@ -196,6 +197,7 @@ def windows_by_key(batches: Sequence[Sequence[Row]], *, delay: int, size: int) -
     return {(user, start, count) for (user, start), count in counts.items()}
 
 
+@costly(2)
 @given(
     batches=BATCHES,
     delay=st.integers(0, 10),

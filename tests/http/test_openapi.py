@@ -49,7 +49,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_promise(api: Any, 
     for operation in operations[part::PARTS]:
         if not operation.path.endswith("/tail"):  # it never ends
 
-            @costly(3, phases=[Phase.generate])
+            @costly(6, phases=[Phase.generate])
             @given(case=operation.as_strategy())
             def answered(case: Any) -> None:
                 case.call_and_validate(checks=CHECKS)

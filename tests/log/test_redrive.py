@@ -29,6 +29,7 @@ from headwater.log.dead_letters import (
 from headwater.log.embedded import EmbeddedLog
 from headwater.log.embedded import open_folder as open_log
 from headwater.log.redrive import Outcome, park, redrive
+from tests.laws import costly
 from tests.log.dead_letters import all_dead_letters
 from tests.log.processes import child
 
@@ -248,6 +249,7 @@ def wanted(one: dict[str, object], chosen: Selection) -> bool:
 
 
 # Any: what a step needs, by its name.
+@costly(2)
 @given(steps=STEPS)
 def test_any_order_of_steps_does_what_the_model_does(steps: list[tuple[str, Any]]) -> None:
     model: list[dict[str, object]] = []

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PythonException, StreamingQueryException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -65,20 +66,15 @@ class Stream:
     def run(self, batch: Batch | None = None, *, kill: bool = False) -> None:
         """Append rows and process them as one batch; without any rows, nothing is done. Without an argument, what
         another writer has put into the log is a batch. With `kill`, a worker dies by SIGKILL when the operator has done
-        its work, in this batch or the next that has rows, and the query is started once more."""
+        its work, in this batch or the next that has rows, and the batch is computed again: one partition, or several,
+        have the state of the first attempt."""
         self._kill_due |= kill
         if batch is not None and not any(batch.values()):
             return
         self.append(batch or {})
         if self._kill_due:
             self._kill_due = False
-            marker = self.folder / "kill"
-            marker.touch()
-            with contextlib.suppress(StreamingQueryException, PythonException):
-                self._advance()
-                raise AssertionError("no worker was killed")
-            assert not marker.exists(), "the query failed before a worker was killed"
-            self.kills += 1
+            self._marker.touch()
         self._advance()
 
     def restart(self) -> None:
@@ -167,11 +163,16 @@ class Stream:
         RUNNING.append(self)
         rows = self.build(*(self.source(name) for name in self.topics))
         return (
-            killed_once(rows, self.folder / "kill")
+            killed_once(rows, self._marker)
             .writeStream.foreachBatch(self._collect)
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .start()
         )
+
+    @property
+    def _marker(self) -> Path:
+        """While this file is there, the next worker that has computed its rows dies."""
+        return self.folder / "kill"
 
     def _checkpoint(self, *names: object) -> Path:
         return self.folder.joinpath("checkpoint", *map(str, names))
@@ -182,6 +183,13 @@ class Stream:
             self._changed.notify_all()
 
     def _collect(self, rows: DataFrame, number: int) -> None:
+        if self._marker.exists():
+            # Spark gives a task to another worker on a cluster, and has no second attempt on one machine.
+            with contextlib.suppress(PySparkException, Py4JJavaError):
+                rows.collect()
+                raise AssertionError("no worker was killed")
+            assert not self._marker.exists(), "the batch failed before a worker was killed"
+            self.kills += 1
         found = [row.asDict(recursive=True) for row in rows.collect()]
         self.repeats += number in self.batches
         before = self.batches.setdefault(number, found)

@@ -19,6 +19,7 @@ from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Anomaly
 from headwater.operators import anomaly as usual
+from tests.laws import costly
 from tests.operators.batches import bounded
 from tests.operators.readings import LATE_BY, Model, Reading, arrivals, check, table
 
@@ -48,6 +49,7 @@ def scores(memory: int, warm_up: int, period: int) -> Model:
     return model
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     memory=st.integers(2, 10),

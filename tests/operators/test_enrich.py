@@ -53,8 +53,8 @@ def table(rows: Sequence[Numbered]) -> pa.Table:
     )
 
 
-def as_of(rows: Sequence[Numbered], *, how: str) -> list[tuple[Any, ...]]:
-    """Each sale with the rate that held, by DuckDB; of two from the same time the one that was written later."""
+def as_of(rows: Sequence[Numbered], *, how: str, meets: str = "true") -> list[tuple[Any, ...]]:
+    """Each sale with the rate that held and meets a condition, by DuckDB; of two from one time the one that was written later."""
     facts = table(rows)
     with duck() as connection:
         connection.register("facts", facts)
@@ -64,7 +64,7 @@ def as_of(rows: Sequence[Numbered], *, how: str) -> list[tuple[Any, ...]]:
             rates AS (SELECT land, epoch_us(since) AS t, arg_max(rate, _offset) AS rate,
                              arg_max(coalesce(_op, ''), _offset) = '-D' AS gone
                       FROM facts WHERE _input = 1 GROUP BY ALL)
-            SELECT s.land, s.n, CASE WHEN gone THEN NULL ELSE rate END AS found
+            SELECT s.land, s.n, CASE WHEN gone OR NOT ({meets}) THEN NULL ELSE rate END AS found
             FROM sales s ASOF LEFT JOIN rates r ON s.land = r.land AND s.t >= r.t
             WHERE {"found IS NOT NULL" if how == "inner" else "true"}
             """
@@ -120,7 +120,7 @@ def arrivals(draw: st.DrawFn, *, sale_delay: int, rate_delay: int, rows_min: int
     return [ordered_rows[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=0),
     how=st.sampled_from(["left", "inner"]),
@@ -138,7 +138,7 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
             assert {row[1] for row in seen([output])} == {row[4] for row in flat([batch]) if row[0] == 0}
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),
@@ -156,7 +156,7 @@ def test_with_grace_a_table_that_arrives_late_still_counts(
     assert seen([bounded(make(operator), table(flat(rows)))[0]]) == seen(outputs)
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=3),
     how=st.sampled_from(["left", "inner"]),

@@ -126,7 +126,7 @@ def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[
     return [arrived[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(arrived)], strict=True)]
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(late_by=9),
     before=st.integers(0, 20),
@@ -149,7 +149,7 @@ def test_a_join_is_that_of_sql_and_nothing_comes_twice(
     assert seen([bounded(make(operator), table(joinable(everything, how)))[0]]) == seen(outputs)
 
 
-@costly(2)
+@costly(4)
 @given(batches=arrivals(late_by=9), before=st.integers(0, 20), how=st.sampled_from([*HOWS]), replay=st.integers(0, 5))
 def test_each_row_may_say_itself_how_long_it_waits(
     batches: list[list[Row]], before: int, how: Any, replay: int
@@ -182,6 +182,7 @@ def test_lonely_rows_need_not_wait_for_a_silent_input() -> None:
     assert seen(outputs)[:2] == [("a", 0, None), ("a", 1, None)]
 
 
+@costly(2)
 @given(batches=arrivals(late_by=0), how=st.sampled_from([*HOWS]))
 def test_pairs_leave_at_once_and_lonely_rows_when_their_window_has_closed(batches: list[list[Row]], how: Any) -> None:
     operator = join(within=10, how=how, delay=100)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Hopping, Tumbling, agg
+from tests.laws import costly
 from tests.operators.batches import bounded, streamed, table_of
 from tests.operators.test_windows import SECOND, table, windows_of
 
@@ -53,6 +54,7 @@ def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     assert dict(found) == expected(batches, size, every)
 
 
+@costly(2)
 @given(
     batches=BATCHES,
     size=st.integers(1, 30),

@@ -15,6 +15,7 @@ from headwater import EventTime
 from headwater.errors import ArgumentInvalid
 from headwater.operators import Rate
 from headwater.operators.rate import HALF_LIVES_MAX
+from tests.laws import costly
 from tests.operators.batches import bounded
 from tests.operators.readings import LATE_BY, Model, Reading, arrivals, check, table
 
@@ -45,6 +46,7 @@ def fading(half_life: int, per: int, of: str | None) -> Model:
     return model
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -60,6 +62,7 @@ def test_a_rate_is_what_came_in_the_period_by_its_length(
     check(operator, batches, over_period(period, per, of), replay=replay, partitions=partitions)
 
 
+@costly(2)
 @given(
     batches=arrivals(),
     half_life=st.sampled_from([1, 5, 60]),

@@ -88,7 +88,7 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
     assert shown([whole]) == wanted
 
 
-@costly(2)
+@costly(4)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 30),
@@ -121,6 +121,7 @@ def test_a_changelog_leads_to_the_same_table(
             assert len(afters) == len(set(afters)), "one correction per window and batch"
 
 
+@costly(2)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(0, 40)), min_size=1, max_size=20),
     cut=st.integers(0, 20),
@@ -182,7 +183,7 @@ def run_with_late(*batches: Sequence[Row], **settings: Any) -> tuple[list[tuple[
     return found, [row["amount"] for one in sides.get("late", []) for row in one.to_pylist()]
 
 
-@costly(3)
+@costly(6)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 20), allowed_lateness=st.integers(0, 9))
 def test_however_late_rows_come_a_window_comes_once_and_what_is_told_is_taken_back_before_it_changes(
     batches: list[list[Row]], size: int, allowed_lateness: int

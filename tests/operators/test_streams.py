@@ -122,6 +122,7 @@ def test_a_batch_that_is_repeated_has_its_processing_time(spark: SparkSession, t
     stream = Stream(spark, tmp_path, build, ORDERS)
     stream.run({"orders": orders([("a", 1, 5), ("a", 1, 900), ("b", 1, 5)])})
     stream.run({"orders": orders([("a", 1, 5)])}, kill=True)
+    stream.restart()
     stream.run({"orders": orders([("c", 1, 5)])})
     found = [(row["user"], row["n"]) for row in stream.rows()]
     assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]

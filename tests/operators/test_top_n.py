@@ -16,6 +16,7 @@ from headwater.engine.table_input import Follow
 from headwater.errors import ArgumentInvalid
 from headwater.operators import TopN
 from headwater.operators.top_n import KNOWN
+from tests.laws import costly
 from tests.operators.batches import duck, streamed, table_of
 from tests.operators.table_changes import Change, cut, rows_of, table_after, topic
 
@@ -56,6 +57,7 @@ def by_sql(batches: Batches, *, by: str, n: int, ties: str = "row_number") -> li
     return sorted(found, key=repr)
 
 
+@costly(2)
 @given(
     batches=games(),
     n=st.integers(1, 4),

@@ -105,7 +105,7 @@ def test_each_row_has_the_line_through_its_period(
     check(operator, batches, trend(period, horizon), replay=replay, partitions=partitions)
 
 
-@costly(2)
+@costly(4)
 @given(batches=arrivals(), period=st.integers(1, 60))
 def test_the_line_is_that_of_sql(batches: list[list[Reading]], period: int) -> None:
     operator = Trend(of="celsius", time=EventTime("at", delay=LATE_BY, future_max=None), by="sensor", period=period)

@@ -385,6 +385,7 @@ def batches(rows_max: int) -> st.SearchStrategy[list[tuple[list[Row], int]]]:
     return st.lists(st.tuples(st.lists(ROW, max_size=rows_max), st.integers(0, 4)), min_size=1, max_size=25)
 
 
+@costly(2)
 @given(
     given_batches=batches(1) | batches(5),
     trigger=TRIGGERS,
@@ -422,7 +423,7 @@ def test_panes_are_those_of_the_model(
     assert sum(one.num_rows for one in sides.get("late", [])) == model.dropped
 
 
-@costly(3)
+@costly(6)
 @given(given_batches=batches(3), trigger=TRIGGERS, allowed_lateness=st.sampled_from([0, 20]))
 def test_retracting_panes_take_back_what_accumulating_ones_said(
     given_batches: list[tuple[list[Row], int]], trigger: Trigger, allowed_lateness: int

@@ -16,6 +16,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, TableJoin, TopN, agg
 from headwater.schema.event_time import EventTime
 from headwater.units import Duration
+from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed, table_of
 from tests.operators.table_changes import cut, rows_of
 
@@ -67,6 +68,7 @@ def by_sql(batches: list[list[Change]]) -> list[tuple[Any, ...]]:
         return sorted(connection.sql(f"SELECT * FROM ({query}) WHERE value IS NOT NULL").fetchall(), key=repr)
 
 
+@costly(2)
 @given(
     batches=disordered(delay=9),
     emit=st.sampled_from(["changes", "every_change"]),

@@ -245,7 +245,7 @@ operations = st.tuples(
 batches = st.lists(st.tuples(st.lists(operations, max_size=6), st.integers(1, 2)), max_size=5)
 
 
-@costly(5)
+@costly(10)
 @given(history=batches)
 def test_any_changelog_in_any_batches_with_any_replays_gives_the_table(
     kind: type[Place], tmp_path: Path, history: list[tuple[list[Row], int]]

@@ -180,7 +180,7 @@ def test_what_cannot_be_a_lake_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         LakeSink(path=tmp_path).check(pa.schema([("id", pa.int64())]))
 
 
-@costly(2)
+@costly(4)
 @given(steps=st.lists(st.sampled_from(["one", "other", "maintain", "auto"]), max_size=12))
 def test_any_writers_and_maintenance_keep_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]

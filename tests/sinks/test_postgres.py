@@ -90,7 +90,7 @@ def test_values_go_as_bytes_where_they_can_and_are_the_same_as_text(postgres: Po
     assert found == [tuple(EVERY_TYPE[name][2] for name in exact), tuple([None] * len(exact))]
 
 
-@costly(3)
+@costly(6)
 @given(texts=st.lists(st.one_of(st.none(), st.text(st.characters(exclude_characters="\0", codec="utf-8")))))
 def test_any_text_comes_back(postgres: Postgres, texts: list[str | None]) -> None:
     url = postgres.conninfo()

@@ -151,7 +151,7 @@ numbers = itertools.count()
 outcomes = st.sampled_from(["done", "repeated", "fails first"])
 
 
-@costly(4)
+@costly(12)
 @given(
     history=st.lists(st.tuples(st.integers(0, 5), outcomes, st.sampled_from(["format", "foreachBatch"])), max_size=6)
 )

@@ -60,7 +60,7 @@ def as_stored(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@costly(5)
+@costly(10)
 @given(steps=st.lists(STEP, max_size=12), partitions=st.integers(1, 3), begin=st.integers(0, 12))
 def test_a_view_is_the_dictionary_of_its_changelog(
     steps: list[tuple[str, list[dict[str, Any]]]], partitions: int, begin: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,30 @@ def test_rows_are_read_from_the_changelog_and_only_the_deleted_from_the_store(lo
     assert store.asked == 0
     assert view.get(card=8) is None
     assert store.asked == 1
+
+
+def test_a_row_that_the_store_shows_is_found_by_its_key_at_once(
+    log: Log, store: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = ViewKeeper(log, store)
+    view = keeper.add(SPEC)
+    seen: list[tuple[dict[int, int], dict[int, int]]] = []
+    apply = store.apply
+
+    def apply_and_look(*arguments: Any, **named: Any) -> None:  # Any: those of `apply`
+        apply(*arguments, **named)
+        # The store shows the rows; the keeper has not noted their places yet.
+        rows = {row["card"]: row["total"] for row in view.rows()}
+        found = [view.get(card=card) for card in range(4)]
+        seen.append((rows, {row["card"]: row["total"] for row in found if row is not None}))
+
+    monkeypatch.setattr(store, "apply", apply_and_look)
+    for changes in ([(0, 1), (1, 1)], [(0, 2), (2, 2)], [(1, 3), (3, 3)]):
+        log.append("spend", [{"card": card, "total": total} for card, total in changes])
+        keeper.catch_up()
+    assert len(seen) == 3
+    for rows, found in seen:
+        assert rows == found
 
 
 def test_a_keeper_that_takes_up_a_view_learns_where_its_rows_lie(log: Log, store: Silent) -> None:

@@ -20,7 +20,14 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.errors import SourceInvalid, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, Position, SnapshotProgress, SourceHealth, Table
 from headwater.capture.postgres.catalogue import Catalogue, CatalogueTable
-from headwater.capture.postgres.changes import ChangeReader, TableChanges, kept_changes, read_changes, truncation
+from headwater.capture.postgres.changes import (
+    ChangeReader,
+    TableChanges,
+    kept_changes,
+    read_changes,
+    renamed,
+    truncation,
+)
 from headwater.capture.postgres.chunks import ChunkReader
 from headwater.capture.postgres.connection import Address, Connection, checked_address
 from headwater.capture.postgres.messages import parse_lsn
@@ -40,6 +47,9 @@ IDLE_BYTES_MAX = 16 * MIB
 IDLE_SECONDS_MAX = 10.0
 #: How long a database that cannot be reached is tried again.
 AWAY_SECONDS_MAX = 60.0
+RETRY_SECONDS = 0.3
+#: How often rows of a table are tried to be read: its columns may have changed since they were listed.
+SNAPSHOT_FAILURES_MAX = 3
 #: How often the catalogue is read for tables that were added, dropped or created again.
 TABLES_SECONDS = 10.0
 
@@ -79,8 +89,9 @@ class PostgresSource:
         self._reader: ChangeReader | None = None
         self._chunks: ChunkReader | None = None
         self._initial: tuple[InitialSnapshot, Iterator[Piece]] | None = None
-        self._replication: Any = None  # psycopg2 has no types
+        self._replication: Any = None  # a connection of libpq's
         self._away_since: float | None = None
+        self._failures = 0
         self._stored_at = time.monotonic()
         self._unheard: dict[str, set[int]] = {}
 
@@ -142,21 +153,28 @@ class PostgresSource:
             piece = self._piece(position, snapshot, rows_max=max(rows_max, ROWS_MAX))
         except (SourceUnreachable, adbc.Error) as error:
             self._disconnect()
+            self._failures += 1
             if self._away_since is None:
                 self._away_since = time.monotonic()
+            if not isinstance(error, SourceUnreachable) and self._failures > SNAPSHOT_FAILURES_MAX:
+                raise SourceInvalid(
+                    source=self._address.place,
+                    why=f"its tables cannot be read: {' '.join(str(error).split())}",
+                    instead="Grant SELECT on the tables to the user of the capture, or correct the tables; the capture goes on where it was",
+                ) from error
             if time.monotonic() - self._away_since > AWAY_SECONDS_MAX:
-                if isinstance(error, SourceUnreachable):
-                    raise
-                raise SourceUnreachable(source=self._address.place, why=" ".join(str(error).split())) from error
-            time.sleep(0.5)
+                raise
+            time.sleep(RETRY_SECONDS)
             return Piece(position=position, more=True)
         self._away_since = None
+        self._failures = 0
         return piece
 
     def _piece(self, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> Piece:
         session = self._open()
-        if not self._shapes or time.monotonic() - self._tables_at > TABLES_SECONDS:
+        if not self._tables_at or time.monotonic() - self._tables_at > TABLES_SECONDS:
             self._refresh(session)
+        self._check_names(snapshot)
         if not position["lsn"]:
             position = self._begin(session)
         if self._initial is not None:
@@ -167,6 +185,13 @@ class PostgresSource:
             session.slot.check(position)
             self._start_stream(session, position)
         return self._streamed(session, position, snapshot, rows_max=rows_max)
+
+    def _check_names(self, snapshot: Mapping[str, SnapshotProgress]) -> None:
+        """Refuse to go on if a captured table has another name now: its topic would stay as it is, unnoticed."""
+        now = {one.number: one.full_name for one in self._tables.values()}
+        for name, progress in snapshot.items():
+            if now.get(progress.version, name) != name:
+                raise renamed(self._address.place, name, now[progress.version])
 
     # -- the initial snapshot -----------------------------------------------------------------------------------------
 
@@ -227,7 +252,7 @@ class PostgresSource:
             self._initial = None
         if self._replication is not None:
             with contextlib.suppress(Exception):
-                self._replication.close()
+                self._replication.finish()
             self._replication = None
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -250,7 +275,7 @@ class PostgresSource:
         if unread and chunks.waiting is None:
             shape = unread[0]
             if not shape.table.key:
-                piece = self._keyless(session, shape, position)
+                piece = self._keyless(session, shape, position, is_again=shape.table.name in snapshot)
                 if piece is not None:
                     return piece
             else:
@@ -336,7 +361,7 @@ class PostgresSource:
 
     # -- tables without a key -----------------------------------------------------------------------------------------
 
-    def _keyless(self, session: _Session, shape: Shape, position: Position) -> Piece | None:
+    def _keyless(self, session: _Session, shape: Shape, position: Position, *, is_again: bool) -> Piece | None:
         """Read a whole table without a key. Its changes were left out until now; those that the snapshot sees stay left out."""
         assert self._chunks is not None
         name = shape.table.name
@@ -361,7 +386,9 @@ class PostgresSource:
         return Piece(
             position={**position, "order": position["order"] + rows},
             changes=[
-                read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows
+                # Rows that the topic has already cannot be told apart from those that follow.
+                *([truncation(shape.table, position["order"])] if is_again else []),
+                *(read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows),
             ],
             misfits=[misfit for found in batches for misfit in found.misfits],
             snapshot={name: replace(_complete(shape, rows), cursor=seen)},
@@ -457,6 +484,7 @@ class PostgresSource:
             self._stream = None
 
     def _disconnect(self) -> None:
+        self._tables_at = 0.0
         self._close_stream()
         self._end_initial()
         if self._session is not None:

@@ -31,7 +31,7 @@ export default {
         <button type="button" aria-label="Show everything" title="Show everything (0)" @click="fit(true)"><q-icon name="fit_screen"/></button>
       </div>
       <div class="flow-legend" aria-hidden="true">
-        <span class="topic"><i></i>topic</span><span class="query"><i></i>query</span><span class="view"><i></i>view</span><span class="sink"><i></i>sink</span><span v-if="nodes.some((n) => n.kind === 'group')" class="group"><i></i>group</span><span class="aside"><i></i>late, rejected</span>
+        <span class="topic"><i></i>topic</span><span class="query"><i></i>query</span><span class="view"><i></i>view</span><span class="sink"><i></i>sink</span><span v-if="nodes.some((n) => n.kind === 'group')" class="group"><i></i>group</span><span v-if="nodes.some((n) => n.kind === 'capture')" class="capture"><i></i>capture</span><span class="aside"><i></i>late, rejected</span>
       </div>
     </div>`,
   props: { nodes: Array, edges: Array, width: Number, height: Number, label: String },
@@ -78,7 +78,7 @@ export default {
     mark(ids) { this.marked = ids ? new Set(ids) : null; },
     goTo(id, pick) {
       const n = this.nodes.find((one) => one.id === id);
-      if (!n) return;
+      if (!n || !this.$refs.box) return;
       this.glide();
       const box = this.$refs.box.getBoundingClientRect();
       this.k = Math.max(this.k, 0.85);
@@ -131,7 +131,7 @@ export default {
       this.reveal(id);
     },
     reveal(id) {  // the panel beside takes room: the picked node stays in sight
-      if (!this.buttons[id]) return;
+      if (!this.buttons[id] || !this.$refs.box) return;
       const box = this.$refs.box.getBoundingClientRect(), at = this.buttons[id].getBoundingClientRect();
       const dx = at.left < box.left + 24 ? box.left + 24 - at.left : at.right > box.right - 24 ? box.right - 24 - at.right : 0;
       const dy = at.top < box.top + 24 ? box.top + 24 - at.top : at.bottom > box.bottom - 24 ? box.bottom - 24 - at.bottom : 0;
@@ -162,7 +162,7 @@ export default {
     },
 
     // -- moving and zooming
-    unscroll() { this.$refs.box.scrollTo(0, 0); },
+    unscroll() { this.$refs.box?.scrollTo(0, 0); },
     glide() { this.gliding = true; clearTimeout(this.glided); this.glided = setTimeout(() => (this.gliding = false), 260); },
     fit(glide) {
       const box = this.$refs.box?.getBoundingClientRect();
@@ -175,7 +175,8 @@ export default {
       this.y = this.height * this.k > box.height - 40 ? 24 : (box.height - 24 - this.height * this.k) / 2;
     },
     zoom(factor, at) {
-      const box = this.$refs.box.getBoundingClientRect();
+      const box = this.$refs.box?.getBoundingClientRect();
+      if (!box) return;
       const px = at ? at[0] - box.left : box.width / 2, py = at ? at[1] - box.top : box.height / 2;
       const k = clamp(this.k * factor, 0.08, 2.2);
       this.x = px - ((px - this.x) * k) / this.k;
@@ -202,7 +203,7 @@ export default {
         this.zoom(size(at) / Math.max(1, size(before)), [(at[0] + other[0]) / 2, (at[1] + other[1]) / 2]);
         this.dragged = true;
       } else if (this.dragged || Math.hypot(at[0] - this.began[0], at[1] - this.began[1]) > 4) {
-        if (!this.dragged) { this.dragged = this.grabbing = this.touched = true; this.hovered = null; this.$refs.box.setPointerCapture(event.pointerId); }
+        if (!this.dragged) { this.dragged = this.grabbing = this.touched = true; this.hovered = null; this.$refs.box?.setPointerCapture(event.pointerId); }
         this.x += at[0] - before[0];
         this.y += at[1] - before[1];
       }

@@ -80,12 +80,12 @@ export default {
   watch: { turn() { this.list = Object.freeze(this.rows); this.picked = ""; } },
   created() { this.list = Object.freeze(this.rows ?? []); },
   mounted() {
-    this.watcher = new ResizeObserver(() => { this.tall = this.$refs.scroll.clientHeight; });
+    this.watcher = new ResizeObserver(() => { this.tall = this.$refs.scroll?.clientHeight ?? this.tall; });  // it may have left the page
     this.watcher.observe(this.$refs.scroll);
   },
   unmounted() { this.watcher?.disconnect(); },
   methods: {
-    see() { this.top = this.$refs.scroll.scrollTop; },
+    see() { this.top = this.$refs.scroll?.scrollTop ?? this.top; },
     parts(row) {
       if (this.mark) return marked(row.value, this.mark);
       return row.form === "json" ? coloured(row.value) : [{ c: row.form === "hex" ? "json-literal" : "", t: row.value }];
@@ -100,16 +100,16 @@ export default {
       this.pick(next);
       const place = this.list.indexOf(next) * HEIGHT;
       const box = this.$refs.scroll;
-      if (!this.fit && (place < box.scrollTop || place > box.scrollTop + this.tall - 3 * HEIGHT)) box.scrollTop = place - this.tall / 2;
+      if (box && !this.fit && (place < box.scrollTop || place > box.scrollTop + this.tall - 3 * HEIGHT)) box.scrollTop = place - this.tall / 2;
     },
     // The newest rows come first. A list that is scrolled down keeps its position. Returns how many rows are kept.
     push(added, most) {
       const box = this.$refs.scroll;
-      const reading = box.scrollTop > HEIGHT;
+      const reading = box?.scrollTop > HEIGHT;
       this.list = Object.freeze(added.concat(this.list).slice(0, most));
       if (reading) this.$nextTick(() => { box.scrollTop += added.length * HEIGHT; });
       return this.list.reduce((count, row) => count + (row.gap ? 0 : 1), 0);
     },
-    empty() { this.list = Object.freeze([]); this.picked = ""; this.$refs.scroll.scrollTop = 0; },
+    empty() { this.list = Object.freeze([]); this.picked = ""; this.$refs.scroll?.scrollTo(0, 0); },
   },
 };

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.capture.proxy import Proxy, proxy_to
-from tests.servers import postgres_server
+from tests.servers import mariadb_server, postgres_server
 
-KINDS = ("sqlite",)
+KINDS = ("sqlite", "postgres", "mariadb")
 PASSWORD_ENV = "CHAOS_PASSWORD"
 #: So small that transactions of a few hundred rows are streamed before their commit.
 POSTGRES_SETTINGS = {
@@ -21,7 +21,7 @@ POSTGRES_SETTINGS = {
     "logical_decoding_work_mem": "64kB",
     "max_replication_slots": "8",
     "max_wal_senders": "8",
-    "wal_sender_timeout": "5s",
+    "wal_sender_timeout": "12s",
 }
 _TABLES = """
 CREATE TABLE items (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT);
@@ -42,7 +42,10 @@ class Session:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
-        cursor.execute(statement.replace("?", self._mark), tuple(values))
+        if values:
+            cursor.execute(statement.replace("?", self._mark), tuple(values))
+        else:  # a driver that is given no values takes a % as it is
+            cursor.execute(statement)
         rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
         cursor.close()
         return rows
@@ -75,6 +78,12 @@ def connect(kind: str, address: str) -> Session:
             import psycopg
 
             return Session(psycopg.connect(address, autocommit=True), mark="%s", begin="BEGIN", lock=" FOR UPDATE")
+        case "mariadb":
+            import pymysql
+
+            host, port, user, name = address.split(",")
+            link = pymysql.connect(host=host, port=int(port), user=user, database=name, autocommit=True)
+            return Session(link, mark="%s", begin="BEGIN", lock=" FOR UPDATE")
         case _:
             raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
 
@@ -93,6 +102,8 @@ class Database:
     writers: int
     restart: Callable[[], None] | None = None
     proxy: Proxy | None = None
+    copy: Database | None = None
+    """An empty database of the same kind, for a target."""
 
     def session(self) -> Session:
         return connect(self.kind, self.address)
@@ -101,11 +112,15 @@ class Database:
 @contextlib.contextmanager
 def database(kind: str, home: Path) -> Iterator[Database]:
     """A database of its own with its tables, gone afterwards."""
-    with {"sqlite": _sqlite, "postgres": _postgres}[kind](home) as made:
+    with {"sqlite": _sqlite, "postgres": _postgres, "mariadb": _mariadb}[kind](home) as made:
         session = made.session()
         if kind == "sqlite":
             session.run("PRAGMA journal_mode=WAL")
-        serial = {"sqlite": "INTEGER PRIMARY KEY", "postgres": "BIGSERIAL PRIMARY KEY"}[kind]
+        serial = {
+            "sqlite": "INTEGER PRIMARY KEY",
+            "postgres": "BIGSERIAL PRIMARY KEY",
+            "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+        }[kind]
         for statement in _TABLES.format(serial=serial).strip().split(";\n"):
             session.run(statement.rstrip(";"))
         if kind == "postgres":
@@ -141,4 +156,43 @@ def _postgres(_home: Path) -> Iterator[Database]:
             writers=3,
             restart=restart,
             proxy=proxy,
+            copy=_empty("postgres", server.new_database(), server.user, server.port),
         )
+
+
+@contextlib.contextmanager
+def _mariadb(_home: Path) -> Iterator[Database]:
+    with mariadb_server() as server, proxy_to(server.port) as proxy:
+        name = server.new_database()
+
+        def restart() -> None:
+            server.stop()
+            server.start()
+
+        yield Database(
+            kind="mariadb",
+            address=f"127.0.0.1,{server.port},{server.user},{name}",
+            url=f"mariadb://{server.user}@127.0.0.1:{proxy.port}/{name}",
+            tables=("items", "notes"),
+            writers=3,
+            restart=restart,
+            proxy=proxy,
+            copy=_empty(
+                "mariadb",
+                f"127.0.0.1,{server.port},{server.user},{server.new_database()}",
+                server.user,
+                server.port,
+            ),
+        )
+
+
+def _empty(kind: str, address: str, user: str, port: int) -> Database:
+    scheme = {"postgres": "postgresql"}.get(kind, kind)
+    name = address.replace(",", "/").rpartition("/")[2]
+    return Database(
+        kind=kind,
+        address=address,
+        url=f"{scheme}://{user}@127.0.0.1:{port}/{name}",
+        tables=("items", "notes"),
+        writers=0,
+    )

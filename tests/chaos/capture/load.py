@@ -26,7 +26,7 @@ SEEDED_ROWS = 2_000
 LARGE_ROWS = 2_000
 LIVE_ROWS_MAX = 8_000
 ADDED_COLUMNS_MAX = 5
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.03
 RECONNECT_SECONDS_MAX = 60.0
 #: The last transaction of a load: with it in the topics, all that came before is there.
 LAST_ID = 10**15
@@ -54,7 +54,7 @@ class Writer:
         self._version = 0
         self._next_id = 0
         self._live: set[int] = set()
-        self._deleted: list[int] = []
+        self._deleted: set[int] = set()
         self._added: str | None = None
         self.committed = self.rolled_back = self.failed = 0
         self._session: Session | None = None
@@ -66,7 +66,7 @@ class Writer:
             kinds = (self._small, self._savepoints, self._notes, self._large, self._key_change, self._new_column)
             kind = self._chance.choices(kinds, weights=(58, 14, 14, 6, 5, 3))[0]
             self._try(kind, roll_back=self._chance.random() < 0.15)
-            stop.wait(self._chance.random() * 2 * PAUSE_SECONDS)
+            stop.wait(self._chance.random() * 2 * PAUSE_SECONDS * self._writers)
 
     def _try(self, kind: Callable[[Session], None], *, roll_back: bool) -> None:
         self._added = None
@@ -214,7 +214,7 @@ class Writer:
         session.run_many("DELETE FROM items WHERE id = ?", [(one,) for one in ids])
         self._audit(session, [(one, self._new_version(), "d") for one in ids])
         self._live -= set(ids)
-        self._deleted += ids[:5]
+        self._deleted |= set(ids[:5])
 
     def _audit(self, session: Session, rows: list[tuple[int, int, str]]) -> None:
         session.run_many("INSERT INTO audit (id, version, op) VALUES (?, ?, ?)", rows)

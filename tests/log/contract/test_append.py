@@ -15,6 +15,7 @@ from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NotFound, RowInvalid
 from headwater.log import Log
 from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge
+from tests.laws import costly
 
 SCHEMA = {"id": "int64", "name": "string"}
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
@@ -218,6 +219,7 @@ def test_a_punctuation_is_read_in_order_with_the_rows(log: Log) -> None:
     assert log.end_offsets("t") == {0: 6}
 
 
+@costly(3)
 @given(
     batches=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), max_size=8),
     codec=st.sampled_from(["none", "lz4", "zstd"]),

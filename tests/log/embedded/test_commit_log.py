@@ -18,6 +18,7 @@ from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded.commit_log import framed, whole_records
 from headwater.log.embedded.repair import repair, verify
 from headwater.log.errors import CommitLogCorrupt
+from tests.laws import costly
 
 COMMITS = 6
 SCHEMA = {"id": "int64"}
@@ -97,6 +98,7 @@ def refused(log: EmbeddedLog) -> CommitLogCorrupt:
     return caught.value
 
 
+@costly(2)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_each_flipped_bit_is_reported_refused_and_repaired(
     tmp_path_factory: pytest.TempPathFactory, place: float, bit: int

@@ -23,6 +23,7 @@ from headwater.log.embedded import open_folder as open_log
 from headwater.log.embedded import state as state_module
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES
 from headwater.log.errors import DiskFull, FormatUnknown, FrameCorrupt, OffsetConflict, ReadOnly, SegmentMissing
+from tests.laws import costly
 
 ROWS = 20
 
@@ -294,6 +295,7 @@ def test_a_full_disk_loses_nothing_and_appends_resume_when_there_is_space(disk_o
         assert ids(log) == list(range(acknowledged + 1))
 
 
+@costly(2)
 @given(before=st.integers(1, 20), after=st.integers(0, 30), kept=st.floats(0, 1), expires=st.booleans())
 def test_a_producer_goes_on_after_a_power_cut_that_left_its_index_ahead_of_the_rows(
     tmp_path_factory: pytest.TempPathFactory, before: int, after: int, kept: float, expires: bool

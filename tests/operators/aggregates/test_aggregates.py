@@ -18,6 +18,7 @@ from headwater.engine.aggregation import ARGUMENT, Computation, Groups, Order, c
 from headwater.engine.errors import AggregateInvalid, NumberTooLarge
 from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, agg
+from tests.laws import costly
 from tests.operators.batches import duck
 
 #: Our aggregate of the column `v`, and the same in DuckDB; rows are in the order of `at`, then `position`.
@@ -115,6 +116,7 @@ def test_whole_numbers_are_aggregated_as_duckdb_does_it(rows: list[Row], cuts: i
     check(NUMBERS, rows, pa.int64(), cuts)
 
 
+@costly(2)
 @given(rows=rows_of(st.integers(-1000, 1000).map(lambda number: number / 4)), cuts=st.integers(1, 4))
 def test_fractions_too(rows: list[Row], cuts: int) -> None:
     check(NUMBERS, rows, pa.float64(), cuts)

@@ -29,6 +29,7 @@ from headwater.operators.match.language.rule import (
     Variable,
     skips_to_start,
 )
+from tests.laws import costly
 from tests.operators.match.laws import Laws
 from tests.operators.match.naive import output, partials, rules, search
 from tests.operators.match.test_builder import rows_of
@@ -55,6 +56,7 @@ def matches(pattern: str, letters: str, more: str = "") -> list[str]:
 # -- text and rule -------------------------------------------------------------------------------------------------------
 
 
+@costly(2)
 @given(rule=rules(classified=True, rare=True))
 def test_what_is_written_is_read_as_the_same_rule(rule: Rule) -> None:
     target = rule.after.variable

@@ -1,0 +1,1 @@
+"""Captures of databases: changes per second, delay, memory, and what they cost the database."""
