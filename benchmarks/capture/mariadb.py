@@ -24,7 +24,7 @@ _VALUES = (
 
 def mariadb_changes(bench: Bench) -> list[Result]:
     """Insertions, 1,000 in a transaction, from a backlog."""
-    rows = bench.size(50_000, 2_000)
+    rows = bench.size(200_000, 2_000)
     samples: list[Sample] = []
     with (
         bench.scratch("mariadb") as folder,

@@ -136,7 +136,7 @@ class Capture:
             for topic, rows in self._rows(piece, after, now_us):
                 stage.append(topic, rows)
             staged = stage.finish()
-        pa.default_memory_pool().release_unused()  # the commit maps the file into memory
+        pa.default_memory_pool().release_unused()  # the commit maps the file: both together would be the peak
         reach("capture.staged")
         self._log.commit_staged([staged], producer=self._producer, epoch=self._epoch)
 

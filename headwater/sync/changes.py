@@ -21,6 +21,9 @@ from headwater.sync.port import Step, TargetTable
 
 TOMBSTONE = "_tombstone"
 AT = "_at"
+#: The columns of a row whose values the database did not send, in the envelope and here.
+UNCHANGED_FIELD, UNCHANGED = "unchanged", "_unchanged"
+_NAMES = pa.list_(pa.string())
 _PLACE = ("_partition", "_offset", "_appended_at")
 _ENVELOPE = ("before", "after", "op", "ts_ms")
 Places = npt.NDArray[np.int64]
@@ -110,8 +113,9 @@ def _plain(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     columns = table_columns(topic)
     place = [("_partition", pa.int32()), ("_offset", pa.int64())]
     schema = pa.schema([*columns, (TOMBSTONE, pa.bool_()), (AT, pa.int64()), *place])
+    unchanged = is_enveloped(topic.schema) and UNCHANGED_FIELD in topic.schema.names
     if not batches:
-        return schema.empty_table()
+        return schema.append(pa.field(UNCHANGED, _NAMES)).empty_table() if unchanged else schema.empty_table()
     table = pa.Table.from_batches(batches).combine_chunks()
     gone = table.column(TOMBSTONE).fill_null(False)
     at = table.column("_appended_at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -126,9 +130,40 @@ def _plain(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         ]
     else:
         arrays = [table.column(one.name) for one in columns]
-    return pa.Table.from_arrays(
+    rows = pa.Table.from_arrays(
         [*arrays, gone, at, table.column("_partition").cast(pa.int32()), table.column("_offset")], schema=schema
     )
+    if not unchanged:
+        return rows
+    names = pc.if_else(gone, pa.scalar([], _NAMES), table.column(UNCHANGED_FIELD).cast(_NAMES))
+    return _filled(rows.append_column(UNCHANGED, names), topic.key)
+
+
+def _filled(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Fill in values that the database did not send because they had not changed, from an earlier row of the key."""
+    names: list[list[str]] = [one or [] for one in rows.column(UNCHANGED).to_pylist()]
+    if not any(names):
+        return rows
+    columns = {name: rows.column(name).to_pylist() for name in {one for some in names for one in some}}
+    gone = rows.column(TOMBSTONE).to_pylist()
+    last: dict[object, int] = {}
+    for place, one in enumerate(zip(*(rows.column(name).to_pylist() for name in key), strict=True)):
+        before = last.get(one)
+        if names[place] and before is not None and not gone[before]:
+            for name in names[place]:
+                columns[name][place] = columns[name][before]
+            names[place] = [name for name in names[place] if name in names[before]]
+        last[one] = place
+    for name, values in columns.items():
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+    place_of = rows.schema.get_field_index(UNCHANGED)
+    return rows.set_column(place_of, rows.schema.field(place_of), pa.array(names, _NAMES))
+
+
+def is_partial(steps: Sequence[Step], table: TargetTable) -> bool:
+    """Whether a row lacks values that are in no earlier row of its key."""
+    return any(step.rows.num_columns < len(table.columns) for step in steps)
 
 
 def null_keys(rows: pa.Table, key: Sequence[str]) -> Places:
@@ -156,9 +191,23 @@ def collapsed(rows: pa.Table, table: TargetTable) -> list[Step]:
     if len(last) < rows.num_rows:
         rows = rows.take(last.combine_chunks().sort())
     gone = rows.column(TOMBSTONE)
-    return [
-        Step(gone=rows.filter(gone).select(table.key), rows=rows.filter(pc.invert(gone)).select(table.columns.names))
-    ]
+    there = rows.filter(pc.invert(gone))
+    removed = rows.filter(gone).select(table.key)
+    names = table.columns.names
+    if (
+        UNCHANGED not in rows.column_names
+        or not pc.any(pc.greater(pc.list_value_length(there.column(UNCHANGED)), 0)).as_py()
+    ):
+        return [Step(gone=removed, rows=there.select(names))]
+    # Rows that lack values have a step of their own, without these columns: the target keeps what it has there.
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, missing in enumerate(there.column(UNCHANGED).to_pylist()):
+        groups.setdefault(tuple(sorted(missing or ())), []).append(place)
+    steps = [Step(gone=removed, rows=there.slice(0, 0).select(names))]
+    for absent, places in groups.items():
+        some = there.take(pa.array(places, pa.int64()))
+        steps.append(Step(gone=removed.slice(0, 0), rows=some.select([name for name in names if name not in absent])))
+    return steps
 
 
 def in_order(rows: pa.Table, table: TargetTable) -> list[Step]:

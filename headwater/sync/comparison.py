@@ -118,7 +118,12 @@ def _source(log: Log, target: Target, table: TargetTable, offsets: Mapping[int, 
         is_pending |= (partitions == number) & (places >= offsets.get(number, 0))
     touched = np.unique(_key_hashes(target.stored(rows.filter(pa.array(is_pending)).select(table.key)), table))
     steps = collapsed(rows, table)
-    last = steps[0].rows if steps else rows.slice(0, 0).select(table.columns.names)
+    whole = [step.rows for step in steps if step.rows.num_columns == len(table.columns)]
+    last = pa.concat_tables(whole) if whole else rows.slice(0, 0).select(table.columns.names)
+    for step in steps:  # rows that lack values cannot be compared
+        if step.rows.num_columns < len(table.columns):
+            partial = _key_hashes(target.stored(step.rows.select(table.key)), table)
+            touched = np.union1d(touched, partial)
     if len(touched):
         last = last.filter(pa.array(~np.isin(_key_hashes(target.stored(last.select(table.key)), table), touched)))
     return last, touched

@@ -26,6 +26,8 @@ Row = tuple[Any, ...]
 class DatabaseTarget(ABC):
     """A SQL database as a target. Subclasses say how it is connected to, and how rows go in."""
 
+    #: Whether rows may lack columns, which then keep their values.
+    takes_parts = True
     #: What stands for a value in a statement.
     placeholder = "?"
     #: The type of text in a primary key.

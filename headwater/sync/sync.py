@@ -21,7 +21,7 @@ from headwater.log.port import Log, Offsets
 from headwater.log.topic import Topic
 from headwater.schema.encodings import json as json_lines
 from headwater.sinks.retry import Retry
-from headwater.sync.changes import TOMBSTONE, TopicChanges, collapsed, null_keys, read_changes
+from headwater.sync.changes import TOMBSTONE, TopicChanges, collapsed, is_partial, null_keys, read_changes
 from headwater.sync.comparison import TableComparison, compare_table
 from headwater.sync.config import SyncConfig
 from headwater.sync.errors import ChangeRefused, TopicGap
@@ -178,9 +178,11 @@ class Sync:
     def _made(self, table: TargetTable, found: TopicChanges) -> TableChanges:
         after = Position(topic_id=table.topic_id, offsets=found.offsets, epoch=self._epoch)
         rows = self._with_keys(table, found.rows)
-        return TableChanges(
+        changes = TableChanges(
             table=table, before=self.position(table), after=after, versions=rows, steps=collapsed(rows, table)
         )
+        self._check_parts(changes)
+        return changes
 
     def _await_commit(self, topic: str) -> None:
         """Wait until a transaction of the log whose markers are visible is visible in all topics."""
@@ -297,7 +299,26 @@ class Sync:
         after = Position(topic_id=table.topic_id, offsets=found.offsets, epoch=self._epoch)
         rows = self._with_keys(table, found.rows)
         changes = TableChanges(table=table, before=before, after=after, versions=rows, steps=collapsed(rows, table))
+        self._check_parts(changes)
         return changes, found.more
+
+    def _check_parts(self, changes: TableChanges) -> None:
+        """Raise if rows lack values which neither the topic nor the target has."""
+        table = changes.table
+        if not is_partial(changes.steps, table):
+            return
+        if changes.before is None:  # a new table: the whole topic has to have the values
+            ends = self._log.end_offsets(table.topic)
+            found = read_changes(self._log, self._log.topic(table.topic), {}, ends, rows_max=2**62)
+            if not is_partial(collapsed(found.rows, table), table):
+                return
+        elif getattr(self.target, "takes_parts", False):
+            return
+        why = (
+            "some rows lack large values that had not changed, and no earlier row has them. Set REPLICA IDENTITY FULL "
+            "on the table in the database, and read it again with `headwater capture snapshot`"
+        )
+        raise TopicGap(sync=self.config.name, topic=table.topic, why=why)
 
     def _check_position(self, table: TargetTable, before: Position | None) -> None:
         """Raise if the topic no longer has all changes behind a position."""

@@ -66,7 +66,7 @@ def test_it_holds_the_last_row_of_each_key(place: Place, log: Log, monkeypatch: 
         assert place.holds(config, log, model(CHANGES[: start + 3]))
 
 
-@pytest.mark.parametrize("point", ["target.written", "target.before_commit", "target.committed"])
+@pytest.mark.parametrize("point", ["target.before_commit", "target.committed"])
 def test_a_step_that_was_cut_off_is_repeated_without_a_trace(place: Place, log: Log, point: str) -> None:
     make_topic(log)
     config = place.define(log)

@@ -302,3 +302,45 @@ def test_a_repair_does_not_undo_what_another_process_applies_meanwhile(
         [found] = Sync(log, config, target).compare(repair=True)
     assert found.is_equal
     assert orders(folder) == {1: ("tea", 2.0, True), 2: ("milk", 1.0, True)}
+
+
+def test_values_that_the_database_did_not_send_stay_as_they_are(log: Log, folder: Path) -> None:
+    row = pa.struct([("id", pa.int64()), ("item", pa.string()), ("note", pa.string())])
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("before", row),
+            ("after", row),
+            ("op", pa.string()),
+            ("ts_ms", pa.int64()),
+            ("unchanged", pa.list_(pa.string())),
+        ]
+    )
+    log.create("shop.notes", schema, key="id", compact=True)
+
+    def change(key: int, item: str, note: str | None, *, unchanged: list[str] | None = None) -> dict[str, Any]:
+        after = {"id": key, "item": item, "note": note}
+        return {"id": key, "after": after, "op": "u", "ts_ms": 1, "unchanged": unchanged}
+
+    define(log, f"sqlite:///{folder}/copy.db")
+    define(log, f"parquet:///{folder}/lake", name="lake")
+    log.append(
+        "shop.notes", [change(1, "tea", "long"), change(1, "milk", None, unchanged=["note"]), change(2, "a", "b")]
+    )
+    synced(log)
+    log.append("shop.notes", [change(1, "oats", None, unchanged=["note"]), change(2, "c", None)])
+    synced(log)
+    with sqlite3.connect(folder / "copy.db") as copy:
+        assert copy.execute("SELECT * FROM notes").fetchall() == [(1, "oats", "long"), (2, "c", None)]
+    copy.close()
+    with Sync.open(log, "copy") as sync:
+        assert sync.compare()[0].is_equal
+    with Sync.open(log, "lake") as sync:
+        sync.catch_up()
+        log.append("shop.notes", [change(1, "rice", None, unchanged=["note"])])
+        with pytest.raises(TopicGap, match="REPLICA IDENTITY FULL"):
+            sync.catch_up()
+    log.append("shop.notes", [change(3, "new", None, unchanged=["note"])])
+    define(log, f"sqlite:///{folder}/other.db", name="other")
+    with Sync.open(log, "other") as sync, pytest.raises(TopicGap, match="no earlier row has them"):
+        sync.catch_up()

@@ -31,9 +31,9 @@ from headwater.capture.postgres.messages import (
 from headwater.units import MIB
 
 #: Messages of a run that are decoded together, in bytes.
-SEGMENT_BYTES_MAX = 4 * MIB
+SEGMENT_BYTES_MAX = 2 * MIB
 #: A run up to this size stays in memory.
-MEMORY_BYTES_MAX = 24 * MIB
+MEMORY_BYTES_MAX = 32 * MIB
 
 
 @dataclass(slots=True)

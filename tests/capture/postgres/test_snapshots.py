@@ -99,7 +99,7 @@ def test_a_table_is_read_again_on_demand_whole_or_in_part(shop: Shop) -> None:
     stop = threading.Event()
     with shop.open() as capture:
         assert capture.catch_up() == 100
-        # A capture that runs begins it, too; the topic of a table without a key says that its rows begin anew.
+        # A capture that runs begins it, too; the topic of a table without a key says that its rows begin again.
         store.restart_snapshot("shop", "public.visits")
         shop.sql("INSERT INTO visits VALUES (3)")
         capture.run(stop, on_piece=lambda piece: stop.set() if "public.visits" in piece.snapshot else None)
